@@ -1,0 +1,46 @@
+"""A latest-value cell: any number of readers, none consumes another's update."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Cell(Generic[T]):
+    """Holds a value; `watch` yields the newest one. A slow reader skips what it missed."""
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+        self._version = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def value(self) -> T:
+        return self._value
+
+    def set(self, value: T) -> None:
+        """Publish a value; an equal one is no news."""
+        if value == self._value:
+            return
+        self._value = value
+        self._version += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def watch(self) -> AsyncIterator[T]:
+        """Yield the value now, then the newest after each change, for as long as the caller asks."""
+        seen = -1
+        while True:
+            if seen == self._version:
+                await self._changed.wait()
+                continue
+            seen = self._version
+            yield self._value
+
+    async def until(self, wanted: T) -> None:
+        """Return once the cell holds this value."""
+        while self._value != wanted:
+            await self._changed.wait()

@@ -1,0 +1,79 @@
+"""What can be refused, as a tree. Each error words itself from what it was given.
+
+AgentError
+├── ConfigError
+├── AllocationError
+│   ├── UnknownResource
+│   ├── UnknownDevice
+│   ├── UnhealthyDevice
+│   └── InvalidRequest
+├── ListTooLong
+└── VendorError
+    ├── VendorTimeout
+    └── VendorCrashed
+"""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """Base of everything the agent refuses or fails at on purpose."""
+
+
+class ConfigError(AgentError):
+    """Raised when a configuration can not be used; the text says where and what would work."""
+
+
+class AllocationError(AgentError):
+    """Raised when an Allocate is refused; the kubelet shows the text on the pod."""
+
+
+class UnknownResource(AllocationError):
+    def __init__(self, resource: str) -> None:
+        super().__init__(f"invalid allocation request for {resource!r}: the resource is not served here")
+
+
+class UnknownDevice(AllocationError):
+    def __init__(self, resource: str, device_id: str) -> None:
+        super().__init__(f'invalid allocation request for "{resource}": unknown device: {shorten(device_id)}')
+
+
+class UnhealthyDevice(AllocationError):
+    def __init__(self, resource: str, device_id: str, reason: str) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is unhealthy: {reason}'
+        )
+
+
+class InvalidRequest(AllocationError):
+    def __init__(self, resource: str, why: str) -> None:
+        super().__init__(f'invalid allocation request for "{resource}": invalid request: {why}')
+
+
+class ListTooLong(AgentError):
+    """Raised when a device list would not fit into what the kubelet receives."""
+
+    def __init__(self, resource: str, ids: int, size: int, limit: int, remedy: str) -> None:
+        super().__init__(
+            f"{resource}: {ids} IDs make a list of {size} bytes, the kubelet takes {limit}; {remedy}"
+        )
+
+
+class VendorError(AgentError):
+    """Raised when a vendor's process could not answer."""
+
+
+class VendorTimeout(VendorError):
+    def __init__(self, vendor: str, call: str, seconds: float) -> None:
+        super().__init__(f"{vendor}: {call} did not return within {seconds:g} s")
+
+
+class VendorCrashed(VendorError):
+    def __init__(self, vendor: str, how: str) -> None:
+        super().__init__(f"{vendor}: the vendor's process ended: {how}")
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """A stranger's text, printable and bounded, fit for a message."""
+    clean = text.encode("unicode_escape").decode("ascii")
+    return clean if len(clean) <= limit else f"{clean[:limit]}… ({len(clean)} characters)"

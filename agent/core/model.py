@@ -1,0 +1,224 @@
+"""The nouns of the agent: frozen values that every room passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from agent.core.vendor import Device, State
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Health of a physical device; `since` is Unix time in seconds."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """A device, how it is, and what the kubelet is told of it (it knows two states only)."""
+
+    vendor: str
+    device: Device
+    health: Health
+    told_healthy: bool
+
+    @property
+    def uuid(self) -> str:
+        return self.device.uuid
+
+
+class VendorState(StrEnum):
+    STARTING = "starting"
+    OPEN = "open"
+    UNAVAILABLE = "unavailable"  # no driver or library here
+    FAILED = "failed"  # lost contact: crashed, hung, broken answers
+    LEFT_OUT = "left-out"  # the plugin itself is broken
+
+
+@dataclass(frozen=True, slots=True)
+class VendorStatus:
+    name: str
+    state: VendorState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """Everything known of the node's devices at one moment."""
+
+    vendors: tuple[VendorStatus, ...] = ()
+    devices: tuple[DeviceStatus, ...] = ()
+
+    def device(self, uuid: str) -> DeviceStatus | None:
+        return next((status for status in self.devices if status.uuid == uuid), None)
+
+    def of(self, vendor: str) -> tuple[DeviceStatus, ...]:
+        return tuple(status for status in self.devices if status.vendor == vendor)
+
+
+IdForm = Literal["uuid", "minor", "short"]
+Policy = Literal["distributed", "packed", "aligned"]
+Placement = Literal["local", "claim", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a resource counts a card: whole, or as a number of replicas."""
+
+    kind: Literal["exclusive", "replicas"] = "exclusive"
+    replicas: int = 1
+    fail_requests_greater_than_one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRule:
+    """What the config says of one resource. `devices`: "all", a count, or indices and uuids."""
+
+    name: str
+    devices: Literal["all"] | int | tuple[int | str, ...] = "all"
+    sharing: Sharing = Sharing()
+    policy: Policy | None = None
+    placement: Placement = "local"
+    ids: IdForm = "uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """The device IDs of one card: `stem` alone, or `stem::0` up to `stem::count-1`."""
+
+    stem: str
+    count: int | None = None
+
+    def __len__(self) -> int:
+        return 1 if self.count is None else self.count
+
+    def __iter__(self) -> Iterator[str]:
+        if self.count is None:
+            yield self.stem
+        else:
+            yield from (f"{self.stem}::{n}" for n in range(self.count))
+
+    def __contains__(self, device_id: object) -> bool:
+        if not isinstance(device_id, str):
+            return False
+        if self.count is None:
+            return device_id == self.stem
+        stem, found, number = device_id.rpartition("::")
+        return bool(found) and stem == self.stem and _is_below(number, self.count)
+
+
+def _is_below(number: str, count: int) -> bool:
+    """Whether the text is the canonical decimal of 0..count-1 (no sign, space, leading zero)."""
+    return number.isascii() and number.isdigit() and str(int(number[:12])) == number and int(number) < count
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisedDevice:
+    """A card within one resource. IDs of a former plan that are still in use stand in `kept`."""
+
+    uuid: str
+    ids: IdRange | None
+    healthy: bool
+    numa: int | None = None
+    kept: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.ids or ()
+        yield from self.kept
+
+    def __len__(self) -> int:
+        return len(self.ids or ()) + len(self.kept)
+
+    def __contains__(self, device_id: object) -> bool:
+        return (self.ids is not None and device_id in self.ids) or device_id in self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What one resource lists now. `retired`: the config no longer has it; it ends when nothing is in use."""
+
+    name: str
+    vendor: str
+    rule: ResourceRule
+    policy: Policy
+    cards: tuple[AdvertisedDevice, ...] = ()
+    retired: bool = False
+
+    @property
+    def capacity(self) -> int:
+        return sum(len(card) for card in self.cards)
+
+    @property
+    def allocatable(self) -> int:
+        return sum(len(card) for card in self.cards if card.healthy)
+
+    def card_of(self, device_id: str) -> AdvertisedDevice | None:
+        """The card whose ID this is; an ID that is known exactly wins over the old form `uuid-n`."""
+        exact = next((card for card in self.cards if device_id in card), None)
+        return exact or next((card for card in self.cards if _old_form(device_id) in card), None)
+
+
+def _old_form(device_id: str) -> str:
+    """`uuid-n`, as early virtual-device plugins wrote it, in today's form `uuid::n`."""
+    stem, _, number = device_id.rpartition("-")
+    return f"{stem}::{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds an allocation. `namespace` and `pod` are empty until PodResources shows them."""
+
+    uid: str
+    container: str
+    namespace: str = ""
+    pod: str = ""
+
+
+class AllocationState(StrEnum):
+    INTENT = "intent"
+    DONE = "done"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One answered Allocate. The same device IDs may come back in another one."""
+
+    id: str
+    resource: str
+    vendor: str
+    ids: tuple[str, ...]
+    devices: tuple[str, ...]
+    state: AllocationState
+    since: float
+    source: str = "allocate"
+    owner: Owner | None = None
+    partitions: tuple[str, ...] = ()
+    seen_alive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """Where a resource stands with the kubelet."""
+
+    state: Literal["waiting", "registering", "registered", "refused", "ended"] = "waiting"
+    reason: str = ""
+    registrations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request whose owner is known before it is answered."""
+
+    owner: Owner
+    devices: tuple[str, ...] = field(default_factory=tuple)
+
+
+Plan = Mapping[str, Resource]

@@ -1,0 +1,237 @@
+"""What a vendor implements and returns.
+
+Standard library only: a vendor's own process imports this module, its vendor library and nothing more.
+A vendor folder has two halves. `backend.py` holds a `Backend`: plain synchronous Python that talks to the
+vendor's library, in a child process. `plugin.py` registers a `Vendor`: names and pure functions that run in
+the agent. Neither ever speaks with Kubernetes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class State(StrEnum):
+    """Health of a physical device."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+
+
+class Proof(StrEnum):
+    """What can show that a sticky fault is over."""
+
+    RESET = "reset"
+    DRIVER_RELOAD = "driver-reload"
+    REBOOT = "reboot"
+    OPERATOR = "operator"
+
+
+class Distance(StrEnum):
+    """The PCIe path between two devices, nearest first (NVML's common ancestor levels)."""
+
+    BOARD = "board"
+    SWITCH = "switch"
+    SWITCHES = "switches"
+    HOST_BRIDGE = "host-bridge"
+    NUMA_NODE = "numa-node"
+    SYSTEM = "system"
+
+
+class BackendUnavailable(Exception):
+    """Raised when the vendor's driver or library is missing or refuses to start; tried again later."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(f"{reason}: {message}" if message else reason)
+        self.reason = reason
+        self.message = message
+
+
+class SettingsError(ValueError):
+    """Raised by `register_backend` when a vendor's own settings are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a device.
+
+    `state` UNKNOWN means that nothing watches the device. A fault that names proofs in `cleared_by` is
+    sticky: good news alone never ends it.
+    """
+
+    reason: str
+    message: str = ""
+    state: State = State.UNHEALTHY
+    cleared_by: tuple[Proof, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HealthEvent:
+    """The state of a device as it is now, never a change to apply. `fault` None is good news.
+
+    `uuid` None speaks for all devices of the vendor.
+    """
+
+    uuid: str | None
+    fault: Fault | None
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How a device reaches a peer: direct lanes (NVLink and its kin) and the PCIe path."""
+
+    peer: str
+    lanes: int = 0
+    distance: Distance = Distance.SYSTEM
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A physical device. `fault` is what reading it said this time; None says that it read well."""
+
+    uuid: str
+    index: int
+    minor: int | None = None
+    #: dddd:bb:dd.f, lower case
+    pci: str | None = None
+    #: None where the platform does not say; never -1
+    numa: int | None = None
+    memory: int = 0  # bytes
+    model: str = ""
+    paths: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One Allocate as a vendor sees it: device IDs of one resource for one container."""
+
+    allocation: str
+    resource: str
+    ids: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    path: str
+    host_path: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEdits:
+    """What a container gets: the container half of the kubelet's ContainerAllocateResponse."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    device_nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A slice made on the hardware; `allocation` is our mark on it, None where it is foreign."""
+
+    id: str
+    uuid: str
+    allocation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    uuid: str
+    memory_used: int  # bytes
+    utilization: float | None = None  # 0..1
+
+
+class Backend(ABC):
+    """A vendor's library behind plain blocking calls. One thread calls everything but `health_events`.
+
+    Only `discover` is mandatory. A call may block, but one that outlives its deadline costs the process.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+
+    def open(self) -> None:
+        """Load the library. Opening again after `close` works.
+
+        Raises:
+            BackendUnavailable: The driver or library is not there; it is tried again later.
+        """
+
+    def close(self) -> None:
+        """Let go of the library."""
+
+    @abstractmethod
+    def discover(self) -> Sequence[Device]:
+        """Every device of the vendor on this node, each time in full, without `links`.
+
+        A device that can not be read is listed with a `fault` and hides no other.
+        Raises BackendUnavailable when the driver is gone.
+        """
+
+    def links(self, uuid: str) -> Sequence[Link]:
+        """How this device reaches its peers. Called once per device, after the first list is out."""
+        return ()
+
+    def health_events(self, timeout: float) -> Sequence[HealthEvent]:
+        """Wait up to `timeout` seconds for news, in a thread of its own. Return () when there is none."""
+        return ()
+
+    def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        """Make sure that the hardware of the request exists; asked twice it does nothing new."""
+        return ()
+
+    def release(self, allocation: str) -> None:
+        """Remove what `prepare` made. Unknown or removed already is fine."""
+
+    def partitions(self) -> Sequence[Partition]:
+        """Every slice on the hardware, ours and foreign."""
+        return ()
+
+    def usage(self) -> Sequence[Usage]:
+        """What runs on the devices now."""
+        return ()
+
+
+def overrides(backend: type[Backend], method: str) -> bool:
+    """Whether the vendor implements an optional method itself."""
+    return getattr(backend, method) is not getattr(Backend, method)
+
+
+Edits = Callable[[Sequence[Device], Request], ContainerEdits]
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """The agent's half of a vendor: names, and decisions without I/O."""
+
+    name: str
+    #: Where the child process finds the Backend, as "package.module:Class".
+    backend: str
+    #: Pure and repeatable. Devices are distinct, in the order in which the kubelet named their IDs.
+    container_edits: Edits
+    #: The resource advertised when the config names none: whole devices, exclusive.
+    resource: str
+    #: Given to the Backend's constructor; plain JSON values.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    #: Whether `prepare` makes hardware that Allocate must wait for.
+    prepares: bool = False

@@ -1,0 +1,1 @@
+"""Everything spoken with, or read from, the kubelet."""
