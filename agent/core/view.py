@@ -1,0 +1,64 @@
+"""One consistent picture of the running agent, for /inspect, /metrics, /readyz and people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.core.model import (
+    Allocation,
+    NodeSnapshot,
+    Resource,
+    SessionStatus,
+    VendorState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known at one moment; `troubles` are sentences that keep the agent from being ready."""
+
+    node: str
+    version: str
+    snapshot: NodeSnapshot = NodeSnapshot()
+    resources: Mapping[str, Resource] = field(default_factory=dict)
+    sessions: Mapping[str, SessionStatus] = field(default_factory=dict)
+    allocations: tuple[Allocation, ...] = ()
+    #: Vendors the config names outright; the others are `auto` and may be absent.
+    required_vendors: frozenset[str] = frozenset()
+    config_source: str = "defaults"
+    config_error: str = ""
+    checkpoint_error: str = ""
+    standby: str = ""
+    #: Monotonic counters by metric name and labels, as the wires keep them.
+    counters: Mapping[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
+    #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).
+    allocate_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Why the agent is not ready; empty when it is."""
+        if self.standby:
+            return ()  # a second instance waits, ready to take over
+        return (*self._vendor_troubles(), *self._session_troubles())
+
+    def _vendor_troubles(self) -> tuple[str, ...]:
+        wrong = tuple(
+            f"vendor {vendor.name}: {vendor.state}: {vendor.reason}"
+            for vendor in self.snapshot.vendors
+            if vendor.state in (VendorState.FAILED, VendorState.LEFT_OUT)
+            or (vendor.name in self.required_vendors and vendor.state is not VendorState.OPEN)
+        )
+        if wrong:
+            return wrong
+        if any(vendor.state is VendorState.OPEN for vendor in self.snapshot.vendors):
+            return ()
+        tried = "; ".join(f"{vendor.name}: {vendor.reason or vendor.state}" for vendor in self.snapshot.vendors)
+        return (f"no vendor is open ({tried or 'none is enabled'})",)
+
+    def _session_troubles(self) -> tuple[str, ...]:
+        return tuple(
+            f"resource {name}: {session.state}" + (f": {session.reason}" if session.reason else "")
+            for name, session in sorted(self.sessions.items())
+            if session.state not in ("registered", "ended")
+        )
