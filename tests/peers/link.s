@@ -1,0 +1,1 @@
+// Empty: with an assembly file in the package, Go lets newManagerImpl be declared without a body.
