@@ -43,6 +43,10 @@ class Distance(StrEnum):
     SYSTEM = "system"
 
 
+#: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
+DRIVER_NOT_LOADED = "driver-not-loaded"
+
+
 class BackendUnavailable(Exception):
     """Raised when the vendor's driver or library is missing or refuses to start; tried again later."""
 

@@ -20,7 +20,7 @@ class View:
 
     node: str
     version: str
-    snapshot: NodeSnapshot = NodeSnapshot()
+    snapshot: NodeSnapshot = field(default_factory=NodeSnapshot)
     resources: Mapping[str, Resource] = field(default_factory=dict)
     sessions: Mapping[str, SessionStatus] = field(default_factory=dict)
     allocations: tuple[Allocation, ...] = ()
@@ -53,7 +53,7 @@ class View:
             return wrong
         if any(vendor.state is VendorState.OPEN for vendor in self.snapshot.vendors):
             return ()
-        tried = "; ".join(f"{vendor.name}: {vendor.reason or vendor.state}" for vendor in self.snapshot.vendors)
+        tried = "; ".join(f"{it.name}: {it.reason or it.state}" for it in self.snapshot.vendors)
         return (f"no vendor is open ({tried or 'none is enabled'})",)
 
     def _session_troubles(self) -> tuple[str, ...]:

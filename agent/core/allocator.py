@@ -1,0 +1,179 @@
+"""Answers the kubelet: validate, record, prepare, edit, save, answer. Order is decision: write, then answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agent.core.errors import (
+    AllocationError,
+    InvalidRequest,
+    UnhealthyDevice,
+    UnknownDevice,
+    UnknownResource,
+)
+from agent.core.ledger import Ledger
+from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Plan, Resource
+from agent.core.placement import prefer
+from agent.core.topology import Topology
+from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
+
+#: Container annotation that carries our allocation id into the kubelet's checkpoint.
+ALLOCATION = "xpu-agent.io/allocation"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything an answer depends on, as one value."""
+
+    plan: Plan
+    snapshot: NodeSnapshot
+    topology: Topology
+    vendors: Mapping[str, Vendor]
+
+
+class Store(Protocol):
+    """Where the ledger outlives the process."""
+
+    async def save(self, *, durable: bool) -> None:
+        """Write the ledger; durable means that it survives a power cut."""
+
+
+Prepare = Callable[[str, Request, Sequence[str]], Awaitable[Sequence[Partition]]]
+Undo = Callable[[str, str], Awaitable[None]]
+
+
+class Allocator:
+    """Turns requests into allocations, one at a time."""
+
+    def __init__(
+        self,
+        scene: Callable[[], Scene],
+        ledger: Ledger,
+        store: Store,
+        clock: Callable[[], float],
+        prepare: Prepare,
+        release: Undo,
+    ) -> None:
+        self._scene = scene
+        self._ledger = ledger
+        self._store = store
+        self._clock = clock
+        self._prepare = prepare
+        self._release = release
+        self._turn = asyncio.Lock()
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+        """One ContainerEdits for each container. All are answered, or none is recorded.
+
+        Raises:
+            AllocationError: The request names what is not there, is not well, or makes no sense.
+        """
+        async with self._turn:
+            scene = self._scene()
+            if not containers:
+                raise InvalidRequest(resource, "it asks for no container")
+            chosen = [admit(scene, resource, ids) for ids in containers]
+            answered: list[ContainerEdits] = []
+            done: list[str] = []
+            try:
+                for ids, devices in zip(containers, chosen, strict=True):
+                    allocation, edits = await self._answer(scene, resource, ids, devices)
+                    done.append(allocation)
+                    answered.append(edits)
+            except BaseException:
+                for allocation in done:
+                    await self._undo(scene.plan[resource].vendor, allocation)
+                raise
+            await self._store.save(durable=False)
+            return answered
+
+    async def _answer(
+        self, scene: Scene, resource: str, ids: Sequence[str], devices: Sequence[Device]
+    ) -> tuple[str, ContainerEdits]:
+        vendor = scene.vendors[scene.plan[resource].vendor]
+        unique = tuple(dict.fromkeys(ids))
+        allocation = Allocation(
+            id=secrets.token_hex(8),
+            resource=resource,
+            vendor=vendor.name,
+            ids=unique,
+            devices=tuple(it.uuid for it in devices),
+            state=AllocationState.INTENT,
+            since=self._clock(),
+        )
+        request = Request(allocation.id, resource, unique, vendor.settings)
+        if vendor.prepares:
+            allocation = await self._made(vendor, allocation, request)
+        distinct = list({it.uuid: it for it in devices}.values())
+        edits = vendor.container_edits(distinct, request)
+        self._ledger.record(replace(allocation, state=AllocationState.DONE))
+        return allocation.id, replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
+
+    async def _made(self, vendor: Vendor, allocation: Allocation, request: Request) -> Allocation:
+        """Intent on disk, then hardware, then done on disk; after a crash the partitions decide."""
+        self._ledger.record(allocation)
+        await self._store.save(durable=True)
+        try:
+            partitions = await self._prepare(vendor.name, request, allocation.devices)
+        except BaseException:
+            await self._undo(vendor.name, allocation.id)
+            raise
+        made = replace(allocation, partitions=tuple(it.id for it in partitions), state=AllocationState.DONE)
+        self._ledger.record(made)
+        await self._store.save(durable=True)
+        return made
+
+    async def _undo(self, vendor: str, allocation: str) -> None:
+        known = self._ledger.get(allocation)
+        if self._scene().vendors[vendor].prepares and known is not None:
+            await self._release(vendor, allocation)
+        self._ledger.forget(allocation)
+
+    def preferred(
+        self, resource: str, available: Sequence[str], required: Sequence[str], size: int
+    ) -> list[str]:
+        """The IDs to take, or [] where no choice can be made."""
+        scene = self._scene()
+        planned = scene.plan.get(resource)
+        if planned is None:
+            return []
+        return prefer(planned, available, required, size, scene.topology)
+
+    async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
+        """Called before a container starts, for resources that ask for it."""
+
+
+def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
+    """The card of each ID, in the order of the request.
+
+    Raises:
+        AllocationError: Naming the first ID that is unknown or unhealthy.
+    """
+    planned = scene.plan.get(resource)
+    if planned is None:
+        raise UnknownResource(resource)
+    if not ids:
+        raise InvalidRequest(resource, "it names no device")
+    unique = list(dict.fromkeys(ids))
+    sharing = planned.rule.sharing
+    if sharing.fail_requests_greater_than_one and len(unique) > 1:
+        raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
+    return [_well(planned, device_id, scene).device for device_id in unique]
+
+
+def _well(resource: Resource, device_id: str, scene: Scene) -> DeviceStatus:
+    card = resource.card_of(device_id)
+    status = scene.snapshot.device(card.uuid) if card else None
+    if card is None or status is None:
+        raise UnknownDevice(resource.name, device_id)
+    if not card.healthy:
+        health = status.health
+        raise UnhealthyDevice(resource.name, device_id, f"{health.reason} {health.message}".strip())
+    return status
+
+
+__all__ = ["ALLOCATION", "AllocationError", "Allocator", "Scene", "Store", "admit"]

@@ -1,0 +1,130 @@
+"""Rules of health: bad news at once, good news proven. Pure; time comes in as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agent.core.model import Health
+from agent.core.vendor import Fault, HealthEvent, Proof, State
+
+LOST_CONTACT = "lost-contact"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How patient the rules are; seconds."""
+
+    bad_polls: int = 3  # failed polls in a row before a device is called unhealthy
+    good_polls: int = 2  # clean polls before a transient fault is over ...
+    good_for: float = 10.0  # ... and how long it must have been clean
+    patience: float = 30.0  # how long the kubelet keeps hearing the last state after contact is lost
+    forget_after: float = 600.0  # how long an absent free card stays listed
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is remembered of one device's health. `fault` None is healthy."""
+
+    fault: Fault | None = None
+    since: float = 0.0
+    told_healthy: bool = True
+    bad: int = 0
+    good: int = 0
+    good_since: float | None = None
+    lost: str = ""
+    lost_since: float | None = None
+
+    @property
+    def sticky(self) -> bool:
+        return self.fault is not None and bool(self.fault.cleared_by)
+
+    def health(self) -> Health:
+        """What is said of the device. A known fault outlives lost contact."""
+        if self.lost_since is not None and (self.fault is None or self.fault.state is State.UNKNOWN):
+            return Health(State.UNKNOWN, LOST_CONTACT, self.lost, self.lost_since)
+        if self.fault is None:
+            return Health(State.HEALTHY, since=self.since)
+        return Health(self.fault.state, self.fault.reason, self.fault.message, self.since)
+
+
+def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> Record:
+    """Take in what reading the device said. Contact is there, whatever it said."""
+    record = _found_again(record, now, timing)
+    if fault is not None:
+        record = replace(record, bad=record.bad + 1, good=0, good_since=None)
+        return _with_fault(record, fault, now) if record.bad >= timing.bad_polls else record
+    record = replace(record, bad=0)
+    if record.fault is None or record.sticky:
+        return record
+    since = now if record.good_since is None else record.good_since
+    record = replace(record, good=record.good + 1, good_since=since)
+    if record.good >= timing.good_polls and now - since >= timing.good_for:
+        return Record(since=now)
+    return record
+
+
+def observed(record: Record, event: HealthEvent, now: float) -> Record:
+    """Take in an event: bad news counts at once, good news only with the proof that the fault asks for."""
+    if event.fault is not None:
+        return _with_fault(record, event.fault, now)
+    if record.fault is not None and record.fault.state is State.UNKNOWN:
+        return Record(since=now)  # something watches it now
+    return proven(record, event.proof, now) if event.proof else record
+
+
+def proven(record: Record, proof: Proof, now: float) -> Record:
+    """Take in a proof: a sticky fault that it clears becomes a transient one, which clean polls end."""
+    if record.fault is None or proof not in record.fault.cleared_by:
+        return record
+    return replace(record, fault=replace(record.fault, cleared_by=()), good=0, good_since=now, bad=0)
+
+
+def lost(record: Record, why: str, now: float) -> Record:
+    """Contact is gone: the state is unknown, and what the kubelet heard last stays for a while."""
+    if record.lost_since is not None:
+        return record
+    return replace(record, lost=why, lost_since=now, good=0, good_since=None)
+
+
+def ticked(record: Record, now: float, timing: Timing) -> Record:
+    """Let time pass: patience with lost contact ends."""
+    return replace(record, told_healthy=_told(record, now, timing))
+
+
+def _told(record: Record, now: float, timing: Timing) -> bool:
+    if record.fault is not None and record.fault.state is not State.UNKNOWN:
+        return False
+    if record.lost_since is None:
+        return True  # healthy, or unknown for want of a source
+    return record.told_healthy and now - record.lost_since < timing.patience
+
+
+def deadline(record: Record, timing: Timing) -> float | None:
+    """When `ticked` will next say something new."""
+    if record.lost_since is None or not record.told_healthy:
+        return None
+    return record.lost_since + timing.patience
+
+
+def _found_again(record: Record, now: float, timing: Timing) -> Record:
+    if record.lost_since is None:
+        return record
+    too_long = record.fault is None and now - record.lost_since >= timing.patience
+    back = replace(record, lost="", lost_since=None)
+    # The kubelet was told Unhealthy meanwhile, so coming back takes the proof of clean polls.
+    return replace(back, fault=Fault(LOST_CONTACT, record.lost), since=now) if too_long else back
+
+
+def _with_fault(record: Record, fault: Fault, now: float) -> Record:
+    if record.fault is not None and not _worse(fault, record.fault):
+        return replace(record, good=0, good_since=None)
+    return replace(record, fault=fault, since=now, good=0, good_since=None)
+
+
+def _worse(new: Fault, old: Fault) -> bool:
+    """Whether the new fault is harder to clear than the old one, or the old one told less."""
+    if old.state is State.UNKNOWN:
+        return True
+    if not new.cleared_by or new.state is State.UNKNOWN:
+        return False
+    return not old.cleared_by or set(new.cleared_by) < set(old.cleared_by)

@@ -1,0 +1,137 @@
+"""The node's devices: discovery and health of every vendor, folded into one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agent.core import health
+from agent.core.health import Record, Timing
+from agent.core.model import DeviceStatus, NodeSnapshot, VendorState, VendorStatus
+from agent.core.vendor import DRIVER_NOT_LOADED, Device, HealthEvent, Proof
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A device as last seen, and what is remembered of its health."""
+
+    vendor: str
+    device: Device
+    record: Record
+
+
+class Inventory:
+    """Folds what vendors report. It never forgets a device that is in use, nor a fault without its proof."""
+
+    def __init__(self, remembered: Mapping[str, Record] | None = None, timing: Timing | None = None) -> None:
+        self._timing = timing or Timing()
+        self._remembered = dict(remembered or {})
+        self._known: dict[str, _Known] = {}
+        self._vendors: dict[str, VendorStatus] = {}
+        self._driver_gone: set[str] = set()
+
+    def enable(self, statuses: Iterable[VendorStatus]) -> None:
+        """Name the vendors that count; what is known of others is dropped."""
+        wanted = {status.name: status for status in statuses}
+        self._vendors = {name: self._vendors.get(name, status) for name, status in wanted.items()}
+        self._known = {uuid: it for uuid, it in self._known.items() if it.vendor in wanted}
+
+    def discovered(self, vendor: str, devices: Sequence[Device], now: float) -> None:
+        """Take in a full list. An empty one where devices were is a broken library, not an empty node."""
+        had = [it for it in self._known.values() if it.vendor == vendor]
+        if had and not devices:
+            self.lost(vendor, VendorState.FAILED, f"the library lists no devices, it had {len(had)}", now)
+            return
+        self._vendors[vendor] = VendorStatus(vendor, VendorState.OPEN)
+        for device in devices:
+            self._see(vendor, device, now)
+        if vendor in self._driver_gone:
+            self._driver_gone.discard(vendor)
+            self._prove(vendor, Proof.DRIVER_RELOAD, now)
+        listed = {device.uuid for device in devices}
+        for it in had:
+            if it.device.uuid not in listed:
+                self._update(it.device.uuid, health.lost(it.record, "the library no longer lists it", now))
+
+    def _see(self, vendor: str, device: Device, now: float) -> None:
+        known = self._known.get(device.uuid)
+        if known is None:
+            record = self._remembered.pop(device.uuid, Record(since=now))
+            # The first look decides at once: there is no good state to protect yet.
+            first = replace(self._timing, bad_polls=1)
+            record = health.polled(record, device.fault, now, first)
+        else:
+            record = health.polled(known.record, device.fault, now, self._timing)
+            device = (
+                device
+                if device.links or not known.device.links
+                else replace(device, links=known.device.links)
+            )
+        self._known[device.uuid] = _Known(vendor, device, health.ticked(record, now, self._timing))
+
+    def observed(self, vendor: str, events: Sequence[HealthEvent], now: float) -> None:
+        """Take in events. One for a device that nobody listed marks nobody."""
+        for event in events:
+            for uuid, it in list(self._known.items()):
+                if it.vendor == vendor and event.uuid in (uuid, None):
+                    self._update(
+                        uuid, health.ticked(health.observed(it.record, event, now), now, self._timing)
+                    )
+
+    def lost(self, vendor: str, state: VendorState, reason: str, now: float) -> None:
+        """The vendor can not be asked: its devices are unknown, not gone."""
+        self._vendors[vendor] = VendorStatus(vendor, state, reason)
+        if reason.startswith(DRIVER_NOT_LOADED):
+            self._driver_gone.add(vendor)
+        for uuid, it in list(self._known.items()):
+            if it.vendor == vendor:
+                self._update(uuid, health.lost(it.record, reason, now))
+
+    def rebooted(self, now: float) -> None:
+        """The node was started anew since the faults were remembered."""
+        self._remembered = {
+            uuid: health.proven(record, Proof.REBOOT, now) for uuid, record in self._remembered.items()
+        }
+
+    def tick(self, now: float, in_use: Collection[str]) -> None:
+        """Let time pass; free cards that stay away are forgotten."""
+        for uuid, it in list(self._known.items()):
+            away = it.record.lost_since
+            open_ = self._vendors[it.vendor].state is VendorState.OPEN
+            if away is not None and open_ and uuid not in in_use and now - away >= self._timing.forget_after:
+                del self._known[uuid]
+            else:
+                self._update(uuid, health.ticked(it.record, now, self._timing))
+
+    def next_deadline(self) -> float | None:
+        """When `tick` will next change something that the kubelet hears."""
+        times = [health.deadline(it.record, self._timing) for it in self._known.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def snapshot(self) -> NodeSnapshot:
+        devices = sorted(self._known.values(), key=lambda it: (it.vendor, it.device.index, it.device.uuid))
+        return NodeSnapshot(
+            vendors=tuple(self._vendors[name] for name in sorted(self._vendors)),
+            devices=tuple(
+                DeviceStatus(it.vendor, it.device, it.record.health(), it.record.told_healthy)
+                for it in devices
+            ),
+        )
+
+    def records(self) -> Mapping[str, Record]:
+        """What must outlive the process: every fault, also of devices not seen since the start."""
+        seen = {uuid: it.record for uuid, it in self._known.items() if it.record.fault is not None}
+        return {**self._remembered, **seen}
+
+    def _prove(self, vendor: str, proof: Proof, now: float) -> None:
+        for uuid, it in list(self._known.items()):
+            if it.vendor == vendor:
+                self._update(uuid, health.proven(it.record, proof, now))
+
+    def _update(self, uuid: str, record: Record) -> None:
+        self._known[uuid] = replace(self._known[uuid], record=record)
+
+
+def left_out(name: str, reason: str) -> VendorStatus:
+    """A vendor whose plugin is broken."""
+    return VendorStatus(name, VendorState.LEFT_OUT, reason)

@@ -1,0 +1,66 @@
+"""The allocations in memory. One writer; every change is a new frozen Allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from agent.core.model import Allocation, AllocationState, Owner
+
+#: Released allocations that are still shown to people.
+KEPT_RELEASED = 64
+
+
+class Ledger:
+    """Records who holds what. The same device IDs may stand in several allocations: init containers share
+    them within a pod, and the kubelet gives them out again before anybody tells us that they were free."""
+
+    def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
+        self._allocations = {it.id: it for it in allocations}
+
+    def __len__(self) -> int:
+        return len(self._allocations)
+
+    def get(self, allocation_id: str) -> Allocation | None:
+        return self._allocations.get(allocation_id)
+
+    def all(self) -> tuple[Allocation, ...]:
+        """Every allocation, oldest first."""
+        return tuple(self._allocations.values())
+
+    def in_use(self) -> tuple[Allocation, ...]:
+        return tuple(it for it in self._allocations.values() if it.state is not AllocationState.RELEASED)
+
+    def held(self) -> Mapping[str, Mapping[str, str]]:
+        """Resource to device ID to card, for every ID in use."""
+        held: dict[str, dict[str, str]] = {}
+        for it in self.in_use():
+            cards = it.devices if len(it.devices) == len(it.ids) else it.devices[:1] * len(it.ids)
+            held.setdefault(it.resource, {}).update(zip(it.ids, cards, strict=False))
+        return held
+
+    def devices_in_use(self) -> frozenset[str]:
+        return frozenset(uuid for it in self.in_use() for uuid in it.devices)
+
+    def record(self, allocation: Allocation) -> None:
+        """Add an allocation, or replace the one of the same id."""
+        self._allocations[allocation.id] = allocation
+
+    def forget(self, allocation_id: str) -> None:
+        """Drop an allocation that was never answered."""
+        self._allocations.pop(allocation_id, None)
+
+    def confirm(self, allocation_id: str, owner: Owner, *, alive: bool = False) -> None:
+        """Attach the owner; once seen alive it stays seen."""
+        it = self._allocations[allocation_id]
+        self.record(replace(it, owner=owner, seen_alive=it.seen_alive or alive))
+
+    def release(self, allocation_id: str, reason: str, now: float) -> None:
+        it = self._allocations.pop(allocation_id)
+        self.record(replace(it, state=AllocationState.RELEASED, since=now, source=reason))
+        self._trim()
+
+    def _trim(self) -> None:
+        released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
+        for allocation_id in released[:-KEPT_RELEASED]:
+            del self._allocations[allocation_id]

@@ -1,0 +1,131 @@
+"""What each resource lists now: snapshot, rules and IDs in use in, resources out. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.core.model import (
+    AdvertisedDevice,
+    DeviceStatus,
+    IdForm,
+    IdRange,
+    NodeSnapshot,
+    Plan,
+    Policy,
+    Resource,
+    ResourceRule,
+)
+
+#: Resource name to device ID to the uuid of its card.
+Held = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A vendor and the resources that the config makes of its devices."""
+
+    vendor: str
+    rules: tuple[ResourceRule, ...]
+
+
+def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Plan) -> dict[str, Resource]:
+    """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
+
+    A resource without devices is planned only once it has been served: the kubelet must see it empty.
+    """
+    resources: dict[str, Resource] = {}
+    for offer in offers:
+        statuses = snapshot.of(offer.vendor)
+        stems = _stems(statuses)
+        taken: set[str] = set()
+        for rule in offer.rules:
+            chosen = [status for status in _chosen(rule, statuses) if status.uuid not in taken]
+            taken.update(status.uuid for status in chosen)
+            cards = tuple(_card(rule, status, stems) for status in chosen)
+            if rule.name not in resources and (cards or rule.name in before):
+                resources[rule.name] = Resource(rule.name, offer.vendor, rule, _policy(rule), cards)
+    for name, resource in before.items():
+        if name not in resources and not (resource.retired and not resource.cards and name not in held):
+            resources[name] = Resource(
+                name, resource.vendor, resource.rule, resource.policy, (), retired=True
+            )
+    return {name: _keeping(it, held.get(name, {}), snapshot) for name, it in resources.items()}
+
+
+def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[DeviceStatus]:
+    if rule.devices == "all":
+        return statuses
+    if isinstance(rule.devices, int):
+        return statuses[: rule.devices]
+    wanted = set(rule.devices)
+    return [it for it in statuses if it.uuid in wanted or it.device.index in wanted]
+
+
+def _policy(rule: ResourceRule) -> Policy:
+    return rule.policy or ("aligned" if rule.sharing.kind == "exclusive" else "distributed")
+
+
+def _card(
+    rule: ResourceRule, status: DeviceStatus, stems: Mapping[str, Mapping[IdForm, str]]
+) -> AdvertisedDevice:
+    replicas = None if rule.sharing.kind == "exclusive" else rule.sharing.replicas
+    # Where a scheduler chooses the card, a NUMA hint could make the kubelet skip the preferred call.
+    numa = status.device.numa if rule.placement == "local" else None
+    ids = IdRange(stems[status.uuid][rule.ids], replicas)
+    return AdvertisedDevice(status.uuid, ids, status.told_healthy, numa)
+
+
+def _keeping(resource: Resource, held: Mapping[str, str], snapshot: NodeSnapshot) -> Resource:
+    """The resource with IDs in use that its rule no longer makes."""
+    strays: dict[str, list[str]] = {}
+    for device_id, uuid in held.items():
+        if resource.card_of(device_id) is None:
+            strays.setdefault(uuid, []).append(device_id)
+    if not strays:
+        return resource
+    cards = {card.uuid: card for card in resource.cards}
+    for uuid, ids in strays.items():
+        status = snapshot.device(uuid)
+        old = cards.get(uuid)
+        cards[uuid] = AdvertisedDevice(
+            uuid,
+            old.ids if old else None,
+            status.told_healthy if status else False,
+            status.device.numa if status and resource.rule.placement == "local" else None,
+            tuple(sorted(ids)),
+        )
+    return Resource(
+        resource.name,
+        resource.vendor,
+        resource.rule,
+        resource.policy,
+        tuple(cards.values()),
+        resource.retired,
+    )
+
+
+def _stems(statuses: Sequence[DeviceStatus]) -> dict[str, dict[IdForm, str]]:
+    shorts = short_forms([status.uuid for status in statuses])
+    return {
+        it.uuid: {
+            "uuid": it.uuid,
+            "minor": str(it.device.index if it.device.minor is None else it.device.minor),
+            "short": shorts[it.uuid],
+        }
+        for it in statuses
+    }
+
+
+def short_forms(uuids: Sequence[str]) -> dict[str, str]:
+    """Six base32 characters of SHA-256(uuid) each, longer for those that collide; derived, never stored."""
+    digests = {
+        uuid: base64.b32encode(hashlib.sha256(uuid.encode()).digest()).decode().lower().rstrip("=")
+        for uuid in uuids
+    }
+    length = 6
+    while len({digest[:length] for digest in digests.values()}) < len(digests):
+        length += 1
+    return {uuid: digest[:length] for uuid, digest in digests.items()}
