@@ -57,8 +57,23 @@ func (k *kubelet) delete(_ context.Context, args json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-// restart stops and starts the managers; with readmit every pod is judged anew before the sources are
-// ready, as in a kubelet, and the answer names the pods that did not pass.
+// settle ends the start of a kubelet; with readmit every pod is judged anew before the sources are
+// ready, as on a node, and those that do not pass are dropped and returned.
+func (k *kubelet) settle(l *life, readmit bool) []admitted {
+	refused := []admitted{}
+	if readmit {
+		for _, pod := range k.pods.GetPods() {
+			if verdict := k.judge(l, pod); !verdict.Admitted {
+				refused = append(refused, verdict)
+			}
+		}
+	}
+	l.sourcesReady.Store(true)
+	return refused
+}
+
+// restart stops and starts the managers within this process, so kubelet.sock is gone while they are
+// down; a kubelet that dies leaves it in place, and so does killing this process.
 func (k *kubelet) restart(_ context.Context, args json.RawMessage) (any, error) {
 	var in struct {
 		DownMS  int  `json:"down_ms"`
@@ -79,14 +94,5 @@ func (k *kubelet) restart(_ context.Context, args json.RawMessage) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	refused := []admitted{}
-	if in.Readmit {
-		for _, pod := range k.pods.GetPods() {
-			if verdict := k.judge(l, pod); !verdict.Admitted {
-				refused = append(refused, verdict)
-			}
-		}
-	}
-	l.sourcesReady.Store(true)
-	return map[string]any{"refused": refused}, nil
+	return map[string]any{"refused": k.settle(l, in.Readmit)}, nil
 }

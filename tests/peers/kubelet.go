@@ -28,6 +28,7 @@ type kubeletOptions struct {
 	policy, scope               string
 	numa                        int
 	pods                        string
+	readmit                     bool
 }
 
 // A life is one run of the kubelet, from its start to its stop.
@@ -60,6 +61,7 @@ func kubeletCommand(flags *flag.FlagSet) func(context.Context, *session) error {
 	flags.StringVar(&o.scope, "scope", "container", "topology manager scope")
 	flags.IntVar(&o.numa, "numa", 1, "number of NUMA nodes")
 	flags.StringVar(&o.pods, "pods", "", "JSON file with the pods that ran here before this start")
+	flags.BoolVar(&o.readmit, "readmit", false, "judge those pods anew and drop what is refused")
 	return func(ctx context.Context, s *session) error { return runKubelet(ctx, s, o) }
 }
 
@@ -75,6 +77,10 @@ func runKubelet(ctx context.Context, s *session, o kubeletOptions) error {
 	if o.podResources == "" {
 		o.podResources = filepath.Join(filepath.Dir(dir), "pod-resources", "kubelet.sock")
 	}
+	// The watcher would make it too, but only some time after we have said that we are ready.
+	if err := os.MkdirAll(o.registry, 0o750); err != nil {
+		return err
+	}
 	k := &kubelet{options: o, session: s}
 	if err := k.loadPods(); err != nil {
 		return err
@@ -83,8 +89,10 @@ func runKubelet(ctx context.Context, s *session, o kubeletOptions) error {
 	if err != nil {
 		return err
 	}
-	started.sourcesReady.Store(true)
-	s.emit(map[string]any{"event": "ready", "dir": o.dir, "pod_resources": o.podResources, "registry": o.registry})
+	s.emit(map[string]any{
+		"event": "ready", "dir": o.dir, "pod_resources": o.podResources, "registry": o.registry,
+		"refused": k.settle(started, o.readmit),
+	})
 	err = s.serve(ctx, k.handlers())
 	if last := k.current.Load(); last != nil {
 		err = errors.Join(err, last.stop())

@@ -1,0 +1,1 @@
+"""Real counterparts of the agent, built from Kubernetes' own modules, and their Python drivers."""

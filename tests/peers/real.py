@@ -1,0 +1,220 @@
+"""Drivers of the two peers: the kubelet's real device manager, and a fake kubelet that measures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from agent.testing.node import Admission, Capacity, Pod, RunOptions
+
+from .process import Event, PeerProcess
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "peers"
+#: How often a state is asked for that the kubelet has no event about.
+ASK_EVERY = 0.01
+
+
+def built_peers() -> list[Path]:
+    """List the peer binaries that build.sh has made, one per Kubernetes release."""
+    return sorted(path for path in BUILD.glob("peer-*") if path.suffix not in {".stamp", ".new"})
+
+
+class RealKubelet:
+    """NodeKubelet over the kubelet's own managers; keep `directory` short, it holds unix sockets."""
+
+    def __init__(
+        self, binary: Path, directory: Path, *, numa: int = 1, policy: str = "none", scope: str = "container"
+    ) -> None:
+        self.refused: dict[str, Admission] = {}  # by pod UID: what the last restart did not take back
+        self._directory = directory
+        self._command: list[str | Path] = [binary, "kubelet", "--dir", self.plugin_dir, "--numa", str(numa)]
+        self._command += ["--policy", policy, "--scope", scope]
+        self._pods: dict[str, dict[str, Any]] = {}
+        self._process = PeerProcess(*self._command, log=self.log)
+
+    @property
+    def plugin_dir(self) -> Path:
+        return self._directory / "device-plugins"
+
+    @property
+    def registry_dir(self) -> Path:
+        """Where the plugin watcher looks for sockets."""
+        return self._directory / "plugins_registry"
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        return self._directory / "pod-resources" / "kubelet.sock"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.plugin_dir / "kubelet_internal_checkpoint"
+
+    @property
+    def log(self) -> Path:
+        return self._directory / "kubelet.log"
+
+    async def __aenter__(self) -> Self:
+        await self._process.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._process.stop()
+
+    async def admit(self, pod: Pod) -> Admission:
+        spec = _spec(pod)
+        answer = await self._process.call("admit", pod=spec)
+        if answer["admitted"]:
+            self._pods[pod.uid] = spec
+        return _admission(answer)
+
+    async def delete(self, uid: str) -> None:
+        await self._process.call("delete", uid=uid)
+        self._pods.pop(uid, None)
+
+    async def capacity(self) -> Mapping[str, Capacity]:
+        answer = await self._process.call("capacity")
+        return {resource: Capacity(**counts) for resource, counts in answer.items()}
+
+    async def devices(self, uid: str) -> Mapping[str, Mapping[str, frozenset[str]]]:
+        answer = await self._process.call("devices", uid=uid)
+        return {
+            container: {resource: frozenset(ids) for resource, ids in held.items()}
+            for container, held in answer.items()
+        }
+
+    async def run_options(self, uid: str, container: str) -> RunOptions:
+        answer = await self._process.call("run_options", uid=uid, container=container)
+        return RunOptions(
+            env=answer["env"],
+            annotations=answer["annotations"],
+            devices=tuple((host, inside, permissions) for host, inside, permissions in answer["devices"]),
+            mounts=tuple((host, inside, read_only) for host, inside, read_only in answer["mounts"]),
+            cdi_devices=tuple(answer["cdi_devices"]),
+        )
+
+    async def health(self, uid: str) -> Mapping[str, str]:
+        answer: dict[str, str] = await self._process.call("health", uid=uid)
+        return answer
+
+    async def kill(self) -> None:
+        """Leave the kubelet dead, its sockets in place, until `restart`; commands raise PeerDown."""
+        await self._process.kill()
+
+    async def restart(self, *, down: float = 0.0, readmit: bool = False) -> None:
+        """Kill the kubelet, leave it down for a while and start a new one on the same directory.
+
+        With `readmit` the new one judges every pod anew, as on a node: those it does not take back,
+        pods with init containers that hold devices for one, are in `refused` then.
+        """
+        await self.kill()
+        pods = self._directory / "pods.json"
+        pods.write_text(json.dumps(list(self._pods.values())))
+        options: list[str | Path] = ["--pods", pods, *(["--readmit"] if readmit else [])]
+        self._process = PeerProcess(*self._command, *options, log=self.log)
+        await asyncio.sleep(down)
+        self._note_refused(await self._process.start())
+
+    async def restart_in_process(self, *, down: float = 0.0, readmit: bool = False) -> None:
+        """Stop the managers in good order and start new ones; kubelet.sock is gone in between."""
+        down_ms = round(down * 1000)
+        self._note_refused(await self._process.call("restart", down_ms=down_ms, readmit=readmit))
+
+    async def next(self, predicate: Callable[[Event], bool], timeout: float = 10.0) -> Event:
+        """Take the next event that fits; `pod_status` names pods whose device health changed."""
+        return await self._process.next(predicate, timeout)
+
+    async def until(
+        self, accept: Callable[[Mapping[str, Capacity]], bool], timeout: float = 10.0
+    ) -> Mapping[str, Capacity]:
+        """Ask for the capacity until it is as wanted: a kubelet tells nobody when it changes."""
+        counts: Mapping[str, Capacity] = {}
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    counts = await self.capacity()
+                    if accept(counts):
+                        return counts
+                    await asyncio.sleep(ASK_EVERY)
+        except TimeoutError:
+            raise TimeoutError(f"not as wanted after {timeout} s: {dict(counts)}") from None
+
+    def _note_refused(self, answer: Event) -> None:
+        self.refused = {verdict["uid"]: _admission(verdict) for verdict in answer["refused"]}
+        for uid in self.refused:
+            self._pods.pop(uid, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Sequential calls to a plugin, in microseconds; `first` is the first good answer's content."""
+
+    p50_us: int
+    p90_us: int
+    p99_us: int
+    max_us: int
+    calls: int
+    errors: int
+    error: str = ""
+    first: Any = None
+
+
+class GoClient:
+    """A fake kubelet in grpc-go; its events carry the wall clock in `t_ns`."""
+
+    def __init__(self, binary: Path, directory: Path) -> None:
+        self.plugin_dir = directory / "device-plugins"
+        self._process = PeerProcess(binary, "client", "--dir", self.plugin_dir, log=directory / "client.log")
+
+    async def __aenter__(self) -> Self:
+        await self._process.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._process.stop()
+
+    @property
+    def events(self) -> list[Event]:
+        """What happened and was not yet taken: register, list and end of each resource, and ready."""
+        return self._process.events
+
+    async def next(self, predicate: Callable[[Event], bool], timeout: float = 10.0) -> Event:
+        """Take the oldest event that fits out of `events`, waiting for one if there is none."""
+        return await self._process.next(predicate, timeout)
+
+    async def allocate(self, resource: str, ids: Sequence[str], n: int = 1) -> Timing:
+        """Call Allocate n times for one container; `first` holds its container responses."""
+        return Timing(**await self._process.call("allocate", resource=resource, ids=list(ids), n=n))
+
+    async def preferred(
+        self, resource: str, available: Sequence[str], must: Sequence[str], size: int, n: int = 1
+    ) -> Timing:
+        """Call GetPreferredAllocation n times; `first` holds the IDs it chose."""
+        arguments = {"available": list(available), "must": list(must), "size": size, "n": n}
+        return Timing(**await self._process.call("preferred", resource=resource, **arguments))
+
+    async def ids(self, resource: str) -> Mapping[str, str]:
+        """Give the health of each device ID in the newest list."""
+        answer: dict[str, str] = await self._process.call("ids", resource=resource)
+        return answer
+
+    async def restart(self, *, down: float = 0.0) -> None:
+        """Drop all connections, stay away for a while, wipe the sockets and serve again."""
+        await self._process.call("restart", down_ms=round(down * 1000))
+
+
+def _spec(pod: Pod) -> dict[str, Any]:
+    containers = [{**asdict(container), "limits": dict(container.limits)} for container in pod.containers]
+    return {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "containers": containers}
+
+
+def _admission(answer: Mapping[str, Any]) -> Admission:
+    return Admission(answer["admitted"], answer["reason"], answer["message"])
