@@ -1,0 +1,77 @@
+"""Work that outlives the RPC which asked for it: a client that hangs up cancels no side effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+T = TypeVar("T")
+
+
+class Calls:
+    """Runs each piece of work in a task of the group, shielded, with a deadline.
+
+    grpclib cancels its own tasks natively, which no anyio shield survives; the group's are out of its reach.
+    """
+
+    def __init__(self, group: TaskGroup) -> None:
+        self._group = group
+        self._running: set[anyio.CancelScope] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
+        """Wait for the work.
+
+        Raises:
+            TimeoutError: It took longer; the work has been cancelled.
+        """
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        scope = anyio.CancelScope(deadline=anyio.current_time() + seconds, shield=True)
+        self._running.add(scope)
+        self._idle.clear()
+        self._group.start_soon(self._work, work, scope, answer)
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError as exc:
+            raise TimeoutError(str(exc) or f"not done within {seconds:g} s") from exc
+
+    async def _work(
+        self, work: Callable[[], Awaitable[T]], scope: anyio.CancelScope, answer: asyncio.Future[T]
+    ) -> None:
+        try:
+            with scope:
+                _settle(answer, await work())
+        except Exception as exc:
+            _settle(answer, exc)
+        finally:
+            self._forget(scope)
+        if scope.cancelled_caught:
+            _settle(answer, TimeoutError("cancelled by its deadline"))
+
+    def _forget(self, scope: anyio.CancelScope) -> None:
+        self._running.discard(scope)
+        if not self._running:
+            self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Give what runs some time, then cancel it."""
+        with anyio.move_on_after(seconds):
+            await self._idle.wait()
+        for scope in tuple(self._running):
+            scope.cancel()
+        await self._idle.wait()
+
+
+def _settle(answer: asyncio.Future[T], outcome: T | Exception) -> None:
+    if answer.done():
+        return  # nobody waits any more
+    if isinstance(outcome, Exception):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)

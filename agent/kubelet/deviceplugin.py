@@ -1,0 +1,323 @@
+"""One resource as the kubelet's device plugin API v1beta1 sees it: pure translation, no decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import anyio.to_thread
+import structlog
+from grpclib.const import Handler, Status
+from grpclib.exceptions import GRPCError
+
+from agent.core.cell import Cell
+from agent.core.errors import InvalidRequest
+from agent.core.model import AdvertisedDevice, Resource
+from agent.core.vendor import ContainerEdits
+
+from .calls import Calls
+from .devicelist import KUBELET_RECEIVE_LIMIT, DeviceList, list_size, too_long
+from .idlists import PreferredRequest, allocate_request, pre_start_request, preferred_request
+from .pb.deviceplugin.v1beta1 import (
+    AllocateResponse,
+    CdiDevice,
+    ContainerAllocateResponse,
+    ContainerPreferredAllocationResponse,
+    DevicePluginOptions,
+    DeviceSpec,
+    Mount,
+    PreferredAllocationResponse,
+)
+from .rpc import ByteStream, streaming, unary
+from .wire import decoded
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+#: More IDs than this are encoded in a thread: some 3 ms of work.
+_MANY_IDS = 10_000
+
+
+class Answers(Protocol):
+    """Who decides; the plugin only asks, and words the answer for the kubelet."""
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerEdits]:
+        """What each container gets. Runs in a task of the agent, cancelled at its deadline only."""
+
+    def preferred(
+        self, resource: str, available: Sequence[str], required: Sequence[str], size: int
+    ) -> Sequence[str]:
+        """Which of the available IDs to take; fast, for it runs on the event loop."""
+
+    async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
+        """Make sure that what was allocated is there; called before every start of a container."""
+
+
+@dataclass(slots=True)
+class PluginStats:
+    """Counters of one resource, since the start of the agent."""
+
+    streams: int = 0
+    lists: int = 0
+    list_bytes: int = 0
+    lists_too_long: int = 0
+    lists_failed: int = 0
+    allocations: int = 0
+    allocations_failed: int = 0
+    preferred: int = 0
+    preferred_empty: int = 0
+    pre_starts: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Feed:
+    """One open ListAndWatch."""
+
+    task: asyncio.Task[object] | None
+    superseded: bool = False
+
+
+class DevicePlugin:
+    """Serves the five calls of one resource, over any number of sockets in turn."""
+
+    def __init__(
+        self,
+        resource: Cell[Resource],
+        answers: Answers,
+        calls: Calls,
+        *,
+        pre_start_required: bool = False,
+        min_interval: float = 0.1,
+        allocate_deadline: float = 10.0,
+        preferred_budget: float = 1.0,
+        limit: int = KUBELET_RECEIVE_LIMIT,
+        stats: PluginStats | None = None,
+    ) -> None:
+        self._resource = resource
+        self._answers = answers
+        self._calls = calls
+        self._min_interval = min_interval
+        self._deadline = allocate_deadline
+        self._budget = preferred_budget
+        self._limit = limit
+        self._list = DeviceList()
+        self._feed: _Feed | None = None
+        self._fitting: Resource | None = None
+        self.name = resource.value.name
+        #: Sent by GetDevicePluginOptions (read from 1.25 on) and by Register (read before), always equal.
+        self.options = DevicePluginOptions(
+            pre_start_required=pre_start_required, get_preferred_allocation_available=True
+        )
+        #: Whether the kubelet holds a ListAndWatch open.
+        self.live: Cell[bool] = Cell(False)
+        #: What the kubelet was last told on the stream that is open.
+        self.delivered: Cell[Resource | None] = Cell(None)
+        #: Set when the agent ends: calls that come now are refused.
+        self.closing = False
+        self.stats = stats or PluginStats()
+
+    def methods(self) -> dict[str, Handler]:
+        """The calls by path (api.proto, service DevicePlugin)."""
+        service = "/v1beta1.DevicePlugin"
+        return {
+            f"{service}/GetDevicePluginOptions": unary(self._options),
+            f"{service}/ListAndWatch": streaming(self._list_and_watch),
+            f"{service}/GetPreferredAllocation": unary(self._preferred),
+            f"{service}/Allocate": unary(self._allocate),
+            f"{service}/PreStartContainer": unary(self._pre_start),
+        }
+
+    def can_list(self) -> bool:
+        """Whether there is a list that fits: today's, or the last one that did."""
+        return self._fitting is not None or list_size(self._resource.value) <= self._limit
+
+    async def _options(self, request: bytes) -> bytes:
+        return bytes(self.options)
+
+    # ListAndWatch
+
+    async def _list_and_watch(self, stream: ByteStream) -> None:
+        """Send the list now and after each change, until the kubelet hangs up or the socket closes.
+
+        Never ends by itself: the kubelet asks once per registration. Only a newer stream ends this one.
+        """
+        feed = self._open()
+        try:
+            await self._feed_list(stream)
+        except asyncio.CancelledError:
+            if not feed.superseded:
+                raise
+        finally:
+            self._close(feed)
+
+    def _open(self) -> _Feed:
+        if self._feed is not None and self._feed.task is not None:
+            log.warning("a second list stream opened, the older one ends", resource=self.name)
+            self._feed.superseded = True
+            self._feed.task.cancel()
+        self._feed = _Feed(asyncio.current_task())
+        self.stats.streams += 1
+        self.delivered.set(None)
+        self.live.set(True)
+        return self._feed
+
+    def _close(self, feed: _Feed) -> None:
+        if self._feed is feed:
+            self._feed = None
+            self.delivered.set(None)
+            self.live.set(False)
+
+    async def _feed_list(self, stream: ByteStream) -> None:
+        sent: bytes | None = None
+        async with aclosing(self._resource.watch()) as resources:  # type: ignore[type-var]
+            async for resource in resources:
+                message = await self._encoded(resource)
+                if message is None:
+                    continue
+                if message != sent:
+                    await self._send(stream, message)
+                self.delivered.set(resource)
+                if message != sent:
+                    sent = message
+                    await asyncio.sleep(self._min_interval)  # what changes meanwhile goes out as one list
+
+    async def _send(self, stream: ByteStream, message: bytes) -> None:
+        await stream.send_message(message)
+        self.stats.lists += 1
+        self.stats.list_bytes += len(message)
+
+    async def _encoded(self, resource: Resource) -> bytes | None:
+        """The list as bytes; None, logged, where it can not be had: ListAndWatch must outlive it."""
+        try:
+            fitting = self._within_limit(resource)
+            if fitting is None:
+                return None
+            if self._list.missing(fitting) < _MANY_IDS:
+                return self._list.encode(fitting)
+            return await anyio.to_thread.run_sync(self._list.encode, fitting, abandon_on_cancel=True)
+        except Exception as exc:
+            self.stats.lists_failed += 1
+            log.error("device list not encoded, the last one stays", resource=self.name, exc_info=exc)
+            return None
+
+    def _within_limit(self, resource: Resource) -> Resource | None:
+        """The resource, or where its list grew too long the IDs of the last that fit with today's health."""
+        error = too_long(resource, self._limit)
+        if error is None:
+            self._fitting = resource
+            return resource
+        self.stats.lists_too_long += 1
+        log.error("device list too long, the last that fits stays", resource=self.name, error=str(error))
+        if self._fitting is not None:
+            self._fitting = _with_health_of(self._fitting, resource)
+        return self._fitting
+
+    # Calls with one answer
+
+    async def _allocate(self, request: bytes) -> bytes:
+        self.stats.allocations += 1
+        try:
+            containers = await decoded("AllocateRequest", allocate_request, request)
+            if not containers:
+                raise InvalidRequest(self.name, "it names no container")
+            edits = await self._run(lambda: self._answers.allocate(self.name, containers))
+            return _allocate_response(edits, len(containers))
+        except Exception:
+            self.stats.allocations_failed += 1
+            raise
+
+    async def _pre_start(self, request: bytes) -> bytes:
+        self.stats.pre_starts += 1
+        ids = await decoded("PreStartContainerRequest", pre_start_request, request)
+        await self._run(lambda: self._answers.pre_start(self.name, ids))
+        return b""
+
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The kubelet has no deadline and admits one pod at a time: a hang here would freeze the node."""
+        if self.closing:
+            raise GRPCError(Status.UNAVAILABLE, f"{self.name}: the agent is shutting down")
+        return await self._calls.run(work, self._deadline)
+
+    async def _preferred(self, request: bytes) -> bytes:
+        """Never fails: an error here would fail the pod, an empty answer lets the kubelet choose."""
+        self.stats.preferred += 1
+        try:
+            async with asyncio.timeout(self._budget):
+                asked = await decoded("PreferredAllocationRequest", preferred_request, request)
+        except Exception as exc:
+            log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
+            asked = ()
+        choices = [self._choice(one) for one in asked]
+        self.stats.preferred_empty += not any(choices)
+        return _preferred_response(choices)
+
+    def _choice(self, asked: PreferredRequest) -> Sequence[str]:
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        try:
+            choice = self._answers.preferred(self.name, asked.available, asked.required, asked.size)
+            if not _is_valid(choice, asked):
+                raise ValueError(f"not a choice of {asked.size} from {len(asked.available)} IDs")
+        except Exception as exc:
+            log.error("preferred allocation unanswered", resource=self.name, exc_info=exc)
+            return ()
+        if (took := clock() - started) > self._budget:
+            log.warning("preferred allocation was slow", resource=self.name, seconds=round(took, 3))
+        return choice
+
+
+def _is_valid(choice: Sequence[str], asked: PreferredRequest) -> bool:
+    """Empty, or as many distinct available IDs as were asked for, the required among them."""
+    chosen = set(choice)
+    if not chosen:
+        return True
+    distinct = len(chosen) == len(choice) == asked.size
+    return distinct and chosen <= {*asked.available, *asked.required} and chosen >= set(asked.required)
+
+
+def _with_health_of(old: Resource, new: Resource) -> Resource:
+    """The old IDs of every card that is still there, with its health of today."""
+    cards = {card.uuid: card for card in new.cards}
+    kept = tuple(_refreshed(card, cards[card.uuid]) for card in old.cards if card.uuid in cards)
+    return replace(new, cards=kept)
+
+
+def _refreshed(old: AdvertisedDevice, new: AdvertisedDevice) -> AdvertisedDevice:
+    return replace(old, healthy=new.healthy)
+
+
+def _allocate_response(edits: Sequence[ContainerEdits], containers: int) -> bytes:
+    if len(edits) != containers:
+        # The kubelet refuses an answer without containers, and leaks the devices.
+        raise RuntimeError(f"{len(edits)} answers for {containers} containers")
+    return bytes(AllocateResponse(container_responses=[_container_response(one) for one in edits]))
+
+
+def _container_response(edits: ContainerEdits) -> ContainerAllocateResponse:
+    return ContainerAllocateResponse(
+        envs=dict(edits.env),
+        mounts=[
+            Mount(container_path=mount.path, host_path=mount.host_path, read_only=mount.read_only)
+            for mount in edits.mounts
+        ],
+        devices=[
+            DeviceSpec(container_path=node.path, host_path=node.host_path, permissions=node.permissions)
+            for node in edits.device_nodes
+        ],
+        annotations=dict(edits.annotations),
+        cdi_devices=[CdiDevice(name=name) for name in edits.cdi_devices],
+    )
+
+
+def _preferred_response(choices: Sequence[Sequence[str]]) -> bytes:
+    return bytes(
+        PreferredAllocationResponse(
+            container_responses=[
+                ContainerPreferredAllocationResponse(device_i_ds=list(choice)) for choice in choices
+            ]
+        )
+    )

@@ -1,0 +1,162 @@
+"""The kubelet's device-plugins directory, watched: its socket, its checkpoint, and our own sockets."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import structlog
+
+from agent.core.cell import Cell
+
+log = structlog.get_logger()
+
+KUBELET_SOCKET = "kubelet.sock"
+KUBELET_CHECKPOINT = "kubelet_internal_checkpoint"
+
+
+class FileIdentity(NamedTuple):
+    """Which file this is: inode numbers are used again, so the time of the last change is part of it."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+class SocketIdentity(FileIdentity):
+    """Which life of a server this socket belongs to."""
+
+    __slots__ = ()
+
+
+def identify(path: Path) -> FileIdentity | None:
+    """The file's identity; None where there is none (or it can not be seen)."""
+    found = _stat(path)
+    return None if found is None else FileIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+def identify_socket(path: Path) -> SocketIdentity | None:
+    found = _stat(path)
+    if found is None or not stat.S_ISSOCK(found.st_mode):
+        return None
+    return SocketIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+class KubeletDirectory:
+    """Publishes who serves kubelet.sock and when the checkpoint changed.
+
+    Inotify tells at once; a slow poll sees what inotify can not (an overflow, a directory that was replaced
+    by a mount) and does all the work where inotify is not to be had.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        poll: float = 5.0,
+        inotify_after: float = 0.5,
+        poll_until_then: float = 0.1,
+        retry: float = 1.0,
+    ) -> None:
+        self.path = path
+        self.kubelet: Cell[SocketIdentity | None] = Cell(None)
+        self.checkpoint: Cell[FileIdentity | None] = Cell(None)
+        self._looks: Cell[int] = Cell(0)
+        self._poll = poll
+        # Loading inotify costs some 20 ms, which belong to the first registration.
+        self._inotify_after = inotify_after
+        self._poll_until_then = poll_until_then
+        self._retry = retry
+        self._watched: FileIdentity | None = None
+        self._watching: anyio.CancelScope | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        self.refresh()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._look_often)
+            group.start_soon(self._keep_listening)
+
+    def refresh(self) -> None:
+        """Look now; whoever waits for a change learns of it."""
+        self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET))
+        self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
+        self._looks.set(self._looks.value + 1)
+        if self._watching is not None and _file_of(self.path) != self._watched:
+            self._watching.cancel()  # another directory lies at the path now
+
+    def exists(self, path: Path) -> bool:
+        return identify_socket(path) is not None
+
+    async def lost(self, path: Path) -> None:
+        """Return once the socket that lies at the path now is gone or another one."""
+        wanted = _file_of(path)
+        await self._until(lambda: wanted is None or _file_of(path) != wanted)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with aclosing(self._looks.watch()) as looks:  # type: ignore[type-var]
+            async for _ in looks:
+                if condition():
+                    return
+
+    async def _look_often(self) -> None:
+        with anyio.move_on_after(self._inotify_after):
+            await self._look_every(self._poll_until_then)
+        await self._look_every(self._poll)
+
+    async def _look_every(self, seconds: float) -> None:
+        while True:
+            await anyio.sleep(seconds)
+            self.refresh()
+
+    async def _keep_listening(self) -> None:
+        await anyio.sleep(self._inotify_after)
+        while True:
+            await self._listen()
+            await anyio.sleep(self._retry)
+            self.refresh()
+
+    async def _listen(self) -> None:
+        """Follow the directory that lies at the path now, until it goes away or another takes its place."""
+        self._watched = _file_of(self.path)
+        try:
+            with anyio.CancelScope() as self._watching:
+                await self._follow()
+        except OSError as exc:
+            log.debug("directory not watched, only polled", path=str(self.path), error=str(exc))
+        finally:
+            self._watching = None
+
+    async def _follow(self) -> None:
+        from asyncinotify import Inotify, Mask
+
+        changes = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO
+        ends = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
+        with Inotify() as inotify:
+            inotify.add_watch(self.path, changes | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR)
+            self.refresh()
+            async for event in inotify:
+                if event.mask & ends:
+                    break
+                # The kubelet writes its checkpoint as .NNNN and renames it.
+                if event.name is None or not event.name.name.startswith("."):
+                    self.refresh()
+        self.refresh()
+
+
+def _file_of(path: Path) -> FileIdentity | None:
+    """The identity without the time, which for a directory changes with every file in it."""
+    found = _stat(path)
+    return None if found is None else FileIdentity(found.st_dev, found.st_ino, 0)

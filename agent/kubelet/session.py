@@ -1,0 +1,302 @@
+"""The session of one resource with the kubelet: serve, register, hold, and begin anew when it is over.
+
+The rules are those of the device manager from 1.20 to 1.37 (pkg/kubelet/cm/devicemanager): a socket file is
+used for one registration; the kubelet asks for the list once per registration and never again; the end of an
+older stream disconnects a newer one, so there is never a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import anyio
+import structlog
+
+from agent.core.cell import Cell
+from agent.core.model import Resource, SessionStatus
+
+from .calls import Calls
+from .devicelist import too_long
+from .deviceplugin import Answers, DevicePlugin, PluginStats
+from .directory import KUBELET_SOCKET, KubeletDirectory, SocketIdentity
+from .errors import KubeletError, KubeletRefused
+from .pb.deviceplugin.v1beta1 import RegisterRequest
+from .rpc import SocketServer, call
+from .sockets import remove, socket_name, sweep
+
+__all__ = ["Ended", "Intervals", "KubeletSession", "sweep"]
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+VERSION = "v1beta1"
+REGISTER = "/v1beta1.Registration/Register"
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Seconds of patience; tests pass small ones."""
+
+    #: The kubelet dials back for up to 10 s before it answers Register.
+    register: float = 15.0
+    #: Between the answer to Register and the ListAndWatch that must follow.
+    stream: float = 5.0
+    shortest_pause: float = 0.1
+    longest_pause: float = 30.0
+    #: A registration that held this long makes the next pause the shortest again.
+    settled: float = 30.0
+    #: What running calls get at shutdown.
+    drain: float = 1.5
+    #: How long a retired resource tries to deliver its empty list.
+    retire: float = 5.0
+    min_list_interval: float = 0.1
+    allocate: float = 10.0
+
+
+State = Literal["waiting", "registering", "registered", "refused", "ended"]
+
+
+class Ended(StrEnum):
+    """Why a registration is over; the first of several counts."""
+
+    RETIRED = "the resource is retired"
+    KUBELET_CHANGED = "the kubelet restarted"
+    SOCKET_LOST = "our socket was removed"
+    STREAM_ENDED = "the kubelet ended the list stream"
+
+
+class KubeletSession:
+    """Keeps one resource registered for as long as it runs."""
+
+    def __init__(
+        self,
+        resource_name: str,
+        cell: Cell[Resource],
+        answers: Answers,
+        directory: KubeletDirectory,
+        *,
+        status: Cell[SessionStatus] | None = None,
+        pre_start_required: bool = False,
+        intervals: Intervals | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = resource_name
+        self.status = status or Cell(SessionStatus())
+        self.stats = PluginStats()
+        self._cell = cell
+        self._answers = answers
+        self._directory = directory
+        self._pre_start_required = pre_start_required
+        self._intervals = intervals or Intervals()
+        self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
+        self._numbers = itertools.count()
+        self._log = log.bind(resource=resource_name)
+
+    async def run(self) -> None:
+        """Register and hold, again and again; return when the resource is retired and the kubelet knows."""
+        async with anyio.create_task_group() as group:
+            life = _Life(self._plugin(calls := Calls(group)), calls)
+            try:
+                await self._keep_registered(life)
+            finally:
+                await self._drain(life)
+        self._report("ended", Ended.RETIRED)
+
+    def _plugin(self, calls: Calls) -> DevicePlugin:
+        return DevicePlugin(
+            self._cell,
+            self._answers,
+            calls,
+            pre_start_required=self._pre_start_required,
+            min_interval=self._intervals.min_list_interval,
+            allocate_deadline=self._intervals.allocate,
+            stats=self.stats,
+        )
+
+    async def _drain(self, life: _Life) -> None:
+        """Refuse new calls, give running ones their time; also when everything is being cancelled."""
+        life.plugin.closing = True
+        with anyio.CancelScope(shield=True):
+            await life.calls.drain(self._intervals.drain)
+
+    async def _keep_registered(self, life: _Life) -> None:
+        while (kubelet := await self._ready_kubelet(life.plugin)) is not None:
+            started = anyio.current_time()
+            try:
+                ended = await self._registration(life, kubelet)
+            except KubeletError as exc:
+                self._failed(exc)
+            else:
+                if ended is Ended.RETIRED:
+                    return
+                self._over(ended, anyio.current_time() - started)
+            await self._pause(kubelet)
+
+    async def _ready_kubelet(self, plugin: DevicePlugin) -> SocketIdentity | None:
+        """Wait for a kubelet and for a list that fits; None once the resource is retired."""
+        while True:
+            self._directory.refresh()
+            resource, kubelet = self._cell.value, self._directory.kubelet.value
+            if _is_over(resource):
+                return None
+            if not plugin.can_list():
+                self._report("refused", str(too_long(resource)))
+            elif kubelet is None:
+                self._report("waiting", f"no kubelet at {self._directory.path / KUBELET_SOCKET}")
+            else:
+                return kubelet
+            await self._news(resource, kubelet)
+
+    async def _news(self, resource: Resource, kubelet: SocketIdentity | None) -> None:
+        await first(
+            lambda: differs(self._cell, resource),
+            lambda: differs(self._directory.kubelet, kubelet),
+        )
+
+    async def _registration(self, life: _Life, kubelet: SocketIdentity) -> Ended:
+        """One registration from its socket to its end."""
+        path = self._directory.path / socket_name(self.name, next(self._numbers))
+        async with self._serving(life, path):
+            self._report("registering")
+            await self._register(life.plugin, path, kubelet)
+            await self._await_list(life.plugin)
+            self._log.info("registered", socket=path.name)
+            self._report("registered")
+            return await self._hold(life.plugin, path, kubelet)
+
+    @asynccontextmanager
+    async def _serving(self, life: _Life, path: Path) -> AsyncIterator[None]:
+        server = SocketServer(life.plugin.methods())
+        await server.listen(path)
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            await self._drain(life)  # the answers still need the connection
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                remove(path)
+                await server.shutdown()
+
+    async def _register(self, plugin: DevicePlugin, path: Path, kubelet: SocketIdentity) -> None:
+        """Register; the kubelet dials back and asks for the options before it answers (from 1.25 on)."""
+        request = RegisterRequest(
+            version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
+        )
+        at = self._directory.path / KUBELET_SOCKET
+        await call(at, REGISTER, bytes(request), timeout=self._intervals.register)
+        self.status.set(replace(self.status.value, registrations=self.status.value.registrations + 1))
+        self._directory.refresh()
+        if self._directory.kubelet.value != kubelet:
+            raise KubeletError("the kubelet restarted during Register")
+
+    async def _await_list(self, plugin: DevicePlugin) -> None:
+        """An answer to Register proves nothing: 1.20 answers before it dials, 1.37 may ignore a socket."""
+        with anyio.move_on_after(self._intervals.stream):
+            await plugin.live.until(True)
+            return
+        raise KubeletError(f"no ListAndWatch within {self._intervals.stream:g} s after Register")
+
+    async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: SocketIdentity) -> Ended:
+        over = await first(  # in the order of Ended
+            lambda: self._retired(plugin),
+            lambda: differs(self._directory.kubelet, kubelet),
+            lambda: self._directory.lost(path),
+            lambda: plugin.live.until(False),
+        )
+        return tuple(Ended)[over]
+
+    async def _retired(self, plugin: DevicePlugin) -> None:
+        """Wait until the resource is retired and its empty list is sent, or can not be."""
+        await reaches(self._cell, _is_over)
+        with anyio.move_on_after(self._intervals.retire):
+            await reaches(plugin.delivered, lambda told: told is not None and _is_over(told))
+
+    async def _pause(self, kubelet: SocketIdentity) -> None:
+        """Wait before the next registration; a new kubelet, or the end of the resource, waits for nothing.
+
+        The pause is also what the kubelet needs to notice that the old stream ended, before a new one opens.
+        """
+        with anyio.move_on_after(self._pauses.next()):
+            await first(
+                lambda: differs(self._directory.kubelet, kubelet),
+                lambda: reaches(self._cell, _is_over),
+            )
+            self._pauses.reset()
+
+    def _failed(self, error: KubeletError) -> None:
+        self._log.warning("not registered", error=str(error))
+        self._report("refused" if isinstance(error, KubeletRefused) else "waiting", str(error))
+
+    def _over(self, ended: Ended, held: float) -> None:
+        self._log.warning("registration over", reason=str(ended))
+        self._report("waiting", ended)
+        if held >= self._intervals.settled:
+            self._pauses.reset()
+
+    def _report(self, state: State, reason: str = "") -> None:
+        self.status.set(replace(self.status.value, state=state, reason=str(reason)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """What serves the calls of one run."""
+
+    plugin: DevicePlugin
+    calls: Calls
+
+
+class Pauses:
+    """Growing pauses with jitter, so that many nodes do not knock in step."""
+
+    def __init__(self, shortest: float, longest: float, jitter: Callable[[], float]) -> None:
+        self._shortest = self._current = shortest
+        self._longest = longest
+        self._jitter = jitter
+
+    def next(self) -> float:
+        pause, self._current = self._current, min(2 * self._current, self._longest)
+        return max(self._shortest, pause * (0.5 + self._jitter() / 2))
+
+    def reset(self) -> None:
+        self._current = self._shortest
+
+
+def _is_over(resource: Resource) -> bool:
+    return resource.retired and not resource.cards
+
+
+async def reaches(cell: Cell[T], wanted: Callable[[T], bool]) -> None:
+    """Return once the cell's value is as wanted."""
+    async with aclosing(cell.watch()) as values:  # type: ignore[type-var]
+        async for value in values:
+            if wanted(value):
+                return
+
+
+async def differs(cell: Cell[T], from_value: T) -> None:
+    """Return once the cell holds another value."""
+    await reaches(cell, lambda value: value != from_value)
+
+
+async def first(*waits: Callable[[], Awaitable[None]]) -> int:
+    """Wait until one of them returns; which, the first one where several did."""
+    done: list[int] = []
+    async with anyio.create_task_group() as group:
+
+        async def wait(number: int, until: Callable[[], Awaitable[None]]) -> None:
+            await until()
+            done.append(number)
+            group.cancel_scope.cancel()
+
+        for number, until in enumerate(waits):
+            group.start_soon(wait, number, until)
+    return min(done)

@@ -1,0 +1,17 @@
+"""Short directories: a socket path has 107 bytes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def plugins_dir() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="xpu-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
