@@ -20,15 +20,12 @@ from agent.core.vendor import ContainerEdits
 
 from .calls import Calls
 from .devicelist import KUBELET_RECEIVE_LIMIT, DeviceList, list_size, too_long
+from .edits import response
 from .idlists import PreferredRequest, allocate_request, pre_start_request, preferred_request
 from .pb.deviceplugin.v1beta1 import (
     AllocateResponse,
-    CdiDevice,
-    ContainerAllocateResponse,
     ContainerPreferredAllocationResponse,
     DevicePluginOptions,
-    DeviceSpec,
-    Mount,
     PreferredAllocationResponse,
 )
 from .rpc import ByteStream, streaming, unary
@@ -294,23 +291,7 @@ def _allocate_response(edits: Sequence[ContainerEdits], containers: int) -> byte
     if len(edits) != containers:
         # The kubelet refuses an answer without containers, and leaks the devices.
         raise RuntimeError(f"{len(edits)} answers for {containers} containers")
-    return bytes(AllocateResponse(container_responses=[_container_response(one) for one in edits]))
-
-
-def _container_response(edits: ContainerEdits) -> ContainerAllocateResponse:
-    return ContainerAllocateResponse(
-        envs=dict(edits.env),
-        mounts=[
-            Mount(container_path=mount.path, host_path=mount.host_path, read_only=mount.read_only)
-            for mount in edits.mounts
-        ],
-        devices=[
-            DeviceSpec(container_path=node.path, host_path=node.host_path, permissions=node.permissions)
-            for node in edits.device_nodes
-        ],
-        annotations=dict(edits.annotations),
-        cdi_devices=[CdiDevice(name=name) for name in edits.cdi_devices],
-    )
+    return bytes(AllocateResponse(container_responses=[response(one) for one in edits]))
 
 
 def _preferred_response(choices: Sequence[Sequence[str]]) -> bytes:

@@ -1,0 +1,119 @@
+"""Which pod holds which device IDs, as the kubelet's PodResources API v1 lists it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import anyio
+
+from .errors import KubeletError, KubeletRefused
+from .rpc import call
+from .wire import chunks, decoded, fields, text
+
+LIST = "/v1.PodResourcesLister/List"
+
+#: (namespace, pod) to container to resource to device IDs.
+PodsInUse = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
+
+_Devices = dict[str, set[str]]
+_Pods = dict[tuple[str, str], dict[str, _Devices]]
+
+
+class PodResources:
+    """Asks the kubelet, one call at a time and never faster than its limit for all callers allows."""
+
+    def __init__(self, socket: Path, *, min_interval: float = 1.0, timeout: float = 10.0) -> None:
+        self._socket = socket
+        self._min_interval = min_interval
+        self._timeout = timeout
+        self._turn = anyio.Lock()
+        self._next = 0.0
+
+    async def in_use(self) -> PodsInUse:
+        """Every pod that the kubelet lists, those without devices too.
+
+        Right after a kubelet restart the list may be incomplete. Plain init containers are never listed.
+
+        Raises:
+            KubeletError: The kubelet did not answer, refused, or answered something undecodable.
+        """
+        async with self._turn:
+            await anyio.sleep_until(self._next)
+            try:
+                answer = await self._list()
+            finally:
+                self._next = anyio.current_time() + self._min_interval
+        return await decoded("ListPodResourcesResponse", pods_in_use, answer)
+
+    async def _list(self) -> bytes:
+        try:
+            return await call(self._socket, LIST, b"", timeout=self._timeout)
+        except KubeletRefused as exc:
+            if exc.status != "RESOURCE_EXHAUSTED":
+                raise
+            raise KubeletError(f"PodResources is asked too often on this node: {exc.text}") from exc
+
+
+def pods_in_use(data: bytes) -> PodsInUse:
+    """Decode a ListPodResourcesResponse; strict, and blind to what nobody here needs.
+
+    The kubelet lists one entry per device and NUMA node, and up to 1.33 also pods that are over: a name can
+    come twice, its devices are put together.
+    """
+    pods: _Pods = {}
+    for pod in chunks(data, 1):
+        _add_pod(pods, pod)
+    return MappingProxyType({key: _frozen(containers) for key, containers in pods.items()})
+
+
+def _frozen(containers: Mapping[str, _Devices]) -> Mapping[str, Mapping[str, frozenset[str]]]:
+    return MappingProxyType(
+        {
+            name: MappingProxyType({resource: frozenset(ids) for resource, ids in devices.items()})
+            for name, devices in containers.items()
+        }
+    )
+
+
+def _add_pod(pods: _Pods, data: bytes) -> None:
+    name, namespace, found = "", "", []
+    for number, value in fields(data):
+        if isinstance(value, int):
+            continue
+        if number == 1:
+            name = text(value)
+        elif number == 2:
+            namespace = text(value)
+        elif number == 3:
+            found.append(value)
+    containers = pods.setdefault((namespace, name), {})
+    for container in found:
+        _add_container(containers, container)
+
+
+def _add_container(containers: dict[str, _Devices], data: bytes) -> None:
+    name, found = "", []
+    for number, value in fields(data):
+        if isinstance(value, int):
+            continue
+        if number == 1:
+            name = text(value)
+        elif number == 2:
+            found.append(value)
+    devices = containers.setdefault(name, {})
+    for one in found:
+        _add_devices(devices, one)
+
+
+def _add_devices(devices: _Devices, data: bytes) -> None:
+    resource, ids = "", []
+    for number, value in fields(data):
+        if isinstance(value, int):
+            continue
+        if number == 1:
+            resource = text(value)
+        elif number == 2:
+            ids.append(text(value))
+    devices.setdefault(resource, set()).update(ids)
