@@ -1,0 +1,42 @@
+"""Failed calls, worded as grpc-go words them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+
+
+class RpcError(Exception):
+    """Raised when a device plugin did not answer a call well; the text is what a kubelet prints."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(f"rpc error: code = {_go_name(status)} desc = {message}")
+        self.status = status
+
+
+def _go_name(status: Status) -> str:
+    if status is Status.CANCELLED:
+        return "Canceled"
+    return "".join(word.capitalize() for word in status.name.split("_"))
+
+
+@contextmanager
+def as_grpc_go(socket: Path) -> Iterator[None]:
+    """Turn what grpclib raises into RpcError."""
+    try:
+        yield
+    except GRPCError as exc:
+        raise RpcError(exc.status, exc.message or "") from exc
+    except TimeoutError as exc:
+        raise RpcError(Status.DEADLINE_EXCEEDED, "context deadline exceeded") from exc
+    except (StreamTerminatedError, ProtocolError, AssertionError) as exc:
+        raise RpcError(Status.UNAVAILABLE, "error reading from server: EOF") from exc
+    except OSError as exc:
+        why = f"dial unix {socket}: connect: {(exc.strerror or str(exc)).lower()}"
+        raise RpcError(
+            Status.UNAVAILABLE, f'connection error: desc = "transport: Error while dialing: {why}"'
+        ) from exc
