@@ -1,4 +1,4 @@
-"""Answers the kubelet: validate, record, prepare, edit, save, answer. Order is decision: write, then answer."""
+"""Answers the kubelet: validate, record, prepare, edit, save, answer. Write first, then answer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from agent.core.errors import (
     UnhealthyDevice,
     UnknownDevice,
     UnknownResource,
+    VendorError,
 )
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Plan, Resource
@@ -77,24 +78,28 @@ class Allocator:
             if not containers:
                 raise InvalidRequest(resource, "it asks for no container")
             chosen = [admit(scene, resource, ids) for ids in containers]
-            answered: list[ContainerEdits] = []
-            done: list[str] = []
+            vendor = scene.vendors[scene.plan[resource].vendor]
+            begun: list[str] = []
             try:
-                for ids, devices in zip(containers, chosen, strict=True):
-                    allocation, edits = await self._answer(scene, resource, ids, devices)
-                    done.append(allocation)
-                    answered.append(edits)
+                answered = [
+                    await self._answer(vendor, resource, ids, devices, begun)
+                    for ids, devices in zip(containers, chosen, strict=True)
+                ]
+                await self._store.save(durable=False)
             except BaseException:
-                for allocation in done:
-                    await self._undo(scene.plan[resource].vendor, allocation)
+                for allocation in begun:
+                    await self._undo(vendor, allocation)
                 raise
-            await self._store.save(durable=False)
             return answered
 
     async def _answer(
-        self, scene: Scene, resource: str, ids: Sequence[str], devices: Sequence[Device]
-    ) -> tuple[str, ContainerEdits]:
-        vendor = scene.vendors[scene.plan[resource].vendor]
+        self,
+        vendor: Vendor,
+        resource: str,
+        ids: Sequence[str],
+        devices: Sequence[Device],
+        begun: list[str],
+    ) -> ContainerEdits:
         unique = tuple(dict.fromkeys(ids))
         allocation = Allocation(
             id=secrets.token_hex(8),
@@ -105,32 +110,32 @@ class Allocator:
             state=AllocationState.INTENT,
             since=self._clock(),
         )
+        begun.append(allocation.id)
         request = Request(allocation.id, resource, unique, vendor.settings)
         if vendor.prepares:
             allocation = await self._made(vendor, allocation, request)
         distinct = list({it.uuid: it for it in devices}.values())
         edits = vendor.container_edits(distinct, request)
         self._ledger.record(replace(allocation, state=AllocationState.DONE))
-        return allocation.id, replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
+        return replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
 
     async def _made(self, vendor: Vendor, allocation: Allocation, request: Request) -> Allocation:
         """Intent on disk, then hardware, then done on disk; after a crash the partitions decide."""
         self._ledger.record(allocation)
         await self._store.save(durable=True)
-        try:
-            partitions = await self._prepare(vendor.name, request, allocation.devices)
-        except BaseException:
-            await self._undo(vendor.name, allocation.id)
-            raise
+        partitions = await self._prepare(vendor.name, request, allocation.devices)
         made = replace(allocation, partitions=tuple(it.id for it in partitions), state=AllocationState.DONE)
         self._ledger.record(made)
         await self._store.save(durable=True)
         return made
 
-    async def _undo(self, vendor: str, allocation: str) -> None:
-        known = self._ledger.get(allocation)
-        if self._scene().vendors[vendor].prepares and known is not None:
-            await self._release(vendor, allocation)
+    async def _undo(self, vendor: Vendor, allocation: str) -> None:
+        """Forget the allocation; one whose hardware can not be removed now is left to reconcile."""
+        if vendor.prepares and self._ledger.get(allocation) is not None:
+            try:
+                await self._release(vendor.name, allocation)
+            except VendorError:
+                return
         self._ledger.forget(allocation)
 
     def preferred(

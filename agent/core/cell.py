@@ -40,6 +40,10 @@ class Cell(Generic[T]):
             seen = self._version
             yield self._value
 
+    async def changed(self) -> None:
+        """Return at the next change."""
+        await self._changed.wait()
+
     async def until(self, wanted: T) -> None:
         """Return once the cell holds this value."""
         while self._value != wanted:

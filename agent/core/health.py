@@ -68,7 +68,7 @@ def observed(record: Record, event: HealthEvent, now: float) -> Record:
     if event.fault is not None:
         return _with_fault(record, event.fault, now)
     if record.fault is not None and record.fault.state is State.UNKNOWN:
-        return Record(since=now)  # something watches it now
+        return replace(record, fault=None, since=now, bad=0)  # something watches it now
     return proven(record, event.proof, now) if event.proof else record
 
 
@@ -109,7 +109,8 @@ def deadline(record: Record, timing: Timing) -> float | None:
 def _found_again(record: Record, now: float, timing: Timing) -> Record:
     if record.lost_since is None:
         return record
-    too_long = record.fault is None and now - record.lost_since >= timing.patience
+    told = record.told_healthy and now - record.lost_since < timing.patience
+    too_long = record.fault is None and not told
     back = replace(record, lost="", lost_since=None)
     # The kubelet was told Unhealthy meanwhile, so coming back takes the proof of clean polls.
     return replace(back, fault=Fault(LOST_CONTACT, record.lost), since=now) if too_long else back
@@ -118,7 +119,8 @@ def _found_again(record: Record, now: float, timing: Timing) -> Record:
 def _with_fault(record: Record, fault: Fault, now: float) -> Record:
     if record.fault is not None and not _worse(fault, record.fault):
         return replace(record, good=0, good_since=None)
-    return replace(record, fault=fault, since=now, good=0, good_since=None)
+    same = record.fault is not None and record.fault.state is fault.state
+    return replace(record, fault=fault, since=record.since if same else now, good=0, good_since=None)
 
 
 def _worse(new: Fault, old: Fault) -> bool:

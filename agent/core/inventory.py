@@ -45,7 +45,7 @@ class Inventory:
         self._vendors[vendor] = VendorStatus(vendor, VendorState.OPEN)
         for device in devices:
             self._see(vendor, device, now)
-        if vendor in self._driver_gone:
+        if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
             self._prove(vendor, Proof.DRIVER_RELOAD, now)
         listed = {device.uuid for device in devices}
@@ -100,6 +100,8 @@ class Inventory:
             open_ = self._vendors[it.vendor].state is VendorState.OPEN
             if away is not None and open_ and uuid not in in_use and now - away >= self._timing.forget_after:
                 del self._known[uuid]
+                if it.record.sticky:
+                    self._remembered[uuid] = it.record
             else:
                 self._update(uuid, health.ticked(it.record, now, self._timing))
 

@@ -30,15 +30,24 @@ def prefer(
     left: dict[str, list[str]] = {}
     for device_id in _ordered(set(free) - set(must)):
         left.setdefault(cards.of(device_id), []).append(device_id)
+    left = _known(left, resource, size - len(must))
     held = Counter(map(cards.of, must))
     if (
         resource.policy == "aligned"
         and all(len(ids) == 1 for ids in left.values())
         and max(held.values(), default=1) == 1
+        and held.keys().isdisjoint(left)
     ):
         chosen = _aligned(topology, frozenset(left), frozenset(held), size)
         return must + [left[card][0] for card in chosen if card not in held]
     return must + _greedy(resource, left, held, size - len(must))
+
+
+def _known(left: dict[str, list[str]], resource: Resource, count: int) -> dict[str, list[str]]:
+    """Without the IDs that we would refuse in Allocate, as long as enough others are there."""
+    ours = {card.uuid for card in resource.cards}
+    known = {card: ids for card, ids in left.items() if card in ours}
+    return known if sum(map(len, known.values())) >= count else left
 
 
 class _Cards:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,15 +38,16 @@ def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
     A resource without devices is planned only once it has been served: the kubelet must see it empty.
     """
     resources: dict[str, Resource] = {}
+    stems = _stems(snapshot.devices)
     for offer in offers:
-        statuses = snapshot.of(offer.vendor)
-        stems = _stems(statuses)
-        taken: set[str] = set()
+        left = list(snapshot.of(offer.vendor))
         for rule in offer.rules:
-            chosen = [status for status in _chosen(rule, statuses) if status.uuid not in taken]
-            taken.update(status.uuid for status in chosen)
+            chosen = _chosen(rule, left)
+            taken = {status.uuid for status in chosen}
+            left = [status for status in left if status.uuid not in taken]
             cards = tuple(_card(rule, status, stems) for status in chosen)
-            if rule.name not in resources and (cards or rule.name in before):
+            served = rule.name in before or rule.name in held
+            if rule.name not in resources and (cards or served):
                 resources[rule.name] = Resource(rule.name, offer.vendor, rule, _policy(rule), cards)
     for name, resource in before.items():
         if name not in resources and not (resource.retired and not resource.cards and name not in held):
@@ -121,11 +123,15 @@ def _stems(statuses: Sequence[DeviceStatus]) -> dict[str, dict[IdForm, str]]:
 
 def short_forms(uuids: Sequence[str]) -> dict[str, str]:
     """Six base32 characters of SHA-256(uuid) each, longer for those that collide; derived, never stored."""
-    digests = {
+    left = {
         uuid: base64.b32encode(hashlib.sha256(uuid.encode()).digest()).decode().lower().rstrip("=")
         for uuid in uuids
     }
+    shorts: dict[str, str] = {}
     length = 6
-    while len({digest[:length] for digest in digests.values()}) < len(digests):
+    while left:
+        count = Counter(digest[:length] for digest in left.values())
+        alone = {uuid for uuid, digest in left.items() if count[digest[:length]] == 1}
+        shorts.update((uuid, left.pop(uuid)[:length]) for uuid in alone)
         length += 1
-    return {uuid: digest[:length] for uuid, digest in digests.items()}
+    return shorts

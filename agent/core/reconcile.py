@@ -43,18 +43,21 @@ def reconcile(
     now: float,
     grace: float,
 ) -> list[Change]:
-    """What the ledger must learn. `None` for a source that could not be read: nothing is released then.
+    """What the ledger must learn of these allocations, given oldest first.
 
-    An allocation is over when PodResources no longer shows its pod and either the kubelet's checkpoint has
-    dropped our answer or the pod had been seen alive before; or when its IDs have gone to another pod.
+    `None` stands for a source that could not be read: nothing is released then. An allocation is over when
+    its IDs have gone to another pod, or when PodResources no longer shows its pod and either the kubelet's
+    checkpoint has dropped our answer or the pod had been seen alive before.
     """
     grants = {it.allocation: it for it in granted or ()}
-    owners = {it.id: _owner(it, grants.get(it.id), pods or {}) for it in allocations}
-    alive = {it.id for it in allocations if _shown(it, owners[it.id], pods or {})}
-    named = {owner.uid: owner for owner in owners.values() if owner and owner.uid and owner.pod}
+    holders = {it.id: _owner(it, grants.get(it.id)) for it in allocations}
+    superseded = _superseded(allocations, holders)
+    nameable = [it for it in allocations if it.id in grants and it.id not in superseded]
+    owners = _named(holders, nameable, pods or {})
+    alive = {it.id for it in allocations if it.id not in superseded and _shown(it, owners[it.id], pods or {})}
     changes: list[Change] = []
     for it in allocations:
-        owner = _named(owners[it.id], named)
+        owner = owners[it.id]
         if owner is not None and (owner != it.owner or (it.id in alive and not it.seen_alive)):
             changes.append(Confirm(it.id, owner, it.id in alive))
     if granted is None or pods is None:
@@ -62,58 +65,87 @@ def reconcile(
     living = {owner.uid for name, owner in owners.items() if owner and owner.uid and name in alive}
     for it in allocations:
         owner = owners[it.id]
-        if it.id in alive or (owner is not None and owner.uid in living) or now - it.since < grace:
+        if it.id in superseded:
+            reason = "superseded"
+        elif it.id in alive or (owner is not None and owner.uid in living):
             continue
-        if reason := _over(it, owner, it.id in grants, pods, _taken(it, allocations, owners)):
+        else:
+            reason = _over(it, owner, it.id in grants, pods)
+        if reason and now - it.since >= grace:
             changes.append(Release(it.id, reason))
     return changes
 
 
-def _over(it: Allocation, owner: Owner | None, is_granted: bool, pods: Pods, taken: bool) -> str:
-    if taken:
-        return "superseded"
+def _over(it: Allocation, owner: Owner | None, is_granted: bool, pods: Pods) -> str:
     if not is_granted:
         return "pod gone" if owner else "never used"
-    known = (it.owner and it.owner.pod) or (owner and owner.pod)
-    if it.seen_alive or (known and owner and (owner.namespace, owner.pod) not in pods):
+    named = owner is not None and bool(owner.pod)
+    if it.seen_alive or (owner is not None and named and (owner.namespace, owner.pod) not in pods):
         return "pod gone"
     return ""  # granted and never seen: an init container's, or PodResources is behind
 
 
-def _taken(it: Allocation, allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> bool:
-    """Whether a later allocation of another pod holds one of these IDs."""
-    mine = owners[it.id]
-    return any(
-        other.since >= it.since
-        and other.id != it.id
-        and other.resource == it.resource
-        and not set(other.ids).isdisjoint(it.ids)
-        and (theirs := owners[other.id]) is not None
-        and bool(theirs.uid)
-        and (mine is None or mine.uid != theirs.uid)
-        for other in allocations
-    )
+def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> set[str]:
+    """Those of which a later allocation of another pod holds an ID: the kubelet had freed it by then.
+
+    Two of the same moment have no order: they were read back from the kubelet, not answered by us.
+    """
+    later: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    over: set[str] = set()
+    for it in reversed(allocations):
+        mine = owners[it.id]
+        uid = mine.uid if mine else ""
+        places = [(it.resource, device_id) for device_id in it.ids]
+        if any(
+            since > it.since and uid != other for place in places for since, other in later.get(place, ())
+        ):
+            over.add(it.id)
+        if uid:
+            for place in places:
+                later.setdefault(place, []).append((it.since, uid))
+    return over
 
 
-def _owner(it: Allocation, grant: Granted | None, pods: Pods) -> Owner | None:
-    """The checkpoint proves pod and container; PodResources adds the names."""
-    if grant is None:
+def _named(
+    owners: Mapping[str, Owner | None], granted: Sequence[Allocation], pods: Pods
+) -> dict[str, Owner | None]:
+    """The owners with the names that PodResources adds; one container shown names its whole pod.
+
+    A kubelet up to 1.33 also lists pods that have ended, whose IDs may be another's by now: the name that an
+    owner has stays while it fits, and one that no other pod of ours bears comes first.
+    """
+    known = {it.uid: (it.namespace, it.pod) for it in owners.values() if it and it.uid and it.pod}
+    bearers = {name: uid for uid, name in known.items()}
+    nameless = [it for it in granted if not _shown(it, owners[it.id], pods)]
+    holders = _holders(pods) if nameless else {}
+    for it in nameless:
+        if owner := owners[it.id]:
+            names = holders.get((owner.container, it.resource, it.ids[0]), ())
+            fits = [name for name in names if _holds(it, pods[name][owner.container])]
+            if fits:
+                known[owner.uid] = min(fits, key=lambda name: bearers.get(name, owner.uid) != owner.uid)
+    return {allocation: it and _called(it, known.get(it.uid)) for allocation, it in owners.items()}
+
+
+def _holders(pods: Pods) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
+    """Container name, resource and device ID to the pods that show them."""
+    holders: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for name, containers in pods.items():
+        for container, resources in containers.items():
+            for resource, ids in resources.items():
+                for device_id in ids:
+                    holders.setdefault((container, resource, device_id), []).append(name)
+    return holders
+
+
+def _called(owner: Owner, name: tuple[str, str] | None) -> Owner:
+    return replace(owner, namespace=name[0], pod=name[1]) if name and owner.uid else owner
+
+
+def _owner(it: Allocation, grant: Granted | None) -> Owner | None:
+    if grant is None or (it.owner is not None and it.owner.uid == grant.uid):
         return it.owner
-    owner = it.owner if it.owner and it.owner.uid == grant.uid else Owner(grant.uid, grant.container)
-    if owner.pod:
-        return owner
-    for (namespace, pod), containers in pods.items():
-        if _holds(it, containers.get(owner.container, {})):
-            return replace(owner, namespace=namespace, pod=pod)
-    return owner
-
-
-def _named(owner: Owner | None, named: Mapping[str, Owner]) -> Owner | None:
-    """The owner with its pod's name, which another container of the pod may have shown."""
-    if owner is None or owner.pod or owner.uid not in named:
-        return owner
-    sibling = named[owner.uid]
-    return replace(owner, namespace=sibling.namespace, pod=sibling.pod)
+    return Owner(grant.uid, grant.container)
 
 
 def _shown(it: Allocation, owner: Owner | None, pods: Pods) -> bool:

@@ -13,6 +13,9 @@ from agent.core.model import (
     VendorState,
 )
 
+#: (name, labels) to a count that only grows.
+Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -31,7 +34,7 @@ class View:
     checkpoint_error: str = ""
     standby: str = ""
     #: Monotonic counters by metric name and labels, as the wires keep them.
-    counters: Mapping[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
+    counters: Counters = field(default_factory=dict)
     #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).
     allocate_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
 

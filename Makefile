@@ -1,0 +1,55 @@
+# The verbs of the project; each sets up what it needs.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup check test demo bench bench-check peers proto lock clean help
+
+help:  ## Show the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
+
+setup: .venv/ready  ## Install the locked dependencies and the agent into .venv
+
+.venv/ready: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, found $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup  ## Run the agent on the embedded node and watch its day
+	$(BIN)/xpu-agent demo
+
+test: setup  ## Pass the tests: no root, no GPU, no cluster
+	$(BIN)/python -m pytest --ignore=tests/peers
+
+check: setup  ## Format, lint, types, rooms, tests; warnings are errors
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --ignore=tests/peers
+
+peers: setup  ## Build the real kubelet device managers (Go) and run the scenarios against them
+	tests/peers/build.sh
+	$(BIN)/python -m pytest tests/peers tests/scenarios --require-peers
+
+bench: setup  ## Measure, and print our figure beside the reference
+	tests/peers/build.sh
+	$(BIN)/python -m bench
+
+bench-check: setup  ## The same, and fail where a figure misses its target by more than half
+	tests/peers/build.sh
+	$(BIN)/python -m bench --check
+
+proto: setup  ## Generate agent/kubelet/pb from proto/
+	PYTHON=$(BIN)/python proto/generate.sh
+
+lock: setup  ## Resolve the dependencies anew into requirements/*.txt
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet --group dev pyproject.toml -o requirements/dev.txt
+
+clean:  ## Remove what the verbs made
+	rm -rf .venv build dist

@@ -1,0 +1,258 @@
+"""The composition root: builds the line from hardware to kubelet and owns every task of the process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import anyio
+import structlog
+
+from agent.allocating import TimedAllocator
+from agent.checkpoint import CheckpointFile, Saved, boot_id
+from agent.config import ConfigState
+from agent.confirm import Confirmer, jittered
+from agent.core.allocator import Allocator
+from agent.core.cell import Cell
+from agent.core.health import Timing
+from agent.core.inventory import Inventory
+from agent.core.ledger import Ledger
+from agent.core.vendor import Partition, Request, Vendor
+from agent.core.view import Counters, View
+from agent.fleet import Fleet
+from agent.isolation import Deadlines, VendorProcess
+from agent.kubelet import checkpoint as kubelet_checkpoint
+from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
+from agent.kubelet.podresources import PodResources
+from agent.kubelet.session import Intervals, sweep
+from agent.lock import AgentLock
+from agent.node import Node
+from agent.sessions import Sessions
+from agent.store import LedgerStore
+from agent.version import version
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Every interval of the process, seconds; doubles run with small ones."""
+
+    discover: float = 10.0
+    reconcile: float = 30.0
+    grace: float = 60.0
+    #: How long the same kubelet must have served before its word that pods are gone is taken.
+    settle: float = 120.0
+    standby: float = 0.1
+    save: float = 1.0
+    directory: float = 5.0
+    backoff: tuple[float, float] = (0.1, 30.0)
+    health: Timing = field(default_factory=Timing)
+    session: Intervals = field(default_factory=Intervals)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+
+def steady_clock() -> Callable[[], float]:
+    """Unix time that never jumps: read once, then carried by the monotonic clock."""
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
+
+
+class Agent:
+    """One node's agent, from the lock to the last goodbye."""
+
+    def __init__(
+        self,
+        config: Cell[ConfigState],
+        node_name: str,
+        pace: Pace | None = None,
+        *,
+        in_process: bool = False,
+    ) -> None:
+        self._config = config
+        self._node_name = node_name
+        self._pace = pace or Pace()
+        self._in_process = in_process
+        self._settings = config.value.config.agent
+        self._lock = AgentLock(self._settings.state_dir / "agent.lock")
+        self._standby = "starting"
+        self._registered = Cell(False)
+        self._line: Line | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        with self._lock:
+            await self._take_lock()
+            self._line = Line(self._config, self._pace, self._registered, in_process=self._in_process)
+            self._standby = ""
+            await self._line.run()
+
+    async def _take_lock(self) -> None:
+        """Be the node's one agent; a second one stands by, ready to take over."""
+        while holder := self._lock.take():
+            if holder != self._standby:
+                log.info(
+                    "standing by, another agent serves this node", lock=str(self._lock.path), holder=holder
+                )
+            self._standby = holder
+            await anyio.sleep(self._pace.standby)
+
+    async def registered(self) -> None:
+        """Return once the first resource is registered."""
+        await self._registered.until(True)
+
+    def view(self) -> View:
+        """What is known now."""
+        state = self._config.value
+        base = View(
+            node=self._node_name,
+            version=version(),
+            required_vendors=frozenset(
+                name for name, it in state.config.vendors.items() if it.enabled is True
+            ),
+            config_source=state.source,
+            config_error=state.error,
+            standby=self._standby,
+        )
+        return self._line.seen(base) if self._line else base
+
+
+class Line:
+    """The line itself: hardware, rules, kubelet. Built once the lock is held: the checkpoint is ours then."""
+
+    def __init__(
+        self, config: Cell[ConfigState], pace: Pace, registered: Cell[bool], *, in_process: bool
+    ) -> None:
+        settings = config.value.config.agent
+        self._config = config
+        self._pace = pace
+        self._in_process = in_process
+        self._confirming = anyio.Lock()
+        clock = steady_clock()
+        file = CheckpointFile(settings.state_dir / "checkpoint.json")
+        saved, complaint = file.load()
+        if complaint:
+            log.error("checkpoint set aside", error=complaint)
+        self._ledger = Ledger(saved.allocations)
+        inventory = _remembering(saved, pace, clock())
+        self._store = LedgerStore(file, self._ledger, inventory, boot_id())
+        self._node = Node(inventory, self._ledger, clock)
+        self._fleet = Fleet(self._node, self._start)
+        self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory)
+        self._allocator = TimedAllocator(
+            Allocator(self._node.scene, self._ledger, self._store, clock, self._prepare, self._release)
+        )
+        self._sessions = Sessions(
+            self._node, self._allocator, self._directory, pace.session, clock, registered
+        )
+        self._pods = PodResources(settings.pod_resources_socket)
+        self._confirmer = Confirmer(
+            self._ledger,
+            lambda: kubelet_checkpoint.read(settings.kubelet_dir / KUBELET_CHECKPOINT),
+            self._pods.in_use,
+            clock,
+            lambda: self._settled(clock()),
+            pace.grace,
+        )
+
+    def _start(self, vendor: Vendor, node: Node) -> VendorProcess:
+        return VendorProcess(
+            vendor,
+            node,
+            deadlines=self._pace.deadlines,
+            discover_every=self._pace.discover,
+            backoff=self._pace.backoff,
+            in_process=self._in_process,
+        )
+
+    async def run(self) -> None:
+        """Run every loop of the line; a bug in one ends all, nothing else does."""
+        sweep(self._directory.path)
+        loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            lambda: self._fleet.run(self._config),
+            self._directory.run,
+            self._sessions.run,
+            self._let_time_pass,
+            self._confirm_now_and_then,
+            self._confirm_on_change,
+            self._save_on_change,
+        ]
+        async with anyio.create_task_group() as group:
+            for loop in loops:
+                group.start_soon(loop)
+
+    def seen(self, base: View) -> View:
+        """The view with everything the line knows."""
+        return replace(
+            base,
+            snapshot=self._node.snapshot.value,
+            resources=self._node.plan.value,
+            sessions={name: it.value for name, it in self._sessions.statuses.items()},
+            allocations=self._ledger.all(),
+            checkpoint_error=self._store.error,
+            counters=self._counters(),
+            allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
+        )
+
+    def _counters(self) -> Counters:
+        counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
+            ("checkpoint_saves", ()): self._store.saves
+        }
+        for action, count in self._confirmer.actions.items():
+            counters["reconcile_actions", (("action", action),)] = count
+        for name, process in self._fleet.processes.items():
+            counters["vendor_restarts", (("vendor", name),)] = process.restarts
+        for name, stats in self._sessions.stats.items():
+            for field_ in fields(stats):
+                counters[f"plugin_{field_.name}", (("resource", name),)] = getattr(stats, field_.name)
+        return counters
+
+    async def _prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        made: Sequence[Partition] = await self._fleet.call(vendor, "prepare", request, tuple(uuids))
+        return made
+
+    async def _release(self, vendor: str, allocation: str) -> None:
+        await self._fleet.call(vendor, "release", allocation)
+
+    async def _let_time_pass(self) -> None:
+        """Wake when patience ends, and now and then for what is forgotten slowly."""
+        while True:
+            deadline = self._node.seconds_to_deadline()
+            with anyio.move_on_after(self._pace.discover if deadline is None else deadline + 0.001):
+                await self._node.snapshot.changed()
+            self._node.tick()
+
+    async def _confirm_now_and_then(self) -> None:
+        while True:
+            await anyio.sleep(jittered(self._pace.reconcile))
+            await self._confirm()
+
+    async def _confirm_on_change(self) -> None:
+        """The kubelet writes its checkpoint right after our answer: then the owner is known."""
+        async for _ in self._directory.checkpoint.watch():
+            await self._confirm()
+
+    async def _confirm(self) -> None:
+        async with self._confirming:
+            if await self._confirmer.once():
+                self._node.refresh()
+                await self._store.save(durable=False)
+
+    async def _save_on_change(self) -> None:
+        """Health outlives the process. A storm of changes is a few writes."""
+        async for _ in self._node.snapshot.watch():
+            await self._store.save(durable=False)
+            await anyio.sleep(self._pace.save)
+
+    def _settled(self, now: float) -> bool:
+        since = self._sessions.registered_since
+        return since is not None and now - since >= self._pace.settle
+
+
+def _remembering(saved: Saved, pace: Pace, now: float) -> Inventory:
+    inventory = Inventory(saved.health, pace.health)
+    if saved.boot_id != boot_id():
+        inventory.rebooted(now)
+    return inventory

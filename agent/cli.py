@@ -1,0 +1,203 @@
+"""The command line: one verb, one function. Exit 0 ok, 1 refused, 2 usage."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.core.errors import AgentError
+from agent.core.vendor import SettingsError
+
+REFUSED = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verb that the arguments name."""
+    args = _parser().parse_args(argv)
+    if args.version:
+        from agent.version import version
+
+        print(f"xpu-agent {version()}")
+        return 0
+    if args.verb is None:
+        _parser().print_help()
+        return 2
+    try:
+        return int(args.verb(args) or 0)
+    except (AgentError, SettingsError) as exc:
+        print(f"xpu-agent: {exc}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="xpu-agent",
+        description="One Kubernetes node agent for every vendor's accelerators.",
+        epilog="Every flag of `run` can be set as environment variable XPU_AGENT_<FLAG>, "
+        "for example XPU_AGENT_STATE_DIR; NODE_NAME names the node. Exit: 0 ok, 1 refused, 2 usage.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(verb=None)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+    _run(verbs)
+    _demo(verbs)
+    _inspect(verbs)
+    _plugins(verbs)
+    _config(verbs)
+    _conformance(verbs)
+    return parser
+
+
+Verbs = argparse._SubParsersAction  # the only name argparse has for it
+
+
+def _run(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("run", help="run the agent on this node")
+    parser.add_argument("--config", type=Path, metavar="F", help="config file (default: every vendor, auto)")
+    parser.add_argument("--node-name", metavar="N", help="this node (default: NODE_NAME, else the host name)")
+    parser.add_argument("--kubelet-dir", metavar="D", help="the kubelet's device-plugins directory")
+    parser.add_argument("--pod-resources-socket", metavar="S", help="the kubelet's PodResources socket")
+    parser.add_argument("--state-dir", metavar="D", help="where checkpoint, lock and admin socket live")
+    parser.add_argument("--http", metavar="ADDR:PORT", help='where the views are served; "" is off')
+    parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
+    parser.set_defaults(verb=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """`xpu-agent run`: serve until SIGTERM."""
+    import anyio
+
+    from agent import logs
+    from agent.config import ConfigWatch, from_environ
+    from agent.process import serve
+
+    flags = {**from_environ(os.environ), **{key: it for key, it in vars(args).items() if it is not None}}
+    node_name = _node_name(args)
+    watch = ConfigWatch(_config_path(args), node_name, flags=flags)
+    logs.configure(watch.cell.value.config.agent.log)
+    anyio.run(serve, watch, node_name)
+    return 0
+
+
+def _node_name(args: argparse.Namespace) -> str:
+    named = args.node_name or os.environ.get("XPU_AGENT_NODE_NAME") or os.environ.get("NODE_NAME")
+    return named or socket.gethostname()
+
+
+def _config_path(args: argparse.Namespace) -> Path | None:
+    named = args.config or os.environ.get("XPU_AGENT_CONFIG")
+    return Path(named) if named else None
+
+
+def _demo(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("demo", help="a scripted day on an embedded node; needs no GPU, no cluster")
+    parser.add_argument("--fast", action="store_true", help="without pauses for reading")
+    parser.add_argument("--json", action="store_true", help="one JSON object per step")
+    parser.set_defaults(verb=demo)
+
+
+def demo(args: argparse.Namespace) -> int:
+    """`xpu-agent demo`: exit 0 only if every step held."""
+    from agent.demo import main as play
+
+    return play(fast=args.fast, as_json=args.json)
+
+
+def _inspect(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("inspect", help="what the running agent knows")
+    parser.add_argument("--json", action="store_true", help="the document as JSON")
+    parser.add_argument("--state-dir", type=Path, metavar="D", help="where the agent keeps its admin socket")
+    parser.set_defaults(verb=inspect)
+
+
+def inspect(args: argparse.Namespace) -> int:
+    """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
+    import msgspec
+
+    from agent.config import AgentSettings
+    from agent.inspect import fetch, show
+
+    default = os.environ.get("XPU_AGENT_STATE_DIR") or AgentSettings().state_dir
+    body = fetch(Path(args.state_dir or default) / "agent.sock")
+    if args.json:
+        print(body.decode())
+    else:
+        show(msgspec.json.decode(body))
+    return 0
+
+
+def _plugins(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("plugins", help="vendors found, from where, and why one was left out")
+    parser.add_argument("--json", action="store_true", help="one JSON list")
+    parser.set_defaults(verb=plugins)
+
+
+def plugins(args: argparse.Namespace) -> int:
+    """`xpu-agent plugins`: loads every vendor's plugin, and no vendor's library."""
+    from agent import plugins as found
+
+    rows = [
+        {
+            "name": it.name,
+            "origin": it.origin,
+            "version": it.version,
+            "resource": it.vendor.resource if it.vendor else None,
+            "reason": it.reason,
+        }
+        for it in found.load({}, None)
+    ]
+    if args.json:
+        import json
+
+        print(json.dumps(rows, indent=2))
+        return 0
+    from agent.inspect import table
+
+    table("vendors", rows)
+    return 0
+
+
+def _config(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("config", help="look at a configuration")
+    inner = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    check = inner.add_parser("check", help="print the effective config, or the error with its place")
+    check.add_argument("--config", type=Path, metavar="F", required=True, help="config file")
+    check.add_argument("--node-name", metavar="N", help="the node it is meant for")
+    check.set_defaults(verb=config_check)
+
+
+def config_check(args: argparse.Namespace) -> int:
+    """`xpu-agent config check`: what the agent would run with."""
+    from agent.config import load, to_yaml
+
+    print(to_yaml(load(args.config, _node_name(args))), end="")
+    return 0
+
+
+def _conformance(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("conformance", help="hold a vendor's backend against the vendor contract")
+    parser.add_argument("vendor", metavar="VENDOR", help="a name that `xpu-agent plugins` lists")
+    parser.add_argument("--config", type=Path, metavar="F", help="config file with the vendor's settings")
+    parser.set_defaults(verb=conformance)
+
+
+def conformance(args: argparse.Namespace) -> int:
+    """`xpu-agent conformance VENDOR`: exit 1 where a check fails."""
+    from agent.conformance import report
+
+    return report(args.vendor, _config_path(args), _node_name(argparse.Namespace(node_name=None)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Confirms who holds each allocation: reads the kubelet's checkpoint and PodResources, teaches the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from agent.core.allocator import ALLOCATION
+from agent.core.ledger import Ledger
+from agent.core.model import Allocation
+from agent.core.reconcile import Change, Confirm, Granted, Pods, Release, reconcile
+from agent.kubelet.checkpoint import KubeletCheckpoint
+from agent.kubelet.errors import KubeletError
+
+log = structlog.get_logger(__name__)
+
+
+class Confirmer:
+    """One pass at a time. A source that can not be read releases nothing."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        read_checkpoint: Callable[[], KubeletCheckpoint],
+        pods_in_use: Callable[[], Awaitable[Pods]],
+        clock: Callable[[], float],
+        settled: Callable[[], bool],
+        grace: float = 60.0,
+    ) -> None:
+        self._ledger = ledger
+        self._read_checkpoint = read_checkpoint
+        self._pods_in_use = pods_in_use
+        self._clock = clock
+        self._settled = settled
+        self._grace = grace
+        self._complaints: dict[str, str] = {}
+        self.actions: Counter[str] = Counter()
+
+    async def once(self) -> Sequence[Change]:
+        """Read, decide, apply. Returns what changed."""
+        allocations = self._ledger.in_use()
+        if not allocations:
+            return ()
+        granted = await self._granted()
+        pods = await self._pods()
+        changes = [
+            it
+            for it in reconcile(allocations, granted, pods, self._clock(), self._grace)
+            # Right after a restart the kubelet lists less than it has.
+            if isinstance(it, Confirm) or self._settled()
+        ]
+        for change in changes:
+            self._apply(change)
+        return changes
+
+    async def _granted(self) -> list[Granted] | None:
+        try:
+            checkpoint = await asyncio.to_thread(self._read_checkpoint)
+        except KubeletError as exc:
+            return self._complain("kubelet checkpoint", exc)
+        self._complaints.pop("kubelet checkpoint", None)
+        return [
+            Granted(it.edits.annotations[ALLOCATION], it.pod_uid, it.container)
+            for it in checkpoint.entries
+            if ALLOCATION in it.edits.annotations
+        ]
+
+    async def _pods(self) -> Pods | None:
+        try:
+            pods = await self._pods_in_use()
+        except KubeletError as exc:
+            return self._complain("PodResources", exc)
+        self._complaints.pop("PodResources", None)
+        return pods
+
+    def _complain(self, source: str, exc: KubeletError) -> None:
+        """Say it once per change; the loop comes again."""
+        if self._complaints.get(source) != str(exc):
+            log.warning("owners not confirmed", source=source, error=str(exc))
+        self._complaints[source] = str(exc)
+        self.actions["unreadable"] += 1
+
+    def _apply(self, change: Change) -> None:
+        it = self._ledger.get(change.allocation)
+        if it is None:
+            return
+        if isinstance(change, Release):
+            self._ledger.release(it.id, change.reason, self._clock())
+            self.actions["release"] += 1
+            log.info("allocation released", reason=change.reason, **_words(it))
+        else:
+            self._ledger.confirm(it.id, change.owner, alive=change.alive)
+            if it.owner != change.owner:
+                self.actions["confirm"] += 1
+                owner = change.owner
+                log.info(
+                    "allocation confirmed",
+                    pod=f"{owner.namespace}/{owner.pod}" if owner.pod else owner.uid,
+                    container=owner.container,
+                    **_words(it),
+                )
+
+
+def jittered(seconds: float) -> float:
+    """The interval, ten percent more or less, so that a cluster's agents do not march in step."""
+    return seconds * random.uniform(0.9, 1.1)
+
+
+def _words(it: Allocation) -> dict[str, object]:
+    return {"allocation": it.id, "resource": it.resource, "devices": list(it.devices)}

@@ -1,0 +1,41 @@
+"""The agent's process in the demo: the agent itself, with intervals that fit into a day of seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from agent import logs
+from agent.app import Pace
+from agent.config import ConfigWatch
+from agent.core.health import Timing
+from agent.isolation import Deadlines
+from agent.kubelet.session import Intervals
+from agent.process import serve
+
+PACE = Pace(
+    discover=0.2,
+    reconcile=0.2,
+    grace=0.2,
+    settle=0.2,
+    save=0.05,
+    directory=0.5,
+    backoff=(0.1, 1.0),
+    health=Timing(good_for=0.4),
+    session=Intervals(shortest_pause=0.05, longest_pause=0.5),
+    deadlines=Deadlines(open=5.0, discover=2.0),
+)
+
+
+def main() -> None:
+    """Run with the config file that the only argument names."""
+    watch = ConfigWatch(Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1)
+    logs.configure(watch.cell.value.config.agent.log)
+    anyio.run(serve, watch, os.environ["NODE_NAME"], PACE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The demo's stage: a simulated kubelet, a scenario of cards, and the agent in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.inspect import fetch
+from agent.testing.kubelet import SimKubelet
+from agent.testing.node import Container, Pod
+from agent.vendors.simulated.scenario import Scenario
+
+WHOLE = "example.com/xpu"
+SHARED = "example.com/xpu.shared"
+REPLICAS = 4
+CONFIG = """\
+version: v1
+agent:
+  kubeletDir: {kubelet_dir}
+  podResourcesSocket: {pod_resources}
+  stateDir: {state_dir}
+  http: ""
+  log: {{format: json}}
+vendors:
+  nvidia: {{enabled: false}}
+  simulated:
+    enabled: true
+    settings: {{scenario: {scenario}}}
+    resources:
+      - {{name: {whole}, devices: [0, 1]}}
+      - {{name: {shared}, devices: [2, 3], sharing: {{kind: replicas, replicas: {replicas}}}}}
+"""
+
+
+class Stage:
+    """Everything a step of the story may touch."""
+
+    def __init__(self, root: Path, kubelet: SimKubelet) -> None:
+        self.kubelet = kubelet
+        self.scenario = Scenario(root / "scenario.json", devices=4)
+        self.pods: dict[str, Pod] = {}
+        self._state = root / "state"
+        self._log = root / "agent.log"
+        self._config = root / "config.yaml"
+        self._agent: asyncio.subprocess.Process | None = None
+        self._config.write_text(
+            CONFIG.format(
+                kubelet_dir=kubelet.plugin_dir,
+                pod_resources=kubelet.pod_resources_socket,
+                state_dir=self._state,
+                scenario=self.scenario.path,
+                whole=WHOLE,
+                shared=SHARED,
+                replicas=REPLICAS,
+            )
+        )
+
+    @property
+    def agent_pid(self) -> int:
+        assert self._agent is not None, "the agent runs from the first step on"
+        return self._agent.pid
+
+    async def start_agent(self) -> None:
+        with self._log.open("ab") as log:
+            self._agent = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "agent.demo.node",
+                str(self._config),
+                env={**os.environ, "NODE_NAME": "demo-node"},
+                stderr=log,
+                stdout=log,
+            )
+
+    async def kill_agent(self) -> None:
+        """SIGKILL: no goodbye, no last write."""
+        if self._agent is not None and self._agent.returncode is None:
+            self._agent.send_signal(signal.SIGKILL)
+            await self._agent.wait()
+
+    async def end_agent(self) -> int | None:
+        """SIGTERM; the exit status."""
+        if self._agent is None:
+            return None
+        if self._agent.returncode is None:
+            self._agent.send_signal(signal.SIGTERM)
+        return await self._agent.wait()
+
+    async def inspect(self) -> dict[str, Any]:
+        """What `xpu-agent inspect --json` shows; {} while nobody answers."""
+        try:
+            body = await asyncio.to_thread(fetch, self._state / "agent.sock")
+        except Exception:
+            return {}
+        document: dict[str, Any] = msgspec.json.decode(body)
+        return document
+
+    async def until(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """Look at the agent until it shows what is waited for."""
+        while True:
+            document = await self.inspect()
+            if condition(document):
+                return document
+            await asyncio.sleep(0.02)
+
+    async def admit(self, name: str, limits: Mapping[str, int]) -> Pod:
+        """Admit a pod with one container; the kubelet's refusal is the error."""
+        pod = Pod(name, (Container(dict(limits)),))
+        verdict = await self.kubelet.admit(pod)
+        if not verdict.admitted:
+            raise AssertionError(f"pod {name} was refused: {verdict.reason}: {verdict.message}")
+        self.pods[name] = pod
+        return pod
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The end of the agent's log, for the step that did not hold."""
+        try:
+            return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+
+@asynccontextmanager
+async def open_stage() -> AsyncIterator[Stage]:
+    """Build the stage where socket paths stay short (they end at 107 bytes); leave nothing behind."""
+    root = Path(tempfile.mkdtemp(prefix="xpu-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
+    try:
+        async with SimKubelet(root / "k", mode="1.36") as kubelet:
+            stage = Stage(root, kubelet)
+            try:
+                yield stage
+            finally:
+                await stage.kill_agent()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

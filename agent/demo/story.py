@@ -1,0 +1,189 @@
+"""The day, step by step. A step does something real, waits for what must follow, and returns the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.core.vendor import Proof
+from agent.demo.stage import REPLICAS, SHARED, WHOLE, Stage
+from agent.testing.node import Capacity
+
+Evidence = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`play` raises AssertionError, or runs into the deadline, where the step does not hold."""
+
+    name: str
+    says: str
+    play: Callable[[Stage], Awaitable[Evidence]]
+    seconds: float = 20.0
+
+
+async def devices_found(stage: Stage) -> Evidence:
+    await stage.start_agent()
+    document = await stage.until(lambda it: len(it.get("devices", ())) == 4)
+    return {
+        it[
+            "uuid"
+        ]: f"{it['model']}, NUMA {it['numa']}, {it['memoryBytes'] >> 30} GiB, {it['health']['state']}"
+        for it in document["devices"]
+    }
+
+
+async def kubelet_sees_them(stage: Stage) -> Evidence:
+    await stage.kubelet.wait(
+        lambda it: it.counts() == {WHOLE: Capacity(2, 2), SHARED: Capacity(2 * REPLICAS, 2 * REPLICAS)}
+    )
+    return _counts(stage)
+
+
+async def pod_admitted(stage: Stage) -> Evidence:
+    pod = await stage.admit("trainer", {WHOLE: 1})
+    options = await stage.kubelet.run_options(pod.uid, "main")
+    assert options.env["XPU_VISIBLE_DEVICES"] in stage.scenario.uuids[:2], options.env
+    shared = [await stage.admit(f"notebook-{n}", {SHARED: 1}) for n in range(2)]
+    cards = [(await stage.kubelet.run_options(it.uid, "main")).env["XPU_VISIBLE_DEVICES"] for it in shared]
+    assert len(set(cards)) == 2, f"two notebooks share {cards[0]} while another card is free"
+    await stage.until(lambda it: _owners(it) >= {"trainer", "notebook-0", "notebook-1"})
+    return {
+        "trainer's environment": dict(options.env),
+        "trainer's annotations": dict(options.annotations),
+        "notebooks": "spread over both shared cards",
+    }
+
+
+async def card_breaks(stage: Stage) -> Evidence:
+    broken = stage.scenario.uuids[2]
+    stage.scenario.fault(
+        broken, "xid-79", "GPU has fallen off the bus", cleared_by=(Proof.RESET, Proof.REBOOT)
+    )
+    await stage.kubelet.wait(lambda it: it.counts()[SHARED].allocatable == REPLICAS)
+    assert stage.kubelet.counts()[WHOLE] == Capacity(2, 2), "another card's IDs went too"
+    document = await stage.inspect()
+    health = next(it["health"] for it in document["devices"] if it["uuid"] == broken)
+    return {**_counts(stage), broken: f"{health['state']}: {health['reason']}, {health['message']}"}
+
+
+async def card_repaired(stage: Stage) -> Evidence:
+    broken = stage.scenario.uuids[2]
+    stage.scenario.heal(broken)
+    document = await stage.until(lambda it: _device(it, broken).get("health", {}).get("state") == "unhealthy")
+    before = _device(document, broken)["health"]
+    stage.scenario.heal(broken, Proof.RESET)
+    await stage.kubelet.wait(lambda it: it.counts()[SHARED].allocatable == 2 * REPLICAS)
+    return {
+        "good readings alone": f"still {before['state']} ({before['reason']})",
+        "with proof of a reset": "healthy",
+        **_counts(stage),
+    }
+
+
+async def library_crashes(stage: Stage) -> Evidence:
+    streams, lists = dict(stage.kubelet.journal.streams), dict(stage.kubelet.journal.lists)
+    stage.scenario.crash()
+    await stage.until(lambda it: it.get("vendors") and it["vendors"][0]["state"] == "failed")
+    pod = await stage.admit("during-the-crash", {SHARED: 1})
+    await stage.until(lambda it: it.get("vendors") and it["vendors"][0]["state"] == "open")
+    assert dict(stage.kubelet.journal.streams) == streams, "a stream was opened anew"
+    assert dict(stage.kubelet.journal.lists) == lists, "the kubelet was told of a change"
+    await stage.kubelet.delete(pod.uid)
+    return {
+        "the vendor's process": "died of SIGSEGV and was replaced",
+        "a pod admitted meanwhile": "got its card",
+        "what the kubelet noticed": "nothing",
+    }
+
+
+async def kubelet_restarts(stage: Stage) -> Evidence:
+    before = stage.kubelet.journal.registrations.copy()
+    await stage.kubelet.restart()
+    await stage.kubelet.wait(
+        lambda it: (
+            it.counts().get(WHOLE) == Capacity(2, 2)
+            and it.counts().get(SHARED) == Capacity(2 * REPLICAS, 2 * REPLICAS)
+        )
+    )
+    again = {name: count - before[name] for name, count in stage.kubelet.journal.registrations.items()}
+    assert again == {WHOLE: 1, SHARED: 1}, f"registrations after the restart: {again}"
+    return {"registered again, once each": sorted(again), **_counts(stage)}
+
+
+async def agent_killed(stage: Stage) -> Evidence:
+    held = {it["id"]: it for it in (await stage.inspect())["allocations"] if it["state"] == "done"}
+    pid = stage.agent_pid
+    await stage.kill_agent()
+    await stage.kubelet.wait(lambda it: it.counts()[WHOLE].allocatable == 0)
+    await stage.start_agent()
+    await stage.kubelet.wait(lambda it: it.counts()[WHOLE].allocatable == 2)
+    document = await stage.until(lambda it: _owners(it) >= {"trainer", "notebook-0", "notebook-1"})
+    kept = {it["id"] for it in document["allocations"]}
+    assert held.keys() <= kept, f"allocations lost: {sorted(held.keys() - kept)}"
+    return {
+        f"pid {pid}": "killed with SIGKILL",
+        f"pid {stage.agent_pid}": f"knows all {len(held)} allocations from the checkpoint",
+        **_counts(stage),
+    }
+
+
+async def pod_goes(stage: Stage) -> Evidence:
+    trainer = stage.pods["trainer"]
+    mine = next(it["devices"][0] for it in (await stage.inspect())["allocations"] if _pod(it) == "trainer")
+    await stage.kubelet.delete(trainer.uid)
+    document = await stage.until(lambda it: _states(it, "trainer") == {"released"})
+    pods = [await stage.admit(f"next-{n}", {WHOLE: 1}) for n in range(2)]
+    cards = {(await stage.kubelet.run_options(it.uid, "main")).env["XPU_VISIBLE_DEVICES"] for it in pods}
+    assert mine in cards, f"{mine} was not given out again"
+    reason = next(it["source"] for it in document["allocations"] if _pod(it) == "trainer")
+    return {"trainer's allocation": f"released ({reason})", "its card": f"{mine} went to a new pod"}
+
+
+async def goodbye(stage: Stage) -> Evidence:
+    status = await stage.end_agent()
+    assert status == 0, f"exit status {status}"
+    await stage.kubelet.wait(lambda it: it.counts()[WHOLE].allocatable == 0)
+    return {"SIGTERM": "exit 0", "sockets left behind": len(list(stage.kubelet.plugin_dir.glob("xpu-*")))}
+
+
+STORY = (
+    Step("devices found", "The agent starts and finds four cards.", devices_found),
+    Step(
+        "kubelet sees them",
+        f"Two cards go out whole, two as {REPLICAS} replicas each.",
+        kubelet_sees_them,
+    ),
+    Step("pods admitted", "A trainer gets a whole card, two notebooks share the others.", pod_admitted),
+    Step("a card breaks", "One card falls off the bus: its replicas go, no other ID does.", card_breaks),
+    Step("repaired by proof", "Looking well again is not enough; a reset is proof.", card_repaired),
+    Step("the library crashes", "The vendor's library segfaults. Nobody else notices.", library_crashes),
+    Step("the kubelet restarts", "It wipes every socket; the agent registers anew.", kubelet_restarts),
+    Step("the agent is killed", "SIGKILL. The next one continues from the checkpoint.", agent_killed),
+    Step("the pod goes", "Its card is free again, and the ledger knows.", pod_goes),
+    Step("goodbye", "SIGTERM: streams end in order.", goodbye),
+)
+
+
+def _counts(stage: Stage) -> dict[str, object]:
+    return {
+        name: f"{it.allocatable} of {it.capacity} allocatable"
+        for name, it in sorted(stage.kubelet.counts().items())
+    }
+
+
+def _device(document: dict[str, Any], uuid: str) -> dict[str, Any]:
+    return next((it for it in document.get("devices", ()) if it["uuid"] == uuid), {})
+
+
+def _pod(allocation: dict[str, Any]) -> str:
+    return (allocation["owner"] or {}).get("pod") or ""
+
+
+def _owners(document: dict[str, Any]) -> set[str]:
+    return {_pod(it) for it in document.get("allocations", ()) if it["state"] == "done"}
+
+
+def _states(document: dict[str, Any], pod: str) -> set[str]:
+    return {it["state"] for it in document.get("allocations", ()) if _pod(it) == pod}

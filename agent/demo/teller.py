@@ -1,0 +1,100 @@
+"""Tells the story: prose for people, one JSON object per step for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from typing import Protocol, TextIO
+
+from agent.demo.stage import Stage
+from agent.demo.story import Evidence, Step
+
+#: Seconds a person gets to read a step.
+READING = 1.0
+
+
+class Teller(Protocol):
+    async def step(self, step: Step, stage: Stage) -> bool:
+        """Play the step and tell it; whether it held."""
+
+    def end(self, held: bool, log_tail: str) -> None:
+        """Tell how the day ended."""
+
+
+def teller(*, as_json: bool, fast: bool, out: TextIO) -> Teller:
+    return JsonTeller(out) if as_json else ProseTeller(out, 0.0 if fast else READING)
+
+
+async def played(step: Step, stage: Stage) -> tuple[Evidence, str, float]:
+    """The evidence, or what went wrong; and the seconds it took."""
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(step.seconds):
+            evidence = await step.play(stage)
+    except TimeoutError:
+        return {}, f"what must follow did not follow within {step.seconds:g} s", step.seconds
+    except Exception as exc:
+        return {}, f"{type(exc).__name__}: {exc}", time.monotonic() - started
+    return evidence, "", time.monotonic() - started
+
+
+class ProseTeller:
+    def __init__(self, out: TextIO, pause: float) -> None:
+        self._out = out
+        self._pause = pause
+        self._number = 0
+        self._started = time.monotonic()
+
+    async def step(self, step: Step, stage: Stage) -> bool:
+        self._number += 1
+        self._say(f"\n{self._number}. {step.name.capitalize()}. {step.says}")
+        evidence, error, seconds = await played(step, stage)
+        for key, value in evidence.items():
+            self._say(f"     {key}: {_words(value)}")
+        self._say(f"   {'does not hold: ' + error if error else 'holds'} ({seconds:.2f} s)")
+        await asyncio.sleep(self._pause)
+        return not error
+
+    def end(self, held: bool, log_tail: str) -> None:
+        took = time.monotonic() - self._started
+        if held:
+            self._say(f"\nEvery step held, in {took:.1f} s.")
+        else:
+            self._say(f"\nThe story ends here. The agent's last words:\n{log_tail}")
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+
+class JsonTeller:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    async def step(self, step: Step, stage: Stage) -> bool:
+        evidence, error, seconds = await played(step, stage)
+        self._write(
+            {
+                "step": step.name,
+                "says": step.says,
+                "held": not error,
+                "error": error or None,
+                "seconds": round(seconds, 3),
+                "evidence": evidence,
+            }
+        )
+        return not error
+
+    def end(self, held: bool, log_tail: str) -> None:
+        if not held:
+            self._write({"held": False, "log": log_tail.splitlines()})
+
+    def _write(self, document: Mapping[str, object]) -> None:
+        print(json.dumps(document), file=self._out, flush=True)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={it}" for key, it in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,124 @@
+"""The node as the agent sees it: reports and config in, snapshot and plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from agent.core.allocator import Scene
+from agent.core.cell import Cell
+from agent.core.inventory import Inventory
+from agent.core.ledger import Ledger
+from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
+from agent.core.plan import Offer, plan
+from agent.core.topology import Topology, topology
+from agent.core.vendor import Device, HealthEvent, Vendor
+
+log = structlog.get_logger(__name__)
+
+
+class Node:
+    """Takes in reports and publishes what follows. Everything here runs on the loop and never waits."""
+
+    def __init__(self, inventory: Inventory, ledger: Ledger, clock: Callable[[], float]) -> None:
+        self._inventory = inventory
+        self._ledger = ledger
+        self._clock = clock
+        self._offers: tuple[Offer, ...] = ()
+        self._topology = Topology()
+        self.vendors: Mapping[str, Vendor] = {}
+        self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
+        self.plan: Cell[Plan] = Cell({})
+        #: What each session serves; a cell lives as long as its resource.
+        self.resources: dict[str, Cell[Resource]] = {}
+
+    def configure(
+        self, vendors: Mapping[str, Vendor], offers: Sequence[Offer], statuses: Sequence[VendorStatus]
+    ) -> None:
+        """Serve these vendors with these rules from now on."""
+        # A vendor that is gone may still have allocations: its edits are needed no more, its name is.
+        self.vendors = {**self.vendors, **vendors}
+        self._offers = tuple(offers)
+        self._inventory.enable(statuses)
+        self.refresh()
+
+    def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
+        """A vendor listed its devices."""
+        self._inventory.discovered(vendor, devices, self._clock())
+        self.refresh()
+
+    def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
+        """A vendor told of its devices' health."""
+        self._inventory.observed(vendor, events, self._clock())
+        self.refresh()
+
+    def lost(self, vendor: str, state: VendorState, reason: str) -> None:
+        """A vendor can not be asked."""
+        self._inventory.lost(vendor, state, reason, self._clock())
+        self.refresh()
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self._inventory.tick(self._clock(), self._ledger.devices_in_use())
+        self.refresh()
+
+    def seconds_to_deadline(self) -> float | None:
+        """How long until time alone changes what the kubelet hears."""
+        deadline = self._inventory.next_deadline()
+        return None if deadline is None else max(0.0, deadline - self._clock())
+
+    def refresh(self) -> None:
+        """Publish what follows from everything known now."""
+        before, after = self.snapshot.value, self._inventory.snapshot()
+        if before != after:
+            _log_changes(before, after)
+            self._topology = topology(after)
+            self.snapshot.set(after)
+        planned = plan(self._offers, after, self._ledger.held(), self.plan.value)
+        for name, resource in planned.items():
+            if name in self.resources:
+                self.resources[name].set(resource)
+            else:
+                self.resources[name] = Cell(resource)
+        for name in self.resources.keys() - planned.keys():
+            del self.resources[name]
+        self.plan.set(planned)
+
+    def ended(self, name: str) -> None:
+        """The session of a retired resource is over; if the config has it again, the plan begins anew."""
+        self.resources.pop(name, None)
+        self.plan.set({key: it for key, it in self.plan.value.items() if key != name})
+        self.refresh()
+
+    def scene(self) -> Scene:
+        return Scene(self.plan.value, self.snapshot.value, self._topology, self.vendors)
+
+
+def _log_changes(before: NodeSnapshot, after: NodeSnapshot) -> None:
+    """Say once what an operator may want to know."""
+    for vendor in after.vendors:
+        old = next((it for it in before.vendors if it.name == vendor.name), None)
+        if old != vendor:
+            level = log.warning if vendor.state in (VendorState.FAILED, VendorState.LEFT_OUT) else log.info
+            level("vendor state changed", vendor=vendor.name, state=vendor.state, reason=vendor.reason)
+    known = {it.uuid: it for it in before.devices}
+    for status in after.devices:
+        _log_device(known.pop(status.uuid, None), status)
+    for uuid, gone in known.items():
+        log.info("device forgotten", vendor=gone.vendor, device=uuid)
+
+
+def _log_device(old: DeviceStatus | None, new: DeviceStatus) -> None:
+    if old is not None and old.health == new.health and old.told_healthy == new.told_healthy:
+        return
+    level = log.info if new.told_healthy else log.warning
+    level(
+        "device found" if old is None else "device health changed",
+        vendor=new.vendor,
+        device=new.uuid,
+        health=new.health.state,
+        reason=new.health.reason,
+        message=new.health.message,
+        told="Healthy" if new.told_healthy else "Unhealthy",
+    )

@@ -1,0 +1,67 @@
+"""The process around the agent: signals, config watch, and the read-only views on their sockets."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+
+import anyio
+import structlog
+
+from agent.app import Agent, Pace
+from agent.config import Config, ConfigWatch
+from agent.core.view import View
+
+log = structlog.get_logger()
+
+#: How long the views wait for the first registration, which they must not slow down.
+VIEWS_AFTER = 2.0
+RETRY_BIND = 5.0
+
+
+async def serve(watch: ConfigWatch, node_name: str, pace: Pace | None = None) -> None:
+    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the config again."""
+    agent = Agent(watch.cell, node_name, pace)
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch.run)
+            group.start_soon(agent.run)
+            group.start_soon(_views, agent, watch.cell.value.config)
+            await _until_told_to_end(signals, watch)
+            group.cancel_scope.cancel()
+    log.info("ended")
+
+
+async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
+    async for number in signals:
+        if number is signal.SIGHUP:
+            log.info("reading the config again", source=watch.cell.value.source)
+            await watch.reload()
+        else:
+            log.info("ending", signal=number.name)
+            return
+
+
+async def _views(agent: Agent, config: Config) -> None:
+    """Serve the views once the first resource is registered, or soon: they tell why none is."""
+    with anyio.move_on_after(VIEWS_AFTER):
+        await agent.registered()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_keep_serving, str(config.agent.state_dir / "agent.sock"), agent)
+        if config.agent.http:
+            group.start_soon(_keep_serving, config.agent.http, agent)
+
+
+async def _keep_serving(address: str, agent: Agent) -> None:
+    """A port that is taken must not take the agent down."""
+    from agent.http import serve as serve_http
+
+    def view() -> View:
+        return agent.view()
+
+    while True:
+        try:
+            await serve_http(view, address)
+        except OSError as exc:
+            log.error("views not served", address=address, error=str(exc), retry_seconds=RETRY_BIND)
+            await anyio.sleep(RETRY_BIND)

@@ -1,0 +1,81 @@
+"""The sessions with the kubelet: one for each resource of the plan, for as long as its name is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from agent.core.cell import Cell
+from agent.core.model import SessionStatus
+from agent.kubelet.deviceplugin import Answers, PluginStats
+from agent.kubelet.directory import KubeletDirectory
+from agent.kubelet.session import Intervals, KubeletSession
+from agent.node import Node
+
+
+class Sessions:
+    """Starts a session when a resource appears, and forgets it when the resource has ended."""
+
+    def __init__(
+        self,
+        node: Node,
+        answers: Answers,
+        directory: KubeletDirectory,
+        intervals: Intervals,
+        clock: Callable[[], float],
+        registered: Cell[bool],
+    ) -> None:
+        self._node = node
+        self._answers = answers
+        self._directory = directory
+        self._intervals = intervals
+        self._clock = clock
+        #: Set at the first registration: what is heavy and can wait is loaded after that.
+        self._registered = registered
+        self.statuses: dict[str, Cell[SessionStatus]] = {}
+        self.stats: dict[str, PluginStats] = {}
+        #: When the kubelet of today was last seen to begin anew; None until anything is registered.
+        self.registered_since: float | None = None
+
+    async def run(self) -> None:
+        """Follow the plan for ever."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch_kubelet)
+            async for plan in self._node.plan.watch():
+                for name in plan.keys() - self.statuses.keys():
+                    self._begin(name, group)
+
+    def _begin(self, name: str, group: TaskGroup) -> None:
+        self.statuses[name] = Cell(SessionStatus())
+        group.start_soon(self._serve, name, name=f"session {name}")
+
+    async def _serve(self, name: str) -> None:
+        """One resource from its first plan to its last; a resource that comes back begins again."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch_status, self.statuses[name])
+            session = KubeletSession(
+                name,
+                self._node.resources[name],
+                self._answers,
+                self._directory,
+                status=self.statuses[name],
+                intervals=self._intervals,
+            )
+            self.stats[name] = session.stats
+            await session.run()
+            group.cancel_scope.cancel()
+        del self.statuses[name]
+        self._node.ended(name)
+
+    async def _watch_kubelet(self) -> None:
+        """A kubelet that begins anew is not believed at once: it lists less than it has."""
+        async for _ in self._directory.kubelet.watch():
+            self.registered_since = None
+
+    async def _watch_status(self, status: Cell[SessionStatus]) -> None:
+        async for it in status.watch():
+            if it.state == "registered":
+                self._registered.set(True)
+                self.registered_since = self.registered_since or self._clock()
