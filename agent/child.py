@@ -1,0 +1,255 @@
+"""What runs in a vendor's own process: its Backend, answering the agent over a socket in lines of JSON.
+
+Standard library only, so that the process is small and starts fast. The main thread makes every call; where
+the backend watches health, one more thread waits for events.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from agent.core.vendor import Backend, BackendUnavailable, HealthEvent, Request, overrides
+
+CALLS = frozenset(
+    {
+        "open",
+        "close",
+        "discover",
+        "links",
+        "health_events",
+        "prepare",
+        "release",
+        "partitions",
+        "usage",
+    }
+)
+OPTIONAL = ("links", "health_events", "prepare", "release", "partitions", "usage")
+
+TEXT_LIMIT = 2000  # characters of a vendor's error that are passed on
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for events
+QUICK = 0.01  # a wait that returns sooner did not wait
+FREE_QUICK_WAITS = 32  # a burst of events is fine, a busy loop is not
+QUICK_PAUSE = 0.05
+
+PR_SET_PDEATHSIG, SIGKILL = 1, 9
+
+
+def main() -> None:
+    """Serve the socket whose number is the first argument, until the agent closes it."""
+    _die_with_the_agent()
+    faulthandler.enable()
+    os.dup2(2, 1)  # a library that prints must not be heard by anyone who reads stdout
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock.set_inheritable(False)
+    os._exit(_status_of(sock))  # a library's threads and exit functions do not get to hang the end
+
+
+def _status_of(sock: socket.socket) -> int:
+    try:
+        serve(sock)
+    except SystemExit as exc:
+        return exc.code if isinstance(exc.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _die_with_the_agent() -> None:
+    """Ask the kernel to end this process with the agent's, even inside a hung library call."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+
+
+def serve(sock: socket.socket) -> None:
+    """Answer calls until the other end closes; the first line says which backend."""
+    with sock:
+        line = Line(sock)
+        lines = iter(line)
+        start = next(lines, None)
+        if start is None:
+            return
+        desk = Desk(line, **start)
+        try:
+            for message in lines:
+                line.send(desk.answer(message["id"], message["call"], message["args"]))
+                desk.watch_after(message["call"])
+        finally:
+            desk.leave()
+
+
+class Line:
+    """The socket to the agent: messages in, and out from two threads."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sending = threading.Lock()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with self._sock.makefile("rb") as file:
+            try:
+                for line in file:
+                    yield json.loads(line)
+            except OSError:  # reset is an end too
+                return
+
+    def send(self, message: bytes) -> None:
+        try:
+            with self._sending:
+                self._sock.sendall(message)
+        except OSError:
+            pass  # the agent is gone; reading says so next
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """One line of JSON; raises TypeError or ValueError for what JSON does not have (bytes, NaN)."""
+    return json.dumps(message, default=_plain, allow_nan=False).encode() + b"\n"
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value):
+        return {it.name: getattr(value, it.name) for it in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return list(value)
+    raise TypeError(f"a {type(value).__name__} can not be sent: {value!r:.80}")
+
+
+def error(exc: Exception) -> dict[str, str]:
+    """An exception as the agent reads it."""
+    if isinstance(exc, BackendUnavailable):
+        kind, reason, message = "unavailable", str(exc.reason), str(exc.message)
+    else:
+        kind, reason, message = "failed", type(exc).__name__, str(exc)
+    return {"type": kind, "reason": reason[:TEXT_LIMIT], "message": message[:TEXT_LIMIT]}
+
+
+class Desk:
+    """The backend and what it is asked; `watch` is the seconds of one wait for events, None for no watch."""
+
+    def __init__(
+        self,
+        line: Line,
+        backend: str,
+        settings: Mapping[str, Any],
+        path: Sequence[str],
+        watch: float | None,
+    ) -> None:
+        self._line = line
+        self._where = backend
+        self._settings = settings
+        self._wait = watch
+        self._backend: Backend | None = None
+        self._left = threading.Event()
+        sys.path.extend(entry for entry in path if entry not in sys.path)
+
+    def answer(self, number: int, call: str, args: list[Any]) -> bytes:
+        """Make the call; what it returns or raises becomes the answer."""
+        try:
+            return encode({"id": number, "answer": self._make(call, args)})
+        except Exception as exc:
+            if not isinstance(exc, BackendUnavailable):
+                traceback.print_exc()
+            return encode({"id": number, "error": error(exc)})
+
+    def _make(self, call: str, args: list[Any]) -> Any:
+        if call not in CALLS:
+            raise ValueError(f"{call!r} is no call of a Backend")
+        if call == "prepare":
+            args = [_request(args[0]), tuple(args[1])]
+        backend = self._loaded()
+        answer = getattr(backend, call)(*args)
+        if call == "open":
+            return [name for name in OPTIONAL if overrides(type(backend), name)]
+        return answer
+
+    def _loaded(self) -> Backend:
+        if self._backend is None:
+            self._backend = _load(self._where)(self._settings)
+        return self._backend
+
+    def watch_after(self, call: str) -> None:
+        """Begin to wait for events once the first list is out: an event means nothing before it."""
+        backend, wait = self._backend, self._wait
+        if call != "discover" or wait is None or backend is None:
+            return
+        self._wait = None
+        if overrides(type(backend), "health_events"):
+            watch = Watch(backend.health_events, self._line.send, wait)
+            threading.Thread(target=watch.run, args=(self._left,), name="events", daemon=True).start()
+
+    def leave(self) -> None:
+        self._left.set()
+        try:
+            if self._backend is not None:
+                self._backend.close()
+        except Exception:
+            traceback.print_exc()
+
+
+def _load(where: str) -> type[Backend]:
+    module, _, name = where.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    if not (isinstance(found, type) and issubclass(found, Backend)):
+        raise TypeError(f"{where} is not a subclass of Backend")
+    return found
+
+
+def _request(raw: Mapping[str, Any]) -> Request:
+    return Request(**{**raw, "ids": tuple(raw["ids"])})
+
+
+class Watch:
+    """Waits for events and sends them; the one who waits too little or fails is made to pause."""
+
+    def __init__(
+        self,
+        wait: Callable[[float], Sequence[HealthEvent]],
+        send: Callable[[bytes], None],
+        timeout: float,
+    ) -> None:
+        self._wait = wait
+        self._send = send
+        self._timeout = timeout
+        self._failures = 0
+        self._quick = 0
+
+    def run(self, left: threading.Event) -> None:
+        while not left.wait(self.once()):
+            pass
+
+    def once(self) -> float:
+        """Wait for news once; return how many seconds to pause."""
+        began = time.monotonic()
+        try:
+            events = tuple(self._wait(self._timeout))
+            message = encode({"events": events})
+        except Exception as exc:
+            return self._failed(exc)
+        if events or self._failures:  # an empty list after a failure says that it works again
+            self._send(message)
+        self._failures = 0
+        return self._pause_after(time.monotonic() - began)
+
+    def _failed(self, exc: Exception) -> float:
+        self._send(encode({"blind": error(exc)}))
+        pause = min(FIRST_PAUSE * 2.0 ** min(self._failures, 20), LONGEST_PAUSE)
+        self._failures += 1
+        return pause
+
+    def _pause_after(self, seconds: float) -> float:
+        self._quick = self._quick + 1 if seconds < QUICK else 0
+        return QUICK_PAUSE if self._quick > FREE_QUICK_WAITS else 0.0

@@ -1,0 +1,281 @@
+"""One vendor process from its start to its end: spawn it, ask it, hear its events, bury it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import anyio
+import msgspec
+
+from agent import child
+from agent.core.errors import VendorError, shorten
+from agent.core.model import VendorState
+from agent.core.vendor import Vendor
+
+LINE_LIMIT = 16 << 20  # bytes of one message
+EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
+# The agent's own folder is added so that the process starts from a source tree too; -I leaves it out.
+BOOT = "import sys; sys.path.append(sys.argv[2]); from agent.child import main; main()"
+
+
+class Lost(Exception):
+    """Raised when contact with a vendor's process ended, with what to tell of it."""
+
+    def __init__(self, state: VendorState, reason: str) -> None:
+        super().__init__(reason)
+        self.state = state
+        self.reason = reason
+
+
+def failed(reason: str) -> Lost:
+    return Lost(VendorState.FAILED, reason)
+
+
+class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An exception of the backend, as its process tells it."""
+
+    type: Literal["unavailable", "failed"]
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+
+class Refused(VendorError):
+    """Raised when the backend answered a call with an exception."""
+
+    def __init__(self, vendor: str, call: str, failure: Failure) -> None:
+        super().__init__(f"{vendor}: {call}: {failure}")
+        self.failure = failure
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    id: int | None = None
+    answer: msgspec.Raw = msgspec.Raw()
+    error: Failure | None = None
+    events: msgspec.Raw = msgspec.Raw()
+    blind: Failure | None = None
+
+
+class Listener(Protocol):
+    """Who hears what the process says unasked."""
+
+    def events(self, raw: bytes) -> None: ...
+    def blind(self, failure: Failure) -> None: ...
+
+
+class Body(Protocol):
+    """What runs the backend."""
+
+    @property
+    def pid(self) -> int: ...
+    def ended(self) -> str | None:
+        """How it ended, None while it runs."""
+
+    def kill(self) -> None: ...
+
+
+class Process:
+    """A process of its own, in a session of its own, which shares one socket with the agent."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        with sock:
+            number = str(sock.fileno())
+            root = str(Path(child.__file__).parents[1])
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", "-c", BOOT, number, root],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(sock.fileno(),),
+                start_new_session=True,
+            )
+        self.pid = self._popen.pid
+
+    def ended(self) -> str | None:
+        status = self._popen.poll()
+        if status is None:
+            return None
+        return f"exited with status {status}" if status >= 0 else f"killed by {_signal_name(-status)}"
+
+    def kill(self) -> None:
+        if self._popen.poll() is None:  # once reaped, the number may be another's
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+class Thread:
+    """The same code in a thread of the agent, for tests and debuggers; a hung one is left behind."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.pid = os.getpid()
+        self._how = "exited with status 0"
+        self._left_behind = False
+        self._thread = threading.Thread(target=self._run, args=(sock,), name="vendor", daemon=True)
+        self._thread.start()
+
+    def _run(self, sock: socket.socket) -> None:
+        try:
+            child.serve(sock)
+        except SystemExit as exc:
+            self._how = f"exited with status {exc.code}"
+
+    def ended(self) -> str | None:
+        return None if self._thread.is_alive() and not self._left_behind else self._how
+
+    def kill(self) -> None:
+        self._left_behind = True
+
+
+class Contact:
+    """A started process and the conversation with it. One call at a time; `open` is asked at the start."""
+
+    def __init__(
+        self,
+        vendor: Vendor,
+        *,
+        watch: float | None,
+        in_process: bool = False,
+        python_path: Sequence[str] = (),
+    ) -> None:
+        self._vendor = vendor.name
+        self._sock, theirs = socket.socketpair()
+        try:
+            self.body: Body = Thread(theirs) if in_process else Process(theirs)
+        except OSError:
+            self._sock.close()
+            raise
+        self._number = 1
+        self._reply: asyncio.Future[_Message] | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._say(
+            {"backend": vendor.backend, "settings": vendor.settings, "path": python_path, "watch": watch}
+        )
+        self._say({"id": self._number, "call": "open", "args": []})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):  # an early death is told by the reader, with its cause
+            self._sock.sendall(msgspec.json.encode(message) + b"\n")
+
+    async def connect(self) -> None:
+        """Join the running loop; until then the process works ahead on its own."""
+        self._sock.setblocking(False)
+        self._reply = asyncio.get_running_loop().create_future()
+        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=LINE_LIMIT)
+        self._transport = self._writer.transport
+
+    async def opened(self, seconds: float) -> bytes:
+        """Wait for the answer to `open`."""
+        return await self._answer("open", seconds)
+
+    async def ask(self, call: str, args: Sequence[Any], seconds: float) -> bytes:
+        """Make a call and return the JSON of its answer.
+
+        Raises:
+            Refused: The backend raised.
+            TimeoutError: There was no answer in time; the conversation is out of step and must end.
+        """
+        self._number += 1
+        self._reply = asyncio.get_running_loop().create_future()
+        message = {"id": self._number, "call": call, "args": args}
+        self._writer.write(msgspec.json.encode(message) + b"\n")
+        return await self._answer(call, seconds)
+
+    async def _answer(self, call: str, seconds: float) -> bytes:
+        assert self._reply is not None
+        with anyio.fail_after(seconds):
+            message = await self._reply
+        if message.error is not None:
+            raise Refused(self._vendor, call, message.error)
+        return bytes(message.answer)
+
+    async def listen(self, listener: Listener) -> None:
+        """Hear the process for ever.
+
+        Raises:
+            Lost: It ended, or said what is no message.
+        """
+        while True:
+            self._take(await self._line(), listener)
+            await asyncio.sleep(0)  # a flood of lines must not starve the loop
+
+    async def _line(self) -> bytes:
+        try:
+            line = await self._reader.readline()
+        except ValueError:
+            raise failed(f"sent a line of more than {LINE_LIMIT} bytes") from None
+        except ConnectionError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise failed(await self._how())
+        return line
+
+    async def _how(self) -> str:
+        with anyio.move_on_after(EXIT_PATIENCE):
+            await self._gone()
+        return self.body.ended() or "closed its end of the conversation"
+
+    def _take(self, line: bytes, listener: Listener) -> None:
+        message = _read(line)
+        if message.blind is not None:
+            listener.blind(message.blind)
+        elif message.id is None:
+            listener.events(bytes(message.events))
+        elif self._reply is None or self._reply.done() or message.id != self._number:
+            raise failed(f"answered call {message.id}, which was not asked")
+        else:
+            self._reply.set_result(message)
+
+    async def _gone(self) -> None:
+        pause = 0.001
+        while self.body.ended() is None:
+            await anyio.sleep(pause)
+            pause = min(2 * pause, 0.1)
+
+    async def end(self, grace: float = 0.0) -> None:
+        """Hang up, let the backend close for `grace` seconds, then kill; return when nothing is left."""
+        self._hang_up()
+        await asyncio.sleep(0)  # lets the transport close its socket
+        with anyio.move_on_after(grace):
+            await self._gone()
+        self.body.kill()
+        await self._gone()
+
+    def drop(self) -> None:
+        """Hang up and kill without waiting."""
+        self._hang_up()
+        self.body.kill()
+
+    def _hang_up(self) -> None:
+        if self._transport is None:
+            self._sock.close()
+        else:
+            self._transport.abort()
+
+
+def _read(line: bytes) -> _Message:
+    try:
+        message = msgspec.json.decode(line, type=_Message)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        message = _Message()
+    replies = (bool(bytes(message.answer)), message.error is not None)
+    kinds = (message.id is not None, bool(bytes(message.events)), message.blind is not None)
+    if sum(kinds) != 1 or sum(replies) != int(kinds[0]):
+        raise failed(f"said what is no message: {shorten(line[:200].decode('latin-1').strip())}")
+    return message
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

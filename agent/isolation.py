@@ -1,0 +1,152 @@
+"""Keeps one vendor's process at work: starts it, supervises it, and replaces it when it fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import structlog
+
+from agent import contact
+from agent.contact import Contact, Lost
+from agent.core.errors import VendorError
+from agent.core.model import VendorState
+from agent.core.vendor import Vendor
+from agent.service import Deadlines, LinkCache, Service, Sink
+
+__all__ = ["Backoff", "Deadlines", "Sink", "VendorProcess"]
+
+log = structlog.get_logger()
+
+CALLS = ("prepare", "release", "partitions", "usage")
+
+
+class Backoff:
+    """Growing, jittered pauses, small again after a time of good service."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first = first
+        self._longest = longest
+        self._failures = 0
+
+    def pause(self, served: float) -> float:
+        """How long to wait after a process that served for so many seconds."""
+        if served >= self._longest:
+            self._failures = 0
+        pause = min(self._first * 2.0 ** min(self._failures, 30), self._longest)
+        self._failures += 1
+        return pause * random.uniform(0.5, 1.0)
+
+
+class VendorProcess:
+    """One vendor, for as long as the agent runs. `run` supervises, `call` asks."""
+
+    def __init__(
+        self,
+        vendor: Vendor,
+        sink: Sink,
+        *,
+        deadlines: Deadlines | None = None,
+        discover_every: float = 10.0,
+        backoff: tuple[float, float] = (0.1, 30.0),
+        in_process: bool = False,
+        python_path: Sequence[str] = (),
+    ) -> None:
+        self.vendor = vendor
+        self._sink = sink
+        self._deadlines = deadlines or Deadlines()
+        self._every = discover_every
+        self._backoff = Backoff(*backoff)
+        self._in_process = in_process
+        self._python_path = tuple(python_path)
+        self._links = LinkCache()
+        self._early: Contact | None = None
+        self._service: Service | None = None
+        self._trouble = "not started yet"
+        #: How often the process was lost by its own fault; a missing driver is none.
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process that serves now."""
+        it = self._service.contact if self._service else self._early
+        return it.body.pid if it else None
+
+    def start_early(self) -> None:
+        """Start the process now, so that it loads its library while the agent still starts.
+
+        The kernel ends the process with the thread that called this: call it in the main thread.
+        """
+        try:
+            self._early = self._start()
+        except OSError as exc:
+            self._trouble = f"can not start: {exc}"  # `run` tries again, and tells
+
+    def _start(self) -> Contact:
+        return Contact(
+            self.vendor,
+            watch=self._deadlines.events,
+            in_process=self._in_process,
+            python_path=self._python_path,
+        )
+
+    async def run(self) -> None:
+        """Serve for ever; when cancelled, end the process and collect it."""
+        while True:
+            served = await self._live()
+            await anyio.sleep(self._backoff.pause(served))
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Make a call: prepare, release, partitions or usage.
+
+        Raises:
+            VendorTimeout: No answer in time; the process is replaced.
+            VendorCrashed: The process ended before it answered.
+            VendorError: The vendor is not open, or its backend refused.
+        """
+        if method not in CALLS:
+            raise ValueError(f"{method!r} is not to be called; these are: {', '.join(CALLS)}")
+        if self._service is None or not self._service.listed:
+            raise VendorError(f"{self.vendor.name}: {method}: the vendor is not open: {self._trouble}")
+        return await self._service.ask(method, *args)
+
+    async def _live(self) -> float:
+        """Serve with one process until contact is lost; return for how many seconds it served."""
+        try:
+            started, self._early = self._early or self._start(), None
+        except OSError as exc:
+            self._tell(contact.failed(f"can not start: {exc}"))
+            return 0.0
+        self._service = service = Service(
+            started, self.vendor.name, self._sink, self._deadlines, self._every, self._links
+        )
+        try:
+            lost = await service.run()
+            self._service = None
+            self.restarts += lost.state is VendorState.FAILED
+            self._tell(lost)
+            await self._bury(started, lost)
+        except BaseException:
+            self._service, self._trouble = None, "the agent stops"
+            with anyio.move_on_after(2 * self._deadlines.close, shield=True):
+                await started.end(self._deadlines.close)
+            raise
+        finally:
+            started.drop()
+        return service.served
+
+    def _tell(self, lost: Lost) -> None:
+        if lost.reason != self._trouble:
+            log.warning("vendor lost", vendor=self.vendor.name, state=str(lost.state), reason=lost.reason)
+        self._trouble = lost.reason
+        self._sink.lost(self.vendor.name, lost.state, lost.reason)
+
+    async def _bury(self, old: Contact, lost: Lost) -> None:
+        """Wait for the end of the process: one stuck in the kernel is not joined by a second."""
+        grace = self._deadlines.close if lost.state is VendorState.UNAVAILABLE else 0.0
+        with anyio.move_on_after(grace + self._deadlines.kill):
+            return await old.end(grace)
+        self._tell(Lost(lost.state, f"{lost.reason}; process {old.body.pid} is killed but does not end"))
+        return await old.end()

@@ -1,0 +1,197 @@
+"""Finds vendors, in the tree and in other distributions, and loads those that are enabled."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, metadata
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pluggy
+
+import agent.vendors
+from agent.core.errors import shorten
+from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
+from agent.core.vendor import SettingsError, Vendor
+
+DISTRIBUTION = "xpu-agent"
+SITS_OUT = "sits out: its register_backend offers nothing with these settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A vendor that was found; without a `vendor`, the reason says why it is left out.
+
+    `broken` tells a plugin at fault from one that sits out by its own decision.
+    """
+
+    name: str
+    origin: str
+    version: str
+    vendor: Vendor | None = None
+    reason: str = ""
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    name: str
+    origin: str
+    version: str
+    load: Callable[[], object]
+    clash: str = ""
+
+    def sits_out(self) -> Plugin:
+        return Plugin(self.name, self.origin, self.version, None, SITS_OUT)
+
+    def left_out(self, reason: str) -> Plugin:
+        return Plugin(self.name, self.origin, self.version, None, reason, broken=True)
+
+    def offers(self, vendor: Vendor) -> Plugin:
+        return Plugin(self.name, self.origin, self.version, vendor)
+
+
+class BrokenPlugin(Exception):
+    """Raised when a plugin does not keep the contract; says what would."""
+
+
+Wanted = Container[str] | Callable[[str], bool] | None
+
+
+def load(settings: Mapping[str, Mapping[str, Any]], wanted: Wanted = None) -> tuple[Plugin, ...]:
+    """Load the wanted vendors (None: all there are); others are not imported.
+
+    One that is broken, or that the settings name and nobody brings, is left out and harms no other.
+    """
+    registry = _Registry()
+    found = [it for it in _found() if _wants(wanted, it.name)]
+    names = sorted({it.name for it in _found()})
+    unknown = [name for name in settings if name not in names and _wants(wanted, name)]
+    return (
+        *(_plugin(it, registry, settings.get(it.name, {})) for it in found),
+        *(_unknown(name, names) for name in unknown),
+    )
+
+
+def _plugin(found: _Found, registry: _Registry, settings: Mapping[str, Any]) -> Plugin:
+    if found.clash:
+        return found.left_out(found.clash)
+    try:
+        vendor = registry.offer(found, settings)
+    except SettingsError as exc:
+        return found.left_out(f"settings: {exc}")
+    except BrokenPlugin as exc:
+        return found.left_out(str(exc))
+    except (Exception, SystemExit) as exc:
+        return found.left_out(f"{type(exc).__name__}: {exc}")
+    return found.sits_out() if vendor is None else found.offers(vendor)
+
+
+def _wants(wanted: Wanted, name: str) -> bool:
+    if wanted is None:
+        return True
+    return wanted(name) if callable(wanted) else name in wanted
+
+
+def _unknown(name: str, names: list[str]) -> Plugin:
+    reason = f"no vendor of this name is installed; there are: {', '.join(names)}"
+    return Plugin(name, "", "", None, reason, broken=True)
+
+
+@cache
+def _found() -> tuple[_Found, ...]:
+    """Every vendor there is, by name; nothing is imported."""
+    in_tree = [
+        _Found(it.name, DISTRIBUTION, _version(DISTRIBUTION), _importer(f"agent.vendors.{it.name}.plugin"))
+        for it in pkgutil.iter_modules(agent.vendors.__path__)
+    ]
+    first = {it.name: it.origin for it in in_tree}
+    return (*in_tree, *(_pointed(it, first) for it in metadata.entry_points(group=ENTRY_POINTS)))
+
+
+def _pointed(point: metadata.EntryPoint, first: dict[str, str]) -> _Found:
+    origin = point.dist.name if point.dist else "unknown"
+    version = point.dist.version if point.dist else ""
+    clash = f"{first[point.name]} already brings a vendor named {point.name!r}" if point.name in first else ""
+    first.setdefault(point.name, origin)
+    return _Found(point.name, origin, version, point.load, clash)
+
+
+def _importer(module: str) -> Callable[[], ModuleType]:
+    return lambda: import_module(module)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+class _Registry:
+    """A typed face of pluggy, which knows plugins and hooks as plain objects."""
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(Hooks)
+
+    def offer(self, found: _Found, settings: Mapping[str, Any]) -> Vendor | None:
+        """What the plugin offers; it stays registered only when it keeps the contract."""
+        module = found.load()
+        self._manager.register(module, name=found.name)
+        try:
+            self._manager.check_pending()
+            return _checked(found.name, self._ask(module, settings))
+        except BaseException:
+            self._manager.unregister(module)
+            raise
+
+    def _ask(self, module: object, settings: Mapping[str, Any]) -> object:
+        if not self._manager.get_hookcallers(module):
+            raise BrokenPlugin("implements no hook; decorate register_backend with agent.core.hooks.hookimpl")
+        others = [it for it in self._manager.get_plugins() if it is not module]
+        caller = self._manager.subset_hook_caller("register_backend", remove_plugins=others)
+        answer: object = caller(settings=settings)
+        return answer
+
+
+def _checked(name: str, offered: object) -> Vendor | None:
+    """The Vendor, if it is one that the agent can work with."""
+    if offered is None:
+        return None
+    if not isinstance(offered, Vendor):
+        raise BrokenPlugin(f"register_backend returned a {type(offered).__name__}, a Vendor is needed")
+    trouble = _trouble(name, offered)
+    if trouble:
+        raise BrokenPlugin(f"register_backend returned a Vendor whose {trouble}")
+    return offered
+
+
+def _trouble(name: str, vendor: Vendor) -> str:
+    if vendor.name != name:
+        return f"name is {shorten(str(vendor.name))!r}; it is registered as {name!r}"
+    if not (isinstance(vendor.backend, str) and _is_reference(vendor.backend)):
+        return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
+    if not (isinstance(vendor.resource, str) and _is_resource(vendor.resource)):
+        return f'resource is {vendor.resource!r}; "domain/name" is needed'
+    if not callable(vendor.container_edits):
+        return "container_edits can not be called"
+    try:
+        msgspec.json.encode(vendor.settings)
+    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+        return f"settings are no plain JSON values: {exc}"
+    return ""
+
+
+def _is_reference(text: str) -> bool:
+    module, _, name = text.partition(":")
+    return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def _is_resource(text: str) -> bool:
+    domain, _, name = text.partition("/")
+    return bool(domain and name) and "/" not in name and not any(letter.isspace() for letter in text)

@@ -1,0 +1,302 @@
+"""One term of a vendor's process: open, list, answer calls, pass on events, until contact is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import anyio
+import structlog
+
+from agent import answers, contact
+from agent.contact import Contact, Failure, Lost, Refused
+from agent.core.errors import VendorCrashed, VendorError, VendorTimeout
+from agent.core.model import VendorState
+from agent.core.vendor import Device, Fault, HealthEvent, Link, State
+
+log = structlog.get_logger()
+
+EVENTS_LOST = "events-lost"
+#: Readings that decide nothing: a wrong answer costs the answer, not the process.
+TOLERATED = frozenset({"links", "usage"})
+
+
+class Sink(Protocol):
+    """Who wants to know. Called on the event loop; must not block."""
+
+    def discovered(self, vendor: str, devices: Sequence[Device]) -> None: ...
+
+    def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None: ...
+
+    def lost(self, vendor: str, state: VendorState, reason: str) -> None:
+        """Contact is lost: UNAVAILABLE where the backend says so itself, otherwise FAILED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that the parts of a conversation may take; a call that takes longer costs the process."""
+
+    open: float = 30.0
+    discover: float = 10.0
+    call: float = 2.0
+    prepare: float = 8.0  # making and removing hardware
+    events: float = 5.0  # one wait for events; none is an answer too
+    close: float = 0.5
+    kill: float = 5.0  # after this a killed process that still runs is called stuck
+
+    def of(self, call: str) -> float:
+        if call in ("prepare", "release"):
+            return self.prepare
+        return self.discover if call == "discover" else self.call
+
+
+class LinkCache:
+    """What is known of the paths between devices; holds as long as the devices stay the same."""
+
+    def __init__(self) -> None:
+        self._uuids: frozenset[str] = frozenset()
+        self._links: dict[str, tuple[Link, ...]] = {}
+
+    def keep_for(self, devices: Sequence[Device]) -> None:
+        uuids = frozenset(device.uuid for device in devices)
+        if uuids != self._uuids:
+            self._uuids, self._links = uuids, {}
+
+    def missing(self) -> str | None:
+        return min(self._uuids - self._links.keys(), default=None)
+
+    def put(self, uuid: str, links: tuple[Link, ...]) -> None:
+        self._links[uuid] = links
+
+    def give_up(self) -> None:
+        """Ask no more: asking cost the process."""
+        self._links = {**dict.fromkeys(self._uuids, ()), **self._links}
+
+    def merged(self, devices: Sequence[Device]) -> tuple[Device, ...]:
+        return tuple(replace(device, links=self._links.get(device.uuid, device.links)) for device in devices)
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    method: str
+    args: tuple[Any, ...]
+    answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def fail(self, exc: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(exc)
+            self.answer.exception()  # its caller may be gone; that is no news
+
+    def succeed(self, value: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(value)
+
+
+class Service:
+    """What happens with one process between its start and its end."""
+
+    def __init__(
+        self,
+        started: Contact,
+        vendor: str,
+        sink: Sink,
+        deadlines: Deadlines,
+        every: float,
+        links: LinkCache,
+    ) -> None:
+        self.contact = started
+        self._vendor = vendor
+        self._sink = sink
+        self._deadlines = deadlines
+        self._every = every
+        self._links = links
+        self._overrides: frozenset[str] = frozenset()
+        self._queue: asyncio.Queue[_Call] = asyncio.Queue()
+        self._waiting: set[_Call] = set()
+        self._asking = ""
+        self._devices: tuple[Device, ...] = ()
+        self._opened_at: float | None = None
+        self._blind: HealthEvent | None = None
+        self._early_events: list[HealthEvent] = []
+        self._reading_links = False
+
+    @property
+    def listed(self) -> bool:
+        """Whether the first list of devices is out."""
+        return self._opened_at is not None
+
+    @property
+    def served(self) -> float:
+        """For how many seconds the process was of use."""
+        return 0.0 if self._opened_at is None else anyio.current_time() - self._opened_at
+
+    async def run(self) -> Lost:
+        """Serve until contact is lost, and return how that came."""
+        try:
+            await self._open_and_serve()
+        except Exception as exc:
+            lost = _lost(exc)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # both at once: the end of the agent counts
+                raise asyncio.CancelledError from exc
+            if self._asking == "links":
+                self._links.give_up()
+            self._fail_calls(lost.reason)
+            return lost
+        finally:
+            self._fail_calls("the agent stops")
+        raise AssertionError("a task that serves for ever returned")
+
+    async def _open_and_serve(self) -> None:
+        await self.contact.connect()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.contact.listen, self)
+            await self._open()
+            tasks.start_soon(self._answer_calls)
+            while True:
+                self._deliver(await self.ask("discover"))
+                if "links" in self._overrides and self._links.missing() and not self._reading_links:
+                    self._reading_links = True
+                    tasks.start_soon(self._read_links)
+                await anyio.sleep(self._every)
+
+    async def _open(self) -> None:
+        try:
+            raw = await self.contact.opened(self._deadlines.open)
+            self._overrides = frozenset(answers.decode("open", raw))
+        except Refused as exc:
+            raise _refusal("open", exc) from exc
+        except TimeoutError:
+            raise contact.failed(f"open did not return within {self._deadlines.open:g} s") from None
+        except answers.WrongAnswer as exc:
+            raise contact.failed(f"open answered wrongly: {exc}") from exc
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Queue a call and wait for its answer; a caller who goes away before its turn is not served."""
+        call = _Call(method, args)
+        self._waiting.add(call)
+        self._queue.put_nowait(call)
+        try:
+            return await call.answer
+        finally:
+            self._waiting.discard(call)
+
+    def _fail_calls(self, reason: str) -> None:
+        for call in self._waiting:
+            call.fail(VendorCrashed(self._vendor, reason))
+
+    async def _answer_calls(self) -> None:
+        """Make the queued calls, one after the other: the process has one thread for them."""
+        while True:
+            call = await self._queue.get()
+            if not call.answer.done():
+                self._asking = call.method
+                await self._make(call)
+                self._asking = ""
+
+    async def _make(self, call: _Call) -> None:
+        seconds = self._deadlines.of(call.method)
+        try:
+            raw = await self.contact.ask(call.method, call.args, seconds)
+            call.succeed(answers.decode(call.method, raw))
+        except Refused as exc:
+            self._refuse(call, exc)
+        except TimeoutError:
+            call.fail(VendorTimeout(self._vendor, call.method, seconds))
+            late = f"{call.method} did not return within {seconds:g} s"
+            raise contact.failed(self.contact.body.ended() or late) from None
+        except answers.WrongAnswer as exc:
+            wrong = f"{call.method} answered wrongly: {exc}"
+            call.fail(VendorError(f"{self._vendor}: {wrong}"))
+            if call.method not in TOLERATED:
+                raise contact.failed(wrong) from exc
+
+    def _refuse(self, call: _Call, exc: Refused) -> None:
+        call.fail(exc)
+        if call.method == "discover":
+            raise _refusal("discover", exc) from exc
+
+    def _deliver(self, devices: tuple[Device, ...]) -> None:
+        if self._devices and not devices:
+            raise contact.failed(f"the library lists no devices, it had {len(self._devices)}")
+        self._devices = devices
+        self._links.keep_for(devices)
+        first, self._opened_at = self._opened_at is None, self._opened_at or anyio.current_time()
+        if first:
+            log.info("vendor open", vendor=self._vendor, devices=len(devices), pid=self.contact.body.pid)
+        self._sink.discovered(self._vendor, self._links.merged(devices))
+        self._tell_events(self._early_events)
+        self._early_events = []
+
+    async def _read_links(self) -> None:
+        while (uuid := self._links.missing()) is not None:
+            self._links.put(uuid, await self._links_of(uuid))
+        self._reading_links = False
+        self._sink.discovered(self._vendor, self._links.merged(self._devices))
+
+    async def _links_of(self, uuid: str) -> tuple[Link, ...]:
+        try:
+            found: tuple[Link, ...] = await self.ask("links", uuid)
+        except VendorError as exc:
+            log.warning("links not read", vendor=self._vendor, device=uuid, reason=str(exc))
+            return ()
+        return found
+
+    def events(self, raw: bytes) -> None:
+        """Hear events; they wait for the first list, which says whose they are."""
+        try:
+            events = answers.events(raw)
+        except answers.WrongAnswer as exc:
+            raise contact.failed(f"health_events answered wrongly: {exc}") from exc
+        if self._blind is not None:
+            self._blind = None
+            events = (HealthEvent(None, None), *events)  # something watches the devices again
+        if self.listed:
+            self._tell_events(events)
+        else:
+            self._early_events.extend(events)
+
+    def blind(self, failure: Failure) -> None:
+        """Hear that nothing watches the devices now."""
+        fault = Fault(EVENTS_LOST, str(failure), State.UNKNOWN)
+        if self._blind is None or self._blind.fault != fault:
+            log.warning("events lost", vendor=self._vendor, reason=str(failure))
+            self._blind = HealthEvent(None, fault)
+            if self.listed:
+                self._sink.observed(self._vendor, (self._blind,))
+
+    def _tell_events(self, events: Sequence[HealthEvent]) -> None:
+        # Good polls would clear it, but they say nothing of events: so it is said again after each.
+        told = (*events, self._blind) if self._blind is not None else tuple(events)
+        if told:
+            self._sink.observed(self._vendor, told)
+
+
+def _refusal(call: str, exc: Refused) -> Lost:
+    """What an exception of `open` or `discover` means: the vendor is away, or broken."""
+    if exc.failure.type == "unavailable":
+        return Lost(VendorState.UNAVAILABLE, str(exc.failure))
+    return contact.failed(f"{call} failed: {exc.failure}")
+
+
+def _lost(exc: Exception) -> Lost:
+    """The reason in what the tasks raised; anything but lost contact is a bug and travels up."""
+    if isinstance(exc, Lost):
+        return exc
+    if isinstance(exc, ExceptionGroup):
+        found, other = exc.split((Lost, VendorError))
+        leaves = [] if found is None else _leaves(found)
+        lost = next((leaf for leaf in leaves if isinstance(leaf, Lost)), None)
+        if lost is not None and other is None:
+            return lost
+    raise exc
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    return [
+        leaf
+        for it in group.exceptions
+        for leaf in (_leaves(it) if isinstance(it, BaseExceptionGroup) else [it])
+    ]

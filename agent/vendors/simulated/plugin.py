@@ -1,0 +1,44 @@
+"""Registers the simulated vendor where its settings ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.core.hooks import hookimpl
+from agent.core.vendor import SettingsError, Vendor
+from agent.vendors.simulated.edits import container_edits
+
+RESOURCE = "xpu-agent.io/simulated"
+KNOWN = ("devices", "scenario", "resource", "prepares", "partitions")
+
+
+@hookimpl
+def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
+    """Sit out unless there is a scenario or a number of devices: nobody wants made-up cards by accident."""
+    _check(settings)
+    if not (settings.get("scenario") or settings.get("devices")):
+        return None
+    return Vendor(
+        name="simulated",
+        backend="agent.vendors.simulated.backend:SimulatedBackend",
+        container_edits=container_edits,
+        resource=settings.get("resource", RESOURCE),
+        settings=dict(settings),
+        prepares=bool(settings.get("prepares", False)),
+    )
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    unknown = sorted(set(settings) - set(KNOWN))
+    if unknown:
+        raise SettingsError(f"{unknown[0]!r} is not known; these are: {', '.join(KNOWN)}")
+    devices = settings.get("devices", 0)
+    if type(devices) is not int or not 0 <= devices <= 1024:
+        raise SettingsError(f"devices: {devices!r} is no number from 0 to 1024")
+    for name in ("scenario", "partitions"):
+        path = settings.get(name, "/")
+        if not (isinstance(path, str) and path.startswith("/")):
+            raise SettingsError(f"{name}: {path!r} is no absolute path")
+    if settings.get("prepares") and not settings.get("partitions"):
+        raise SettingsError("prepares: needs `partitions`, the file that keeps the slices")

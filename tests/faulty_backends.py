@@ -1,0 +1,144 @@
+"""Backends that misbehave as their settings say; tests run them in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from agent.core.vendor import (
+    Backend,
+    BackendUnavailable,
+    Device,
+    HealthEvent,
+    Link,
+    Partition,
+    Request,
+    Usage,
+)
+
+GOOD = (Device("dev-a", 0), Device("dev-b", 1))
+
+
+def _socket() -> int:
+    """The number of the socket to the agent, which a wild library may write to as well."""
+    return int(sys.argv[1])
+
+
+class Good(Backend):
+    """Two devices. With the setting `flag`, the fault in `does` happens while that file exists."""
+
+    @property
+    def bad(self) -> bool:
+        return "flag" not in self.settings or Path(self.settings["flag"]).exists()
+
+    def act(self, call: str) -> Any:
+        name = self.settings.get("does", {}).get(call)
+        return getattr(self, f"do_{name}")() if name and self.bad else None
+
+    def open(self) -> None:
+        self.act("open")
+
+    def discover(self) -> Sequence[Device]:
+        return cast("Sequence[Device]", self.act("discover")) or GOOD
+
+    def usage(self) -> Sequence[Usage]:
+        return cast("Sequence[Usage]", self.act("usage")) or (Usage("dev-a", 1 << 30, 0.5),)
+
+    def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        return self.act("prepare") or [Partition(f"{request.allocation}-{request.ids[0]}", uuids[0])]
+
+    def partitions(self) -> Sequence[Partition]:
+        self.act("partitions")
+        return ()
+
+    def do_segfault(self) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def do_exit(self) -> None:
+        sys.exit(7)
+
+    def do_hang(self) -> None:
+        while True:
+            time.sleep(3600)
+
+    def do_hang_while_flagged(self) -> None:
+        while self.bad:
+            time.sleep(0.005)
+
+    def do_garbage(self) -> None:
+        os.write(_socket(), b"\x00\xff not json\n")
+
+    def do_a_strange_answer(self) -> None:
+        os.write(_socket(), b'{"id": 99, "answer": []}\n')
+
+    def do_huge_line(self) -> None:
+        block = b"x" * (1 << 20)
+        for _ in range(40):
+            os.write(_socket(), block)
+
+    def do_print(self) -> None:
+        os.write(1, b'{"id": 1, "answer": []}\n')
+        sys.stdout.write("noise\n")
+        sys.stdout.flush()
+
+    def do_raise(self) -> None:
+        raise RuntimeError("the card is on fire")
+
+    def do_unavailable(self) -> None:
+        raise BackendUnavailable("driver-not-loaded", "no /dev/xpu")
+
+    def do_bytes(self) -> Any:
+        return [Device(cast("str", b"GPU-1"), 0)]
+
+    def do_nonsense(self) -> Any:
+        return ["nonsense"]
+
+    def do_devices(self) -> Any:
+        return [Device(**raw) for raw in self.settings["devices"]]
+
+    def do_empty(self) -> Any:
+        return Nothing()
+
+
+class Nothing(list[Device]):
+    """An empty list that counts as an answer."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Watched(Good):
+    """Has an event source, which is as bad as the setting `events` says."""
+
+    def health_events(self, timeout: float) -> Sequence[HealthEvent]:
+        kind = self.settings["events"]
+        if kind == "raise" and self.bad:
+            raise OSError("event source is gone")
+        if kind == "nonsense":
+            return cast("Sequence[HealthEvent]", [1])
+        time.sleep(0.01)
+        return ()
+
+
+class Linked(Good):
+    """Reads links; counts in the file of the setting `count` how often."""
+
+    def links(self, uuid: str) -> Sequence[Link]:
+        with Path(self.settings["count"]).open("a") as file:
+            file.write(f"{uuid}\n")
+        self.act("links")
+        return [Link(device.uuid, lanes=4) for device in GOOD if device.uuid != uuid]
+
+
+class Unloadable(Good):
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        raise ImportError("libxpu.so.1: cannot open shared object file")
+
+
+NotABackend = 5
