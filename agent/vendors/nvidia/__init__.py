@@ -1,0 +1,1 @@
+"""NVIDIA cards through NVML."""

@@ -1,0 +1,136 @@
+"""Reads one card through NVML."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agent.core.vendor import Device, Fault
+
+from . import faults
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A device and the handle that NVML knows it by."""
+
+    device: Device
+    handle: Any
+
+    @property
+    def uuid(self) -> str:
+        return self.device.uuid
+
+    @property
+    def address(self) -> int | None:
+        """What NVML's events carry; equal for equal cards within one session."""
+        return address(self.handle)
+
+
+def address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+@dataclass(slots=True)
+class Reading:
+    """One look at a card. The first error that means something is kept; the rest is read all the same."""
+
+    nvml: Any
+    handle: Any
+    fault: Fault | None = None
+    _says_nothing: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        nvml = self.nvml
+        self._says_nothing = frozenset(
+            {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_NO_PERMISSION}
+        )
+
+    def get(self, name: str, default: T) -> Any | T:
+        """Call one of NVML's getters; `default` where it has no answer."""
+        return self.attempt(lambda: getattr(self.nvml, name)(self.handle), default)
+
+    def attempt(self, call: Callable[[], Any], default: T) -> Any | T:
+        try:
+            return call()
+        except self.nvml.NVMLError as error:
+            if error.value not in self._says_nothing:
+                self.fault = self.fault or faults.reading(self.nvml, error)
+            return default
+
+
+def read(nvml: Any, handle: Any, index: int, sysfs: Path, driver: Mapping[str, str]) -> Device:
+    """Read a card. Without a readable UUID the device's `uuid` is empty."""
+    look = Reading(nvml, handle)
+    uuid: str = look.get("nvmlDeviceGetUUID", "")
+    info = look.get("nvmlDeviceGetPciInfo", None)
+    pci = bdf(info.busId) if info else None
+    minor: int | None = look.get("nvmlDeviceGetMinorNumber", None)
+    memory = look.get("nvmlDeviceGetMemoryInfo", None)
+    capability = look.get("nvmlDeviceGetCudaComputeCapability", None)
+    action = look.attempt(lambda: faults.recovery_action(nvml, handle), None)
+    attributes = dict(driver)
+    if capability:
+        attributes["compute-capability"] = "{}.{}".format(*capability)
+    if info:
+        attributes["pci-device-id"] = f"0x{info.pciDeviceId:08x}"
+    return Device(
+        uuid=uuid,
+        index=index,
+        minor=minor,
+        pci=pci,
+        numa=numa_node(sysfs, pci) if pci else None,
+        memory=int(memory.total) if memory else 0,
+        model=look.get("nvmlDeviceGetName", ""),
+        paths=() if minor is None else (f"/dev/nvidia{minor}",),
+        attributes=attributes,
+        fault=look.fault or (faults.recovery(action) if action else None),
+    )
+
+
+def completed(sick: Device, known: Device) -> Device:
+    """Fill what a sick card no longer tells from what it told before."""
+    return replace(
+        sick,
+        uuid=known.uuid,
+        minor=known.minor if sick.minor is None else sick.minor,
+        pci=sick.pci or known.pci,
+        numa=known.numa if sick.numa is None else sick.numa,
+        memory=sick.memory or known.memory,
+        model=sick.model or known.model,
+        paths=sick.paths or known.paths,
+        attributes={**known.attributes, **sick.attributes},
+    )
+
+
+def driver_attributes(nvml: Any) -> dict[str, str]:
+    """What is the same for all cards of the session."""
+    found = {}
+    try:
+        found["driver-version"] = nvml.nvmlSystemGetDriverVersion()
+        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        found["cuda-version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+    except nvml.NVMLError:
+        pass  # says nothing of the cards
+    return found
+
+
+def bdf(bus_id: bytes | str) -> str:
+    """The kernel's spelling of NVML's bus id: 00000000:3B:00.0 is 0000:3b:00.0."""
+    text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
+    domain, rest = text.lower().split(":", 1)
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+def numa_node(sysfs: Path, pci: str) -> int | None:
+    """The card's NUMA node; the kernel says -1 where it knows none."""
+    try:
+        node = int((sysfs / "bus/pci/devices" / pci / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None

@@ -1,0 +1,223 @@
+"""Watches the cards' health: NVML's events, and the recovery action that the driver asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from agent.core.vendor import Fault, HealthEvent, Proof
+
+from . import faults, xid
+from .cards import Card, address
+
+
+class WatchFailed(Exception):
+    """NVML refuses to wait for events. The next wait starts with a new event set."""
+
+
+class Watch:
+    """The cards under watch. `cards` comes from the thread that discovers; all else belongs to the other."""
+
+    def __init__(self, nvml: Any, ignored: Collection[int]) -> None:
+        self._nvml = nvml
+        self._ignored = frozenset(ignored)
+        self._wanted = (
+            nvml.nvmlEventTypeXidCriticalError
+            | nvml.nvmlEventTypeDoubleBitEccError
+            | nvml.nvmlEventTypeGpuUnavailableError
+            | nvml.nvmlEventTypeGpuRecoveryAction
+        )
+        self._cards: Mapping[str, Card] = {}
+        self._changed = threading.Condition()
+        self._set: Any = None
+        self._registered: dict[str, int | None] = {}
+        self._refused: dict[str, Fault] = {}
+        self._troubled: set[str] = set()
+        # Cards of which the driver said that they need something, and what was last said of it. Only from
+        # here leads a way to the proof of a reset: a card that looks well after an XID proves nothing.
+        self._due: dict[str, Fault | None] = {}
+        self._known: Mapping[str, Card] = {}
+
+    def put(self, cards: Mapping[str, Card]) -> None:
+        """Watch these cards from now on."""
+        with self._changed:
+            self._cards = cards
+            self._changed.notify_all()
+
+    def news(self, timeout: float) -> list[HealthEvent]:
+        """Wait for news of the cards.
+
+        Raises:
+            WatchFailed: NVML refuses to wait.
+        """
+        cards = self._current(timeout)
+        if not cards:
+            return []
+        if self._set is not None and self._is_outdated(cards):
+            return self._drain(cards)
+        refused = self._refused
+        events = self._register(cards)
+        if not events and self._refused == refused:
+            events = self._wait(cards, timeout)
+        # A card that can not be watched is said to be so again and again, or clean polls would acquit it.
+        return [*events, *(HealthEvent(uuid, fault) for uuid, fault in self._refused.items())]
+
+    def close(self) -> None:
+        if self._set is not None:
+            self._drop()
+
+    def _current(self, timeout: float) -> Mapping[str, Card]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._cards, timeout)
+            cards = self._cards
+        if cards is not self._known:
+            self._known = cards
+            for card in cards.values():
+                if card.device.fault and card.device.fault.cleared_by:
+                    self._due.setdefault(card.uuid, None)
+        return cards
+
+    # Registration
+
+    def _is_outdated(self, cards: Mapping[str, Card]) -> bool:
+        """Whether a card of the set is gone or has another handle: NVML takes nothing out of a set."""
+        return any(
+            uuid not in cards or cards[uuid].address != known for uuid, known in self._registered.items()
+        )
+
+    def _drain(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+        events = []
+        while (data := self._take(0)) is not None:
+            events += self._meaning(cards, data)
+        self._drop()
+        return events
+
+    def _drop(self) -> None:
+        with contextlib.suppress(self._nvml.NVMLError):  # it may be broken, that is why it goes
+            self._nvml.nvmlEventSetFree(self._set)
+        self._set = None
+        self._registered = {}
+
+    def _register(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+        if self._set is None:
+            try:
+                self._set = self._nvml.nvmlEventSetCreate()
+            except self._nvml.NVMLError as error:
+                raise WatchFailed(f"nvmlEventSetCreate: {error}") from error
+        self._refused = {}
+        missing = [card for card in cards.values() if card.uuid not in self._registered]
+        return [event for card in missing for event in self._add(card)]
+
+    def _add(self, card: Card) -> list[HealthEvent]:
+        try:
+            watched = self._subscribe(card)
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
+                return self._say(card.uuid, faults.LOST)
+            self._refused[card.uuid] = Fault("event-registration", f"nvmlDeviceRegisterEvents: {error}")
+            return []
+        self._registered[card.uuid] = card.address
+        events = [] if watched else [HealthEvent(card.uuid, faults.UNMONITORED)]
+        return events + self._look(card)
+
+    def _subscribe(self, card: Card) -> bool:
+        """Ask for the card's events; False where its driver has none."""
+        nvml = self._nvml
+        try:
+            types = nvml.nvmlDeviceGetSupportedEventTypes(card.handle) & self._wanted
+            if not types & nvml.nvmlEventTypeXidCriticalError:
+                return False
+            nvml.nvmlDeviceRegisterEvents(card.handle, types, self._set)
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
+                raise
+            return False
+        return True
+
+    # Events
+
+    def _wait(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
+        data = self._take(timeout)
+        events = [] if data is None else self._meaning(cards, data)
+        suspects = sorted((self._troubled | self._due.keys()) & cards.keys())
+        return events + [event for uuid in suspects for event in self._look(cards[uuid])]
+
+    def _take(self, timeout: float) -> Any:
+        try:
+            return self._nvml.nvmlEventSetWait_v2(self._set, math.ceil(timeout * 1000))
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_TIMEOUT:
+                return None
+            self._drop()
+            raise WatchFailed(f"nvmlEventSetWait: {error}") from error
+
+    def _meaning(self, cards: Mapping[str, Card], data: Any) -> list[HealthEvent]:
+        card = self._card(cards, data.device)
+        if card is None:
+            return []
+        nvml = self._nvml
+        if data.eventType & nvml.nvmlEventTypeXidCriticalError:
+            return self._xid(card, int(data.eventData))
+        if data.eventType & nvml.nvmlEventTypeGpuRecoveryAction:
+            return self._look(card, changed=True)
+        if data.eventType & nvml.nvmlEventTypeGpuUnavailableError:
+            return self._trouble(card.uuid, faults.UNAVAILABLE)
+        if data.eventType & nvml.nvmlEventTypeDoubleBitEccError:
+            return self._trouble(card.uuid, faults.DOUBLE_BIT_ECC)
+        return []
+
+    def _card(self, cards: Mapping[str, Card], handle: Any) -> Card | None:
+        """The card of an event. By handle first: a card that fell off the bus no longer tells its UUID."""
+        where = address(handle)
+        for card in cards.values():
+            if card.address == where:
+                return card
+        try:
+            return cards.get(self._nvml.nvmlDeviceGetUUID(handle))
+        except self._nvml.NVMLError:
+            return None
+
+    def _xid(self, card: Card, code: int) -> list[HealthEvent]:
+        if code in self._ignored:
+            return []
+        if code != xid.RECOVERY_ACTION_CHANGED:
+            return self._trouble(card.uuid, xid.fault(code))
+        try:
+            says = faults.recovery_action(self._nvml, card.handle) is not None
+        except self._nvml.NVMLError:
+            says = True
+        return self._look(card, changed=True) if says else self._trouble(card.uuid, xid.fault(code))
+
+    def _trouble(self, uuid: str, fault: Fault) -> list[HealthEvent]:
+        self._troubled.add(uuid)
+        return [HealthEvent(uuid, fault)]
+
+    # What the driver asks for
+
+    def _look(self, card: Card, *, changed: bool = False) -> list[HealthEvent]:
+        """Ask which recovery action is due; `changed` when the driver just said that it is another one."""
+        try:
+            action = faults.recovery_action(self._nvml, card.handle)
+        except self._nvml.NVMLError:
+            return self._say(card.uuid, faults.LOST)
+        if action is None:
+            return []
+        if action:
+            return self._say(card.uuid, faults.recovery(action))
+        if card.uuid in self._due or (changed and card.uuid in self._troubled):
+            self._due.pop(card.uuid, None)
+            self._troubled.discard(card.uuid)
+            return [HealthEvent(card.uuid, None, Proof.RESET)]
+        return []
+
+    def _say(self, uuid: str, fault: Fault) -> list[HealthEvent]:
+        """Tell of a fault that the driver will tell the end of; once."""
+        if fault is faults.LOST:
+            self._registered.pop(uuid, None)  # what comes back is registered anew
+        if self._due.get(uuid) == fault:
+            return []
+        self._due[uuid] = fault
+        return [HealthEvent(uuid, fault)]

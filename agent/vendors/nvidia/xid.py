@@ -1,0 +1,100 @@
+"""The XID policy: which driver errors make a card unhealthy, what they mean and what ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from agent.core.vendor import Fault, Proof
+
+#: Errors of applications that leave the card usable: the six that NVIDIA's own device plugin ignores.
+IGNORED = frozenset({13, 31, 43, 45, 68, 109})
+#: Tells that the driver wants another recovery action than before; what it wants is asked separately.
+RECOVERY_ACTION_CHANGED = 154
+
+#: Anything that gives the card a fresh start. A card that fell off the bus counts too: it comes back only
+#: when the bus is reset or the driver finds it anew.
+FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT, Proof.OPERATOR)
+#: Where a person has to do something that no reset does.
+BY_HAND = (Proof.REBOOT, Proof.OPERATOR)
+
+
+class Action(StrEnum):
+    """NVIDIA's immediate action for an XID, as the operator reads it."""
+
+    APP = "restart the application, and reset the card when convenient"
+    RESET = "reset the card"
+    REBOOT = "reboot the node"
+    RESTART_VM = "restart the virtual machine"
+    CHECK_POWER = "check the card's seating and power connection"
+    UPDATE = "update driver and firmware"
+    SUPPORT = "ask NVIDIA support"
+
+
+CLEARED_BY: Mapping[Action, tuple[Proof, ...]] = {
+    Action.RESTART_VM: BY_HAND,
+    Action.CHECK_POWER: BY_HAND,
+}
+
+#: Names and actions after NVIDIA's XID catalog (docs.nvidia.com/deploy/xid-errors, 2026). XIDs that it calls
+#: unused or harmless are left out: a card that reports one is taken out of service all the same, as NVIDIA's
+#: plugin does.
+CATALOG: Mapping[int, tuple[str, Action]] = {
+    8: ("GPU stopped processing", Action.APP),
+    13: ("graphics engine exception", Action.APP),
+    31: ("GPU memory page fault", Action.APP),
+    32: ("invalid or corrupted push buffer stream", Action.APP),
+    39: ("copy engine exception", Action.APP),
+    40: ("copy engine exception", Action.APP),
+    41: ("copy engine exception", Action.APP),
+    43: ("GPU stopped processing", Action.APP),
+    45: ("preemptive cleanup after an earlier error", Action.APP),
+    46: ("GPU stopped processing", Action.RESET),
+    48: ("double-bit ECC error", Action.RESET),
+    54: ("auxiliary power is not connected", Action.CHECK_POWER),
+    60: ("video processor exception", Action.APP),
+    62: ("internal micro-controller halt", Action.RESET),
+    64: ("memory remapping failure", Action.RESET),
+    68: ("video decoder exception", Action.APP),
+    69: ("graphics engine class error", Action.APP),
+    74: ("NVLink error", Action.RESET),
+    78: ("vGPU start error", Action.UPDATE),
+    79: ("GPU has fallen off the bus", Action.REBOOT),
+    94: ("contained memory error", Action.APP),
+    95: ("uncontained memory error", Action.RESET),
+    109: ("context switch timeout", Action.RESET),
+    110: ("security fault", Action.RESET),
+    119: ("GSP RPC timeout", Action.RESET),
+    120: ("GSP error", Action.RESET),
+    136: ("link training failed", Action.RESET),
+    140: ("unrecovered ECC error", Action.RESET),
+    142: ("video encoder error", Action.SUPPORT),
+    143: ("GPU initialization error", Action.RESET),
+    144: ("NVLink SAW error", Action.RESET),
+    145: ("NVLink RLW error", Action.RESET),
+    146: ("NVLink TLW error", Action.RESET),
+    147: ("NVLink TREX error", Action.RESET),
+    148: ("NVLink NVLPW_CTRL error", Action.RESET),
+    149: ("NVLink NETIR error", Action.RESET),
+    150: ("NVLink MSE error", Action.RESET),
+    151: ("key rotation error", Action.RESTART_VM),
+    154: ("GPU recovery action changed", Action.RESET),
+    155: ("NVLink error defined by software", Action.RESET),
+    156: ("resource retirement", Action.RESET),
+    158: ("GPU fatal timeout", Action.RESET),
+    167: ("PCIe fatal timeout", Action.RESET),
+    169: ("internal micro-controller halt", Action.RESET),
+    171: ("uncorrectable DRAM error", Action.RESET),
+    172: ("uncorrectable SRAM error", Action.RESET),
+}
+UNLISTED = ("not in our table", Action.RESET)
+
+
+def fault(code: int) -> Fault:
+    """The fault of a card that reported this XID. It stays until the card had a fresh start."""
+    name, action = CATALOG.get(code, UNLISTED)
+    return Fault(
+        reason=f"xid-{code}",
+        message=f"XID {code}: {name}; {action}",
+        cleared_by=CLEARED_BY.get(action, FRESH_START),
+    )
