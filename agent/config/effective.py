@@ -1,0 +1,44 @@
+"""The effective configuration as a document: what `config check` prints, and what reads back the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.config.place import camel
+from agent.config.settings import Config
+
+
+def effective(config: Config) -> dict[str, Any]:
+    """Every key with its value, as JSON would hold it."""
+    return {"version": "v1", **_plain(config)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        named = ((camel(it.name), getattr(value, it.name)) for it in fields(value))
+        return {name: _plain(inner) for name, inner in named if inner is not None}
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def to_yaml(config: Config) -> str:
+    """The effective configuration as YAML that this agent reads back the same."""
+    import yaml
+
+    from agent.config.document import SCALARS
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes what either YAML 1.1 or 1.2 would read as something else."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    for tag, pattern, first in SCALARS:
+        Dumper.add_implicit_resolver(tag, pattern, first)
+    return yaml.dump(effective(config), Dumper=Dumper, sort_keys=False, allow_unicode=False, width=10_000)

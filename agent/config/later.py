@@ -1,0 +1,56 @@
+"""Keys and values that a later release serves: refused by name, so that nobody believes they work."""
+
+from __future__ import annotations
+
+from agent.config.settings import AgentSettings, ReportSettings, VendorSettings
+from agent.core.model import ResourceRule, Sharing
+
+_NODE_LABELS = "needs the door to the API server"
+
+#: (shape, key): why, or nothing.
+KEYS: dict[tuple[type, str], str] = {
+    (AgentSettings, "kubeconfig"): _NODE_LABELS,
+    (
+        VendorSettings,
+        "configFile",
+    ): "write the resources here, or give NVIDIA's file as the whole configuration",
+    (VendorSettings, "configDir"): "write the resources here",
+    (ResourceRule, "modes"): "",
+    (ResourceRule, "rename"): "name the resource itself as it shall be called",
+    (ResourceRule, "spanCards"): "",
+    (Sharing, "unit"): "",
+    (Sharing, "profile"): "",
+    (Sharing, "memory"): "",
+    (Sharing, "core"): "",
+    (ReportSettings, "vendor"): "",
+}
+
+#: (shape, key): the values that are known and not served.
+VALUES: dict[tuple[type, str], tuple[str, ...]] = {
+    (Sharing, "kind"): ("memory", "slices", "fraction"),
+    (ResourceRule, "placement"): ("claim", "auto"),
+    (ReportSettings, "mode"): ("feed", "device"),
+}
+
+MATCH_LABELS = f"is not served by this release: it {_NODE_LABELS}; match by names"
+
+
+def key(shape: type, name: str) -> str | None:
+    """What to say of a key that is not served yet; None where it is not one of them."""
+    why = KEYS.get((shape, name))
+    if why is None:
+        return None
+    return "is not served by this release" + (f"; {why}" if why else "")
+
+
+def served(shape: type, name: str, choices: tuple[str, ...]) -> str:
+    """The values of these that do work."""
+    left = (choice for choice in choices if choice not in VALUES.get((shape, name), ()))
+    return "it serves " + " or ".join(f"'{choice}'" for choice in left)
+
+
+def value(shape: type, name: str, given: object) -> str | None:
+    """What to say of a value that is not served yet; None where it is not one of them."""
+    if given not in VALUES.get((shape, name), ()):
+        return None
+    return f"'{given}' is not served by this release"

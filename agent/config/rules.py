@@ -1,0 +1,167 @@
+"""What a configuration must keep beyond types: names that the kubelet takes, cards with one resource."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.config.address import parse_address
+from agent.config.place import Path
+from agent.config.settings import AgentSettings, Config, LogSettings, VendorSettings
+from agent.core.errors import ConfigError, shorten
+from agent.core.model import ResourceRule, Sharing
+
+#: More entries of one card never fit into the 4 MiB list that the kubelet receives.
+MAX_REPLICAS = 131_072
+MIN_LOG_BYTES = 10_000
+
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_VENDOR = re.compile(_LABEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and the key that says it."""
+
+    path: Path
+    message: str
+
+
+def problems(config: Config) -> Iterator[Problem]:
+    """Everything wrong with the effective configuration, in the order of the file."""
+    yield from _agent(config.agent)
+    for name, vendor in config.vendors.items():
+        if not _VENDOR.fullmatch(name) or len(name) > 63:
+            yield Problem(("vendors", name), "a vendor's name is lower-case letters, digits and '-'")
+        for index, rule in enumerate(vendor.resources):
+            yield from _rule(rule, ("vendors", name, "resources", index))
+        yield from _overlaps(vendor, ("vendors", name, "resources"))
+    yield from _twice(config.vendors)
+
+
+def _agent(agent: AgentSettings) -> Iterator[Problem]:
+    for key, path in (
+        ("kubeletDir", agent.kubelet_dir),
+        ("podResourcesSocket", agent.pod_resources_socket),
+        ("stateDir", agent.state_dir),
+    ):
+        yield from _absolute(str(path), ("agent", key))
+    if agent.http:
+        try:
+            parse_address(agent.http)
+        except ConfigError as error:
+            yield Problem(("agent", "http"), str(error))
+    yield from _log(agent.log)
+
+
+def _log(log: LogSettings) -> Iterator[Problem]:
+    if log.dir:
+        yield from _absolute(log.dir, ("agent", "log", "dir"))
+    if log.max_bytes < MIN_LOG_BYTES:
+        yield Problem(("agent", "log", "maxBytes"), f"must be at least {MIN_LOG_BYTES} bytes")
+    if not 1 <= log.keep <= 1000:
+        yield Problem(("agent", "log", "keep"), "must be from 1 to 1000 files")
+
+
+def _absolute(text: str, path: Path) -> Iterator[Problem]:
+    if not text.startswith("/") or "\0" in text:
+        yield Problem(path, f"must be an absolute path, found '{shorten(text, 60)}'")
+
+
+def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
+    wrong = wrong_name(rule.name)
+    if wrong:
+        yield Problem((*path, "name"), wrong)
+    yield from _sharing(rule.sharing, (*path, "sharing"))
+    yield from _devices(rule, (*path, "devices"))
+
+
+def wrong_name(name: str) -> str | None:
+    """Why the kubelet would refuse the resource name; None when it takes it."""
+    prefix, slash, last = name.partition("/")
+    shown = f"the resource name '{shorten(name)}'"
+    if not slash:
+        return f"{shown} needs a vendor's domain: vendor.com/{shorten(name, 40) or 'name'}"
+    if "kubernetes.io/" in name:
+        return f"{shown} must not contain 'kubernetes.io/', which is the kubelet's own"
+    if name.startswith("requests."):
+        return f"{shown} must not begin with 'requests.'"
+    # The kubelet checks "requests." + name as a qualified name.
+    if not _SUBDOMAIN.fullmatch(prefix) or len(f"requests.{prefix}") > 253:
+        return f"{shown}: '{shorten(prefix)}' is not a domain of lower-case letters, digits, '-' and '.'"
+    if not _NAME.fullmatch(last):
+        return f"{shown}: the part after '/' is letters, digits, '-', '_', '.', no sign at its ends"
+    if len(last) > 63:
+        return f"{shown}: the part after '/' has {len(last)} characters, 63 are allowed"
+    return None
+
+
+def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
+    if sharing.kind == "replicas":
+        if sharing.replicas < 2:
+            yield Problem((*path, "replicas"), f"must be 2 or more, found {sharing.replicas}")
+        if sharing.replicas > MAX_REPLICAS:
+            yield Problem(
+                (*path, "replicas"), f"must be {MAX_REPLICAS} or fewer: the kubelet takes a list of 4 MiB"
+            )
+        return
+    for key, changed in (
+        ("replicas", sharing.replicas != 1),
+        ("failRequestsGreaterThanOne", sharing.fail_requests_greater_than_one),
+    ):
+        if changed:
+            yield Problem((*path, key), f"belongs to kind 'replicas', found with kind '{sharing.kind}'")
+
+
+def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
+    if isinstance(rule.devices, str):
+        return
+    if isinstance(rule.devices, int):
+        if rule.devices < 1:
+            yield Problem(path, f"a count of cards must be 1 or more, found {rule.devices}")
+        return
+    if not rule.devices:
+        yield Problem(path, "names no card; write all, a count, or a list of indices and uuids")
+    seen: set[int | str] = set()
+    for index, card in enumerate(rule.devices):
+        if isinstance(card, int) and card < 0:
+            yield Problem((*path, index), f"an index must be 0 or more, found {card}")
+        if isinstance(card, str) and (not card or card.isdigit()):
+            yield Problem(
+                (*path, index), f"write an index as a plain number, found the text '{shorten(card, 40)}'"
+            )
+        if card in seen:
+            yield Problem((*path, index), f"the card {shorten(str(card))} is named twice")
+        seen.add(card)
+
+
+def _overlaps(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
+    """A card belongs to one resource; what only the hardware can tell is left to the plan."""
+    if len(vendor.resources) < 2:
+        return
+    owners: dict[int | str, str] = {}
+    for index, rule in enumerate(vendor.resources):
+        if rule.devices == "all":
+            others = ", ".join(shorten(other.name) for other in vendor.resources if other is not rule)
+            message = f"'{shorten(rule.name)}' takes all cards, also those of {others}; set 'devices'"
+            yield Problem((*path, index, "devices"), message)
+        elif isinstance(rule.devices, tuple):
+            for position, card in enumerate(rule.devices):
+                owner = owners.setdefault(card, rule.name)
+                if owner != rule.name:
+                    message = f"the card {shorten(str(card))} belongs to '{shorten(owner)}' already"
+                    yield Problem((*path, index, "devices", position), message)
+
+
+def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for vendor, settings in vendors.items():
+        for index, rule in enumerate(settings.resources):
+            if rule.name in first:
+                before = f"vendors.{shorten(first[rule.name])}"
+                message = f"the resource '{shorten(rule.name)}' is named twice; the first is under {before}"
+                yield Problem(("vendors", vendor, "resources", index, "name"), message)
+            first.setdefault(rule.name, vendor)

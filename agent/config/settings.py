@@ -1,0 +1,68 @@
+"""The effective configuration as frozen values with every default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from agent.core.model import ResourceRule
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "json", "console"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How the agent logs. With a `dir` it also writes a file there, which turns at `max_bytes`."""
+
+    level: LogLevel = "info"
+    format: LogFormat = "auto"
+    dir: str = ""
+    max_bytes: int = 50_000_000
+    #: Turned files kept beside the one being written.
+    keep: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Where the agent finds the kubelet, and where it keeps and shows what it knows."""
+
+    kubelet_dir: Path = Path("/var/lib/kubelet/device-plugins")
+    pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    state_dir: Path = Path("/var/lib/xpu-agent")
+    #: ADDR:PORT; empty switches it off.
+    http: str = "127.0.0.1:9808"
+    log: LogSettings = LogSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class VendorSettings:
+    """One vendor. `auto` takes it when its hardware is there; `library` empty means search."""
+
+    enabled: Literal["auto"] | bool = "auto"
+    library: str = ""
+    #: Plain JSON values for the vendor's own backend.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    resources: tuple[ResourceRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """What is told to the cluster."""
+
+    mode: Literal["auto", "none"] = "auto"
+    labels: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything configured for this node. A vendor that is not named is `auto`."""
+
+    agent: AgentSettings = AgentSettings()
+    vendors: Mapping[str, VendorSettings] = field(default_factory=dict)
+    report: ReportSettings = ReportSettings()
+
+    def vendor(self, name: str) -> VendorSettings:
+        return self.vendors.get(name, VendorSettings())

@@ -1,0 +1,498 @@
+"""The configuration file: what it takes, what it refuses, and how the refusal is worded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.config import Config, VendorSettings, effective, load, parse, to_yaml
+from agent.core.errors import ConfigError
+from agent.core.model import ResourceRule, Sharing
+
+EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
+
+
+def read(text: str, node: str = "node-1") -> Config:
+    return parse(text, "xpu.yaml", node)
+
+
+def refusal(text: str, node: str = "node-1") -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(text, node)
+    return str(caught.value)
+
+
+def resource(text: str) -> str:
+    """A file with one NVIDIA resource, in one line of flow style."""
+    return f"vendors: {{nvidia: {{resources: [{text}]}}}}"
+
+
+# Defaults
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    config = load(None, "node-1")
+
+    assert config == Config()
+    assert config.agent.kubelet_dir == Path("/var/lib/kubelet/device-plugins")
+    assert config.agent.pod_resources_socket == Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    assert config.agent.state_dir == Path("/var/lib/xpu-agent")
+    assert config.agent.http == "127.0.0.1:9808"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "version: v1", "---\n", "~", "{}", "\ufeffversion: v1"])
+def test_a_file_that_says_nothing_leaves_every_vendor_on_auto(text: str) -> None:
+    assert read(text) == Config()
+    assert read(text).vendor("nvidia") == VendorSettings(enabled="auto")
+
+
+def test_a_key_without_a_value_has_its_default() -> None:
+    assert read("agent:\nreport: null\nvendors:\n  nvidia:\n") == Config(vendors={"nvidia": VendorSettings()})
+
+
+def test_the_null_device_is_an_empty_file() -> None:
+    assert load(Path("/dev/null"), "node-1") == Config()
+
+
+# What a file says
+
+
+def test_every_key_is_taken() -> None:
+    config = read("""
+version: v1
+agent:
+  kubeletDir: /k
+  podResourcesSocket: /p.sock
+  stateDir: /s
+  http: "[::1]:1"
+  log: {level: debug, format: json, dir: /l, maxBytes: 50MB, keep: 2}
+vendors:
+  nvidia:
+    enabled: true
+    library: /lib
+    settings: {deep: {list: [1, off, null]}}
+    resources:
+      - name: nvidia.com/gpu
+        devices: [0, GPU-1]
+        sharing: {kind: replicas, replicas: 4, failRequestsGreaterThanOne: true}
+        policy: packed
+        placement: local
+        ids: short
+report: {mode: none, labels: false}
+""")
+
+    assert config.agent.kubelet_dir == Path("/k")
+    assert (config.agent.http, config.agent.log.max_bytes) == ("[::1]:1", 50_000_000)
+    assert config.vendors["nvidia"].settings == {"deep": {"list": [1, "off", None]}}
+    assert config.vendors["nvidia"].resources == (
+        ResourceRule(
+            "nvidia.com/gpu", (0, "GPU-1"), Sharing("replicas", 4, True), policy="packed", ids="short"
+        ),
+    )
+    assert (config.report.mode, config.report.labels) == ("none", False)
+
+
+def test_json_is_taken_also_when_tabs_indent_it() -> None:
+    document = {
+        "agent": {"http": "", "stateDir": "/a\tb"},
+        "vendors": {"x": {"settings": {"face": "\U0001f600"}}},
+    }
+
+    for text in (
+        json.dumps(document),
+        json.dumps(document, indent="\t"),
+        json.dumps(document, separators=(",", ":")),
+    ):
+        config = read(text)
+        assert config.agent.state_dir == Path("/a\tb")
+        assert config.vendors["x"].settings == {"face": "\U0001f600"}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("off", "off"),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("010", "010"),
+        ("1:30", "1:30"),
+        ("2020-01-01", "2020-01-01"),
+        ("1_000", "1_000"),
+        ("'1'", "1"),
+        ("<<", "<<"),
+        ("0", 0),
+        ("-7", -7),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("1e3", 1000.0),
+        ("1.5", 1.5),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2_and_010_stays_what_it_is(written: str, meant: object) -> None:
+    value = read(f"vendors: {{x: {{settings: {{v: {written}}}}}}}").vendors["x"].settings["v"]
+
+    assert value == meant
+    assert type(value) is type(meant)
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [("50MB", 50_000_000), ("16MiB", 16 << 20), ("100k", 100_000), ("20000", 20_000), ("1 GB", 10**9)],
+)
+def test_sizes_are_numbers_with_a_unit(size: str, count: int) -> None:
+    assert read(f"agent: {{log: {{maxBytes: {size}}}}}").agent.log.max_bytes == count
+
+
+@pytest.mark.parametrize("http", ['""', "off"])
+def test_http_is_switched_off(http: str) -> None:
+    assert read(f"agent: {{http: {http}}}").agent.http == ""
+
+
+# Errors that name the place
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            "agent:\n  http: a\n  http: b",
+            "xpu.yaml:3: agent.http: the key stands here twice; the first is in line 2",
+        ),
+        ("agent:\n  kubletDir: /x", "xpu.yaml:2: agent.kubletDir: unknown key; did you mean 'kubeletDir'?"),
+        ("vendor: {}", "xpu.yaml:1: vendor: unknown key; did you mean 'vendors'?"),
+        ("zzz: {}", "xpu.yaml:1: zzz: unknown key; known here: agent, nodes, report, vendors, version"),
+        (
+            "vendors:\n  nvidia:\n    resources:\n    - name: a/b\n      sharing:\n        replica: 4",
+            "xpu.yaml:6: vendors.nvidia.resources[0].sharing.replica: unknown key; did you mean 'replicas'?",
+        ),
+        ("version: v2", "xpu.yaml:1: version: unknown version: v2; write v1"),
+        ("- agent", "xpu.yaml:1: expected a mapping of keys such as 'agent' and 'vendors'"),
+        ("a: b: c", "xpu.yaml:1: mapping values are not allowed here"),
+        ("? [a]\n: b", "xpu.yaml:1: a key must be a plain word"),
+        (
+            "agent: {}\n---\nagent: {}",
+            "xpu.yaml:2: expected a single document in the stream, but found another",
+        ),
+    ],
+)
+def test_an_error_names_the_file_the_line_and_the_key(text: str, error: str) -> None:
+    assert refusal(text).startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("agent: 5", "agent: expected a mapping of keys, found the number 5"),
+        ("agent: {http: false}", "agent.http: expected a text, found false"),
+        ("agent: {stateDir: 5}", "agent.stateDir: expected a path, found the number 5"),
+        ("agent: {log: {keep: '5'}}", "agent.log.keep: expected a whole number, found the text '5'"),
+        ("agent: {log: {keep: 5.0}}", "agent.log.keep: expected a whole number, found the number 5.0"),
+        ("agent: {log: {keep: true}}", "agent.log.keep: expected a whole number, found true"),
+        (
+            "agent: {log: {maxBytes: 5XB}}",
+            "agent.log.maxBytes: expected a size such as 50MB or 16MiB, found the text '5XB'",
+        ),
+        (
+            "agent: {log: {level: loud}}",
+            "agent.log.level: expected 'debug', 'info', 'warning' or 'error', found the text 'loud'",
+        ),
+        (
+            "vendors: {a: {enabled: on}}",
+            "vendors.a.enabled: expected 'auto' or true or false, found the text 'on'",
+        ),
+        ("vendors: {a: {settings: []}}", "vendors.a.settings: expected a mapping, found a list"),
+        ("vendors: {a: {resources: {}}}", "vendors.a.resources: expected a list, found a mapping"),
+        (resource("{}"), "vendors.nvidia.resources[0]: needs the key 'name'"),
+        (
+            resource("{name: a/b, devices: [0, true]}"),
+            "resources[0].devices[1]: expected a whole number or a text, found true",
+        ),
+        (
+            resource("{name: a/b, devices: some}"),
+            "resources[0].devices: expected 'all' or a whole number or a list, found the text 'some'",
+        ),
+        ("report: {labels: 1}", "report.labels: expected true or false, found the number 1"),
+    ],
+)
+def test_a_wrong_type_is_refused_with_what_was_found(text: str, error: str) -> None:
+    assert error in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: &x [1]\nb: *x", "xpu.yaml:2: the alias *x is not read here; write the value out"),
+        ("[" * 5000, "nested more than 40 levels deep"),
+        ("a: !!python/object:os.system x", "does not fit 'x'; remove it"),
+        ("a: !!set {x}", "is not read here; remove it"),
+        ("a: !!int x", "does not fit 'x'"),
+        ("vendors: {x: {settings: {v: 99999999999999999999}}}", "does not fit into 64 bits"),
+        ("vendors: {x: {settings: {v: " + "9" * 5000 + "}}}", "does not fit into 64 bits"),
+        ("vendors: {x: {settings: {v: .inf}}}", "'.inf' is not a finite number"),
+        ("vendors: {x: {settings: {v: 1e999}}}", "'1e999' is not a finite number"),
+        ('vendors: {x: {settings: {v: "\\ud800"}}}', "holds half a character"),
+        ("\x00", "not YAML"),
+        ('a: "\\UFFFFFFFF"', "not YAML"),
+        ("#" * ((1 << 20) + 1), "larger than 1048576 bytes"),
+    ],
+)
+def test_hostile_documents_are_refused_before_they_cost_anything(text: str, error: str) -> None:
+    assert error in refusal(text)
+
+
+def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
+    error = refusal('"\\e[31m' + "x" * 5000 + '": 1')
+
+    assert "\x1b" not in error
+    assert len(error) < 400
+
+
+# Keys of a later release
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (resource("{name: a/b, sharing: {kind: memory}}"), "sharing.kind: 'memory'"),
+        (resource("{name: a/b, sharing: {kind: slices}}"), "sharing.kind: 'slices'"),
+        (resource("{name: a/b, sharing: {kind: fraction}}"), "sharing.kind: 'fraction'"),
+        (resource("{name: a/b, sharing: {unit: 1Gi}}"), "sharing.unit: is"),
+        (resource("{name: a/b, placement: claim}"), "placement: 'claim'"),
+        (resource("{name: a/b, placement: auto}"), "placement: 'auto'"),
+        (resource("{name: a/b, modes: dynamic}"), "modes: is"),
+        ("vendors: {nvidia: {configFile: /x}}", "vendors.nvidia.configFile: is"),
+        ("vendors: {nvidia: {configDir: /x}}", "vendors.nvidia.configDir: is"),
+        ("vendors: {metax: {configDir: /x}}", "vendors.metax.configDir: is"),
+        ("report: {mode: feed}", "report.mode: 'feed'"),
+        ("report: {mode: device}", "report.mode: 'device'"),
+        ("report: {vendor: nvidia}", "report.vendor: is"),
+        ("agent: {kubeconfig: /x}", "agent.kubeconfig: is"),
+        ("nodes: [{match: {labels: {pool: a}}, set: {}}]", "nodes[0].match.labels: is"),
+    ],
+)
+def test_a_key_of_a_later_release_is_refused_by_name(text: str, named: str) -> None:
+    error = refusal(text)
+
+    assert named in error
+    assert "not served by this release" in error
+
+
+def test_a_refused_value_names_those_that_work() -> None:
+    assert refusal(resource("{name: a/b, placement: auto}")).endswith("it serves 'local'")
+
+
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gpu", "needs a vendor's domain"),
+        ("''", "needs a vendor's domain"),
+        ("kubernetes.io/gpu", "the kubelet's own"),
+        ("node.kubernetes.io/gpu", "the kubelet's own"),
+        ("requests.vendor.com/gpu", "must not begin with 'requests.'"),
+        ("Vendor.com/gpu", "is not a domain"),
+        ("/gpu", "is not a domain"),
+        ("vendor.com/a/b", "no sign at its ends"),
+        ("vendor.com/", "no sign at its ends"),
+        ("vendor.com/gpu-", "no sign at its ends"),
+        ("vendor.com/" + "a" * 64, "63 are allowed"),
+        ("a." * 123 + "com/gpu", "is not a domain"),
+    ],
+)
+def test_a_resource_name_is_one_that_the_kubelet_takes(name: str, why: str) -> None:
+    error = refusal(resource(f"{{name: {name}}}"))
+
+    assert "resources[0].name: " in error
+    assert why in error
+
+
+@pytest.mark.parametrize(
+    "name", ["nvidia.com/gpu", "koordinator.sh/gpu-core", "a/B_c.d", "vendor.com/" + "a" * 63]
+)
+def test_a_good_resource_name_is_taken(name: str) -> None:
+    assert read(resource(f"{{name: {name}}}")).vendors["nvidia"].resources[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("sharing", "error"),
+    [
+        ("{kind: replicas}", "sharing.replicas: must be 2 or more, found 1"),
+        ("{kind: replicas, replicas: 0}", "sharing.replicas: must be 2 or more, found 0"),
+        ("{kind: replicas, replicas: 1000000}", "sharing.replicas: must be 131072 or fewer"),
+        ("{replicas: 4}", "sharing.replicas: belongs to kind 'replicas', found with kind 'exclusive'"),
+        (
+            "{failRequestsGreaterThanOne: true}",
+            "sharing.failRequestsGreaterThanOne: belongs to kind 'replicas'",
+        ),
+    ],
+)
+def test_sharing_makes_sense(sharing: str, error: str) -> None:
+    assert error in refusal(resource(f"{{name: a/b, sharing: {sharing}}}"))
+
+
+@pytest.mark.parametrize(
+    ("devices", "error"),
+    [
+        ("0", "devices: a count of cards must be 1 or more, found 0"),
+        ("[]", "devices: names no card"),
+        ("[-1]", "devices[0]: an index must be 0 or more"),
+        ("['0']", "devices[0]: write an index as a plain number"),
+        ("[1, 1]", "devices[1]: the card 1 is named twice"),
+        ("[GPU-1, GPU-1]", "devices[1]: the card GPU-1 is named twice"),
+    ],
+)
+def test_devices_name_cards(devices: str, error: str) -> None:
+    assert error in refusal(resource(f"{{name: a/b, devices: {devices}}}"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "error"),
+    [
+        ("all", "[0]", "resources[0].devices: 'a/one' takes all cards, also those of a/other; set 'devices'"),
+        ("[0]", "all", "resources[1].devices: 'a/other' takes all cards"),
+        ("[0, 1]", "[1, 2]", "resources[1].devices[0]: the card 1 belongs to 'a/one' already"),
+        ("[GPU-1]", "[0, GPU-1]", "resources[1].devices[1]: the card GPU-1 belongs to 'a/one' already"),
+    ],
+)
+def test_a_card_belongs_to_one_resource(one: str, other: str, error: str) -> None:
+    text = f"{{name: a/one, devices: {one}}}, {{name: a/other, devices: {other}}}"
+
+    assert error in refusal(resource(text))
+
+
+def test_two_resources_of_one_vendor_need_devices() -> None:
+    assert "set 'devices'" in refusal(resource("{name: a/one}, {name: a/other}"))
+    assert (
+        len(
+            read(resource("{name: a/one, devices: 1}, {name: a/other, devices: [3]}"))
+            .vendors["nvidia"]
+            .resources
+        )
+        == 2
+    )
+
+
+def test_a_resource_name_stands_once_also_across_vendors() -> None:
+    text = "vendors:\n  a: {resources: [{name: x/y}]}\n  b:\n    resources:\n    - name: x/y"
+
+    assert refusal(text) == (
+        "xpu.yaml:5: vendors.b.resources[0].name: "
+        "the resource 'x/y' is named twice; the first is under vendors.a"
+    )
+
+
+@pytest.mark.parametrize("key", ["kubeletDir", "podResourcesSocket", "stateDir"])
+def test_paths_are_absolute(key: str) -> None:
+    assert f"agent.{key}: must be an absolute path, found 'x'" in refusal(f"agent: {{{key}: x}}")
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("{dir: logs}", "agent.log.dir: must be an absolute path"),
+        ("{maxBytes: 5}", "agent.log.maxBytes: must be at least 10000 bytes"),
+        ("{keep: 0}", "agent.log.keep: must be from 1 to 1000 files"),
+    ],
+)
+def test_the_log_file_is_bounded(log: str, error: str) -> None:
+    assert error in refusal(f"agent: {{log: {log}}}")
+
+
+def test_a_vendor_that_does_not_exist_is_refused_where_the_names_are_known() -> None:
+    with pytest.raises(ConfigError, match=r"x:2: vendors\.nvidai: no such vendor; did you mean 'nvidia'\?"):
+        parse("vendors:\n  nvidai: {}", "x", "n", vendors=["nvidia", "metax"])
+
+
+# Files
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: can not be read: No such file or directory"):
+        load(tmp_path / "none.yaml", "n")
+
+
+def test_a_directory_or_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigError, match="is not a file"):
+            load(path, "n")
+
+
+def test_a_file_that_is_not_utf_8_is_refused_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"version: v1\n# \xff")
+
+    with pytest.raises(ConfigError, match=r"x\.yaml:2: is not UTF-8"):
+        load(path, "n")
+
+
+def test_an_endless_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="larger than"):
+        load(Path("/dev/zero"), "n")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_loads(path: Path) -> None:
+    for node in ("trainer-1", "another"):
+        load(path, node)
+
+
+def test_there_are_examples() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.yaml")} >= {
+        "minimal.yaml",
+        "replicas.yaml",
+        "nvidia-v1-time-slicing.yaml",
+    }
+
+
+# The effective configuration
+
+
+def test_the_effective_configuration_has_every_default() -> None:
+    assert effective(Config()) == {
+        "version": "v1",
+        "agent": {
+            "kubeletDir": "/var/lib/kubelet/device-plugins",
+            "podResourcesSocket": "/var/lib/kubelet/pod-resources/kubelet.sock",
+            "stateDir": "/var/lib/xpu-agent",
+            "http": "127.0.0.1:9808",
+            "log": {"level": "info", "format": "auto", "dir": "", "maxBytes": 50_000_000, "keep": 5},
+        },
+        "vendors": {},
+        "report": {"mode": "auto", "labels": True},
+    }
+
+
+def test_the_effective_configuration_reads_back_the_same() -> None:
+    config = read(
+        "vendors: {x: {settings: {a: '1e3', b: '0o7', c: 'off', d: '010', e: ~, f: 1e30, g: '~', h: 'a\\b'}}}"
+    )
+
+    assert read(to_yaml(config)) == config
+    assert yaml.safe_load(to_yaml(config)) == effective(config)
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (EXAMPLES.parent / "config.md").read_text()
+    config = read(resource("{name: a/b, policy: packed}"))  # a policy has no default of its own
+
+    for key in keys_of(effective(config)) - {"nvidia"}:
+        assert f"`{key}`" in text, f"docs/config.md does not explain {key}"
+
+
+def keys_of(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return {str(key) for key in value} | {key for inner in value.values() for key in keys_of(inner)}
+    if isinstance(value, list):
+        return {key for inner in value for key in keys_of(inner)}
+    return set()
