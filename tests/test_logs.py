@@ -1,0 +1,242 @@
+"""Logs: one line per event from everywhere, whatever is logged."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent import logs
+from agent.core.errors import ConfigError
+
+CHATTY = ("", "asyncio", "hpack", "h2", "grpclib")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    levels = {name: logging.getLogger(name).level for name in CHATTY}
+    handlers = list(logging.getLogger().handlers)
+    yield
+    logs.configure(stream=io.StringIO())  # closes the file
+    structlog.reset_defaults()
+    logging.getLogger().handlers[:] = handlers
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
+    return stream
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_an_event_is_one_json_line_with_time_level_and_event_first(out: io.StringIO) -> None:
+    structlog.get_logger().bind(resource="nvidia.com/gpu").info("allocated", ids=["a", "b"], ms=1.5)
+
+    (line,) = lines(out)
+    assert list(line) == ["time", "level", "event", "resource", "ids", "ms"]
+    assert (line["level"], line["event"], line["ids"]) == ("info", "allocated", ["a", "b"])
+    assert line["time"].endswith("Z")
+    assert len(line["time"]) == len("2026-01-01T00:00:00.000Z")
+
+
+def test_libraries_that_log_through_the_standard_library_share_the_output(out: io.StringIO) -> None:
+    logging.getLogger("grpclib.server").warning("stream %s closed", 5)
+
+    (line,) = lines(out)
+    assert (line["level"], line["event"], line["logger"]) == ("warning", "stream 5 closed", "grpclib.server")
+
+
+def test_an_exception_comes_with_its_traceback_on_the_same_line(out: io.StringIO) -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        structlog.get_logger().exception("failed")
+        structlog.get_logger().error("failed", exc_info=error)
+        logging.getLogger("x").exception("failed")
+
+    for line in lines(out):
+        assert line["exception"].startswith("Traceback")
+        assert line["exception"].endswith("ValueError: broken")
+    assert len(lines(out)) == 3
+
+
+def test_the_level_changes_at_run_time_also_for_loggers_in_use(out: io.StringIO) -> None:
+    log = structlog.get_logger().bind(a=1)
+    log.debug("one")
+    log.info("two")
+
+    logs.set_level("debug")
+    log.debug("three")
+    logging.getLogger("x").debug("four")
+    logs.set_level("error")
+    log.warning("five")
+    logging.getLogger("x").warning("six")
+    log.error("seven")
+
+    assert [line["event"] for line in lines(out)] == ["two", "three", "four", "seven"]
+
+
+def test_libraries_that_tell_of_every_frame_stay_quiet_at_debug(out: io.StringIO) -> None:
+    logs.set_level("debug")
+
+    logging.getLogger("hpack.hpack").debug("a header")
+
+    assert lines(out) == []
+
+
+def test_a_logger_made_and_used_before_follows_a_new_configuration(out: io.StringIO) -> None:
+    log = structlog.get_logger()
+    log.info("one")
+    after = io.StringIO()
+
+    logs.configure("console", "info", after)
+    log.info("two")
+
+    assert [line["event"] for line in lines(out)] == ["one"]
+    assert "two" in after.getvalue()
+    assert not after.getvalue().startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("stream", "json_"), [(io.StringIO(), True), (Terminal(), False)], ids=["pipe", "terminal"]
+)
+def test_auto_is_console_on_a_terminal_and_json_elsewhere(stream: io.StringIO, json_: bool) -> None:
+    logs.configure("auto", "info", stream)
+    structlog.get_logger().info("told")
+
+    assert stream.getvalue().startswith("{") is json_
+
+
+def test_the_console_shows_time_level_event_and_keys() -> None:
+    out = io.StringIO()
+    logs.configure("console", "info", out)
+    structlog.get_logger().warning("device unhealthy", device="GPU-1", reason="fell off", n=[1, 2])
+
+    time, rest = out.getvalue().split(" ", 1)
+    assert len(time) == len("12:00:00.000")
+    assert rest == 'warning  device unhealthy device=GPU-1 reason="fell off" n=[1, 2]\n'
+
+
+def test_warnings_are_colored_on_a_terminal_unless_no_color_is_wished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for wish, colored in ((None, True), ("1", False)):
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        if wish:
+            monkeypatch.setenv("NO_COLOR", wish)
+        out = Terminal()
+        logs.configure("console", "info", out)
+        structlog.get_logger().error("x")
+        assert ("\x1b[31m" in out.getvalue()) is colored
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+@pytest.mark.parametrize(
+    "hostile", ["\x1b]0;owned\x07", "a\nlevel=error forged", "\u202eevil", "\x9b31m", "\udc80"]
+)
+def test_no_control_character_reaches_a_terminal(format: logs.Format, hostile: str) -> None:
+    out = io.StringIO()
+    logs.configure(format, "info", out)
+    structlog.get_logger().info("pod " + hostile, **{"key" + hostile: hostile, "list": [hostile]})
+
+    assert out.getvalue().count("\n") == 1
+    assert out.getvalue().rstrip("\n").isprintable()
+
+
+@given(
+    st.dictionaries(
+        st.text().filter(lambda key: key != "exception"),
+        st.recursive(
+            st.none() | st.floats() | st.text() | st.binary(), lambda it: st.lists(it) | st.tuples(it)
+        ),
+    ),
+    st.sampled_from(["json", "console"]),
+)
+def test_whatever_is_logged_makes_one_line(keys: dict[str, Any], format: logs.Format) -> None:
+    out = io.StringIO()
+    logs.configure(format, "info", out)
+
+    structlog.get_logger().bind(**keys).info("told")
+
+    assert out.getvalue().count("\n") == 1
+    if format == "json":
+        assert json.loads(out.getvalue())
+
+
+def test_values_that_are_no_json_never_stop_the_caller(out: io.StringIO) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    structlog.get_logger().info("told", loop=loop, nan=float("nan"), keys={(1, 2): 3}, path=Path("/x"))
+
+    assert lines(out)[0]["event"] == "'told'"
+
+
+def test_a_stream_that_is_closed_never_stops_the_caller() -> None:
+    out = io.StringIO()
+    logs.configure("json", "info", out)
+    out.close()
+
+    structlog.get_logger().info("told")
+
+
+def test_the_file_holds_json_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    out = io.StringIO()
+    logs.configure("console", "info", out, directory=tmp_path / "logs")
+    structlog.get_logger().info("told", n=1)
+
+    path = tmp_path / "logs" / logs.FILE_NAME
+    assert json.loads(path.read_text())["n"] == 1
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "told n=1" in out.getvalue()
+
+
+def test_the_file_turns_at_its_size_and_old_ones_are_dropped(tmp_path: Path) -> None:
+    logs.configure("json", "info", io.StringIO(), directory=tmp_path, max_bytes=10_000, keep=2)
+    for _ in range(400):
+        structlog.get_logger().info("told", text="x" * 100)
+
+    files = sorted(tmp_path.iterdir())
+    assert [path.name for path in files] == [f"{logs.FILE_NAME}{end}" for end in ("", ".1", ".2")]
+    assert all(path.stat().st_size <= 10_000 for path in files)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_a_file_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / logs.FILE_NAME).symlink_to("/etc/passwd")
+
+    for directory in ("file", "link"):
+        with pytest.raises(ConfigError, match=r"agent\.log\.dir: .* can not be written: .*; name a writable"):
+            logs.configure(directory=tmp_path / directory)
+
+
+def test_importing_the_logs_does_not_import_rich() -> None:
+    code = "import sys, agent.logs; print('rich' in sys.modules); import rich.console"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[0] == "False"
