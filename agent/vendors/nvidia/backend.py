@@ -18,6 +18,8 @@ from .watch import Watch
 #: Products that drive a display and compute nothing.
 SKIPPED = frozenset({"DGX Display", "NVIDIA DGX Display"})
 
+CLOSE_PATIENCE = 0.2  # seconds to let a wait for events end
+
 
 class NvmlBackend(Backend):
     """One NVML session for life: starting one costs up to seconds per card."""
@@ -41,13 +43,14 @@ class NvmlBackend(Backend):
     def close(self) -> None:
         if self._watch is None:
             return
-        # Shutting NVML down under a wait for events is not safe; a wait ends with its timeout.
-        with self._watching:
-            self._watch.close()
-            self._watch = None
-            # The cards stay known, so that one that is lost by the next session still has its name.
-            self._cards = {uuid: replace(card, handle=None) for uuid, card in self._cards.items()}
+        watch, self._watch = self._watch, None
+        # The cards stay known, so that one that the next session finds lost still has its name.
+        self._cards = {uuid: replace(card, handle=None) for uuid, card in self._cards.items()}
+        # Under a wait for events NVML can not be shut down; then the session ends with the process.
+        if self._watching.acquire(timeout=CLOSE_PATIENCE):
+            watch.close()
             self._nvml.nvmlShutdown()
+            self._watching.release()
 
     def discover(self) -> Sequence[Device]:
         watch = self._opened()

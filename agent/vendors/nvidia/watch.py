@@ -35,6 +35,7 @@ class Watch:
         self._set: Any = None
         self._registered: dict[str, int | None] = {}
         self._refused: dict[str, Fault] = {}
+        self._unmonitored: set[str] = set()
         self._troubled: set[str] = set()
         # Cards of which the driver said that they need something, and what was last said of it. Only from
         # here leads a way to the proof of a reset: a card that looks well after an XID proves nothing.
@@ -120,8 +121,13 @@ class Watch:
             self._refused[card.uuid] = Fault("event-registration", f"nvmlDeviceRegisterEvents: {error}")
             return []
         self._registered[card.uuid] = card.address
-        events = [] if watched else [HealthEvent(card.uuid, faults.UNMONITORED)]
-        return events + self._look(card)
+        return self._monitored(card.uuid, watched) + self._look(card)
+
+    def _monitored(self, uuid: str, watched: bool) -> list[HealthEvent]:
+        if watched == (uuid not in self._unmonitored):
+            return []
+        self._unmonitored ^= {uuid}
+        return [HealthEvent(uuid, None if watched else faults.UNMONITORED)]
 
     def _subscribe(self, card: Card) -> bool:
         """Ask for the card's events; False where its driver has none."""

@@ -121,6 +121,10 @@ class NvmlStub:
         self._lines += ["norecovery", "eventtypes f"]
         self._write()
 
+    def trace(self) -> None:
+        """Count calls from now on."""
+        self._replace("trace", "trace")
+
     def no_nvlink(self) -> None:
         self._replace("nonvlink", "nonvlink")
 

@@ -1,0 +1,201 @@
+"""Rules of enumeration: what is told of a card, and that a sick one hides no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nvml_stub import NvmlStub
+
+from agent.core.vendor import BackendUnavailable, Device, Proof
+from agent.vendors.nvidia.backend import NvmlBackend
+
+UNKNOWN_ERROR = 999
+
+
+def by_uuid(backend: NvmlBackend) -> dict[str, Device]:
+    return {device.uuid: device for device in backend.discover()}
+
+
+def put_numa(sysfs: Path, pci: str, node: str) -> None:
+    folder = sysfs / "bus/pci/devices" / pci
+    folder.mkdir(parents=True)
+    (folder / "numa_node").write_text(f"{node}\n")
+
+
+def test_a_card_is_told_in_full(backend: NvmlBackend, tmp_path: Path) -> None:
+    put_numa(tmp_path / "sys", "0000:13:00.0", "1")
+
+    device = backend.discover()[3]
+
+    assert device == Device(
+        uuid="GPU-00000000-0000-0000-0000-000000000003",
+        index=3,
+        minor=3,
+        pci="0000:13:00.0",
+        numa=1,
+        memory=85520809984,
+        model="NVIDIA H100 80GB HBM3",
+        paths=("/dev/nvidia3",),
+        attributes={
+            "driver-version": "580.65.06",
+            "cuda-version": "13.0",
+            "compute-capability": "9.0",
+            "pci-device-id": "0x233010de",
+        },
+    )
+
+
+def test_every_card_is_listed_once_in_the_order_of_nvml(backend: NvmlBackend, stub: NvmlStub) -> None:
+    assert [device.uuid for device in backend.discover()] == [stub.uuid(index) for index in range(8)]
+
+
+@pytest.mark.parametrize("said", ["-1", "", "nonsense"])
+def test_an_unknown_numa_node_is_none(backend: NvmlBackend, tmp_path: Path, said: str) -> None:
+    put_numa(tmp_path / "sys", "0000:10:00.0", said)
+
+    assert backend.discover()[0].numa is None
+
+
+def test_the_path_follows_the_minor_number_not_the_index(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.minor(2, 7)
+
+    device = backend.discover()[2]
+
+    assert (device.minor, device.paths) == (7, ("/dev/nvidia7",))
+
+
+def test_a_lost_card_keeps_its_name_and_hides_no_other(backend: NvmlBackend, stub: NvmlStub) -> None:
+    before = by_uuid(backend)
+    stub.lose(5)
+
+    devices = by_uuid(backend)
+
+    sick = devices.pop(stub.uuid(5))
+    assert sick.fault is not None
+    assert sick.fault.reason == "lost"
+    assert set(sick.fault.cleared_by) == set(Proof)
+    assert (sick.index, sick.pci, sick.memory) == (5, "0000:15:00.0", before[stub.uuid(5)].memory)
+    assert devices == {uuid: device for uuid, device in before.items() if uuid != stub.uuid(5)}
+
+
+def test_a_card_that_comes_back_reads_well(backend: NvmlBackend, stub: NvmlStub) -> None:
+    before = backend.discover()
+    stub.lose(5)
+    backend.discover()
+    stub.restore(5)
+
+    assert backend.discover() == before
+
+
+def test_a_card_that_was_never_read_is_left_out_and_told_once(
+    backend: NvmlBackend, stub: NvmlStub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stub.lose(5)
+
+    assert [len(backend.discover()) for _ in range(3)] == [7, 7, 7]
+    assert capfd.readouterr().err.count("card 5 is left out") == 1
+
+
+def test_a_card_whose_uuid_can_not_be_read_is_known_by_its_address(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    backend.discover()
+    stub.remove(0)  # every index moves, so the index alone would name the wrong card
+    stub.fail("nvmlDeviceGetUUID", UNKNOWN_ERROR, index=5)
+
+    devices = by_uuid(backend)
+
+    assert len(devices) == 7
+    assert devices[stub.uuid(5)].index == 4
+    fault = devices[stub.uuid(5)].fault
+    assert fault is not None
+    assert (fault.reason, fault.cleared_by) == ("unreadable", ())
+
+
+def test_a_getter_that_fails_is_a_fault_that_clean_reads_end(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+    stub.fail("nvmlDeviceGetMemoryInfo", UNKNOWN_ERROR, index=1)
+    sick = backend.discover()[1]
+    stub.clear()
+
+    assert sick.fault is not None
+    assert (sick.fault.reason, sick.fault.cleared_by, sick.memory) == ("unreadable", (), 85520809984)
+    assert backend.discover()[1].fault is None
+
+
+def test_what_a_card_does_not_support_is_no_fault(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.fail("nvmlDeviceGetMemoryInfo", 3, index=1)  # NOT_SUPPORTED: memory is the host's
+
+    device = backend.discover()[1]
+
+    assert (device.fault, device.memory) == (None, 0)
+
+
+def test_a_recovery_action_is_told_with_the_list(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.recovery(4, 1)
+
+    fault = backend.discover()[4].fault
+
+    assert fault is not None
+    assert fault.reason == "recovery-action-reset"
+
+
+def test_a_removed_card_is_no_longer_listed_and_a_new_one_is(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+    stub.remove(2)
+    without = by_uuid(backend)
+    stub.restore(2)
+
+    assert stub.uuid(2) not in without
+    assert without[stub.uuid(3)].index == 2
+    assert stub.uuid(2) in by_uuid(backend)
+
+
+def test_no_cards_where_cards_were_is_broken_not_empty(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+    stub.cards(0)
+
+    with pytest.raises(BackendUnavailable) as caught:
+        backend.discover()
+
+    assert caught.value.reason == "no-devices"
+
+
+def test_a_node_without_cards_is_empty(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.cards(0)
+
+    assert backend.discover() == []
+
+
+def test_a_driver_that_goes_is_named(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+    stub.driver_gone()
+
+    with pytest.raises(BackendUnavailable) as caught:
+        backend.discover()
+
+    assert caught.value.reason == "driver-not-loaded"
+
+
+def test_opening_again_after_close_works(backend: NvmlBackend, stub: NvmlStub) -> None:
+    before = backend.discover()
+    backend.close()
+    backend.open()
+
+    assert backend.discover() == before
+
+
+def test_a_card_that_the_next_session_finds_lost_keeps_its_name(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+    backend.close()
+    stub.lose(5)
+    backend.open()
+
+    assert stub.uuid(5) in by_uuid(backend)
+    assert backend.health_events(0) is not None
+
+
+def test_asking_before_open_is_refused(stub: NvmlStub) -> None:
+    with pytest.raises(BackendUnavailable, match="not-open"):
+        NvmlBackend(stub.settings).discover()

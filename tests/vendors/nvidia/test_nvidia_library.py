@@ -1,0 +1,112 @@
+"""Rules of finding and starting NVML; each in a process of its own, because pynvml never lets go of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvml_stub import NvmlStub
+
+from agent.core.vendor import BackendUnavailable
+from agent.vendors.nvidia import library
+from agent.vendors.nvidia.backend import NvmlBackend
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+import json, sys
+from agent.core.vendor import BackendUnavailable
+from agent.vendors.nvidia import backend, library
+library.SONAME = sys.argv[2]
+library.ROOTS = (sys.argv[3],)
+assert "pynvml" not in sys.modules
+backend = backend.NvmlBackend({"library": sys.argv[1]})
+try:
+    backend.open()
+    print(json.dumps({"cards": len(backend.discover())}))
+except BackendUnavailable as error:
+    print(json.dumps({"reason": error.reason, "message": error.message}))
+"""
+
+
+def start(stub: NvmlStub, setting: str | Path, *, soname: str = library.SONAME, root: str = "") -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(setting), soname, root],
+        cwd=ROOT,
+        env={**os.environ, **stub.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_a_file_is_loaded(stub: NvmlStub) -> None:
+    assert start(stub, stub.library) == {"cards": 8}
+
+
+@pytest.mark.parametrize("folder", library.FOLDERS)
+def test_a_driver_root_is_searched_and_links_are_followed(
+    stub: NvmlStub, tmp_path: Path, folder: str
+) -> None:
+    place = tmp_path / "root" / folder
+    place.mkdir(parents=True)
+    (place / "libnvidia-ml.so.580.65.06").hardlink_to(stub.library)
+    (place / library.SONAME).symlink_to("libnvidia-ml.so.580.65.06")
+
+    assert start(stub, tmp_path / "root") == {"cards": 8}
+
+
+def test_an_empty_setting_searches_the_known_roots_after_the_loader(stub: NvmlStub, tmp_path: Path) -> None:
+    (tmp_path / "root/lib64").mkdir(parents=True)
+    (tmp_path / "root/lib64/libnowhere.so.1").hardlink_to(stub.library)
+
+    found = start(stub, "", soname="libnowhere.so.1", root=str(tmp_path / "root"))
+
+    assert found == {"cards": 8}
+
+
+def test_a_missing_file_is_named_with_what_would_work(stub: NvmlStub, tmp_path: Path) -> None:
+    said = start(stub, tmp_path / "nowhere.so")
+
+    assert said["reason"] == "library-not-found"
+    assert str(tmp_path / "nowhere.so") in said["message"]
+    assert library.REMEDY in said["message"]
+
+
+def test_an_empty_root_is_named_with_where_was_looked(stub: NvmlStub, tmp_path: Path) -> None:
+    said = start(stub, tmp_path)
+
+    assert said["reason"] == "library-not-found"
+    assert f"no libnvidia-ml.so.1 in {tmp_path} or its usr/lib64, " in said["message"]
+
+
+def test_without_a_setting_the_loader_says_what_it_misses(stub: NvmlStub, tmp_path: Path) -> None:
+    said = start(stub, "", soname="libnowhere.so.1", root=str(tmp_path))
+
+    assert said["reason"] == "library-not-found"
+    assert "libnowhere.so.1" in said["message"]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(9, "driver-not-loaded"), (18, "driver-library-mismatch"), (4, "no-permission"), (999, "nvml-init")],
+)
+def test_a_refused_start_is_named_and_works_once_the_cause_is_gone(
+    stub: NvmlStub, code: int, reason: str
+) -> None:
+    backend = NvmlBackend(stub.settings)
+    stub.init_error(code)
+    with pytest.raises(BackendUnavailable) as caught:
+        backend.open()
+    stub.clear()
+
+    backend.open()
+
+    assert caught.value.reason == reason
+    assert len(backend.discover()) == 8
+    backend.close()

@@ -1,0 +1,54 @@
+"""Rules of topology: lanes are counted by the card at the other end, and a lost peer breaks nothing."""
+
+from __future__ import annotations
+
+from nvml_stub import NvmlStub
+
+from agent.core.vendor import Distance
+from agent.vendors.nvidia.backend import NvmlBackend
+
+
+def test_the_links_are_those_of_the_recorded_hardware(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+
+    for card in range(8):
+        links = {link.peer: (link.lanes, link.distance) for link in backend.links(stub.uuid(card))}
+        assert links == {
+            stub.uuid(peer): (18, Distance.SWITCH)
+            if peer == card ^ 1
+            else (0, Distance.NUMA_NODE if peer // 4 == card // 4 else Distance.SYSTEM)
+            for peer in range(8)
+            if peer != card
+        }
+
+
+def test_a_lost_peer_counts_as_far(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+    stub.lose(1)
+
+    links = {link.peer: link for link in backend.links(stub.uuid(0))}
+
+    assert (links[stub.uuid(1)].lanes, links[stub.uuid(1)].distance) == (0, Distance.SYSTEM)
+    assert links[stub.uuid(2)].distance is Distance.NUMA_NODE
+
+
+def test_a_lost_card_is_far_from_all(backend: NvmlBackend, stub: NvmlStub) -> None:
+    backend.discover()
+    stub.lose(0)
+
+    assert {link.distance for link in backend.links(stub.uuid(0))} == {Distance.SYSTEM}
+
+
+def test_cards_without_nvlink_are_asked_for_one_link_only(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.no_nvlink()
+    backend.discover()
+    stub.trace()
+
+    links = backend.links(stub.uuid(0))
+
+    assert {link.lanes for link in links} == {0}
+    assert stub.calls("nvmlDeviceGetNvLinkState") == 1
+
+
+def test_an_unknown_card_has_no_links(backend: NvmlBackend) -> None:
+    assert backend.links("GPU-nowhere") == ()
