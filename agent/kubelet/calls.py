@@ -11,6 +11,8 @@ from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
+LINGER = 0.01  # seconds
+
 
 class Calls:
     """Runs each piece of work in a task of the group, shielded, with a deadline.
@@ -60,12 +62,16 @@ class Calls:
             self._idle.set()
 
     async def drain(self, seconds: float) -> None:
-        """Give what runs some time, then cancel it."""
+        """Give what runs some time, then cancel it; return when the answers are on their way."""
+        if not self._running:
+            return
         with anyio.move_on_after(seconds):
             await self._idle.wait()
         for scope in tuple(self._running):
             scope.cancel()
         await self._idle.wait()
+        # A client that reads answer and goodbye in one go may see the goodbye only.
+        await anyio.sleep(LINGER)
 
 
 def _settle(answer: asyncio.Future[T], outcome: T | Exception) -> None:

@@ -82,11 +82,11 @@ def parse(raw: bytes) -> KubeletCheckpoint:
     document = _table(json.loads(raw), "the file")
     content = _table(document.get("Data"), "Data")
     entries = [_table(entry, "an entry") for entry in content.get("PodDeviceEntries") or ()]
-    found = tuple(map(_entry, entries))
+    found = KubeletCheckpoint(tuple(map(_entry, entries)), _registered(content))
     wanted, right = document.get("Checksum"), checksum(content, flat=_is_flat(entries))
     if wanted != right:
         raise ValueError(f"its checksum is {wanted}, its content makes {right}")
-    return KubeletCheckpoint(found, _registered(content))
+    return found
 
 
 def _is_flat(entries: Iterable[Mapping[str, Any]]) -> bool:

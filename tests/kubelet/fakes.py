@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
+import pytest
 from anyio.abc import TaskGroup
 from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
@@ -29,9 +30,12 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     DevicePluginOptions,
     Empty,
     ListAndWatchResponse,
+    PreStartContainerRequest,
     RegisterRequest,
 )
 from agent.kubelet.session import Intervals, KubeletSession
+
+T = TypeVar("T")
 
 NAME = "example.com/gpu"
 PLUGIN = "/v1beta1.DevicePlugin"
@@ -81,6 +85,7 @@ class FakeAnswers:
     started: list[tuple[str, ...]] = field(default_factory=list)
     finished: int = 0
     cancelled: int = 0
+    refusing: str = ""
     choose: Callable[[Sequence[str], Sequence[str], int], Sequence[str]] = lambda free, must, n: free[:n]
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerEdits]:
@@ -237,11 +242,23 @@ class FakeKubelet:
                 await self.stop()
                 self._group.cancel_scope.cancel()
 
+    @asynccontextmanager
+    async def running_beside(self) -> AsyncIterator[FakeKubelet]:
+        """Like `running`, but what lies in the directory stays."""
+        async with anyio.create_task_group() as self._group:
+            self._server = Server([self], codec=Messages())
+            await self._server.start(path=str(self.socket))
+            try:
+                yield self
+            finally:
+                await self.stop()
+                self._group.cancel_scope.cancel()
+
 
 async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
     """Wait for the condition to hold; its value."""
     with anyio.fail_after(seconds):
-        while not (value := condition()):
+        while not (value := condition()):  # noqa: ASYNC110 any condition, not one event
             await anyio.sleep(0.005)
     return value
 
@@ -255,7 +272,17 @@ class Bench:
     cell: Cell[Resource]
     answers: FakeAnswers
     session: KubeletSession
-    group: TaskGroup
+    scope: anyio.CancelScope
+    over: bool = False
+
+    async def run(self) -> None:
+        with self.scope:
+            await self.session.run()
+        self.over = True
+
+    def stop(self) -> None:
+        """Cancel the session, as a shutdown does."""
+        self.scope.cancel()
 
     @property
     def status(self) -> SessionStatus:
@@ -273,6 +300,17 @@ class Bench:
             )
         )
         return self.kubelet.plugin
+
+    async def try_pre_start(self) -> None:
+        """Call PreStartContainer; note the text where it is refused."""
+        try:
+            await self.kubelet.plugin.call("PreStartContainer", PreStartContainerRequest(devices_ids=["a"]))
+        except GRPCError as exc:
+            self.answers.refusing = exc.message or ""
+
+    def background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin it in a task of the test's own, which must be awaited."""
+        return asyncio.get_running_loop().create_task(work)
 
     def change(self, *cards: AdvertisedDevice, retired: bool = False) -> None:
         self.cell.set(replace(self.cell.value, cards=cards, retired=retired))
@@ -298,27 +336,25 @@ async def bench(
     session = KubeletSession(
         NAME, cell, answers, directory, pre_start_required=pre_start_required, intervals=intervals
     )
-    async with kubelet.running(), anyio.create_task_group() as outer:
+    node = Bench(kubelet, directory, cell, answers, session, anyio.CancelScope())
+    async with kubelet.running(), anyio.create_task_group() as group:
         if not started:
             await kubelet.stop()
             kubelet.socket.unlink()
-        outer.start_soon(directory.run)
-        async with anyio.create_task_group() as group:
-            group.start_soon(session.run)
-            with anyio.fail_after(30):
-                yield Bench(kubelet, directory, cell, answers, session, group)
-            group.cancel_scope.cancel()
-        outer.cancel_scope.cancel()
+        group.start_soon(directory.run)
+        group.start_soon(node.run)
+        with anyio.fail_after(30):
+            yield node
+            node.stop()
+            await eventually(lambda: node.over)
+        group.cancel_scope.cancel()
 
 
 @contextlib.contextmanager
 def refused(status: Status) -> Iterator[list[str]]:
     """Expect a gRPC error of this status; collects its text."""
     words: list[str] = []
-    try:
+    with pytest.raises(GRPCError) as refusal:
         yield words
-    except GRPCError as exc:
-        assert exc.status is status, exc
-        words.append(exc.message or "")
-    else:
-        raise AssertionError(f"not refused with {status}")
+    assert refusal.value.status is status, refusal.value
+    words.append(refusal.value.message or "")

@@ -1,0 +1,241 @@
+"""What the kubelet sends is read as Google's protobuf reads it, and nothing is read from half a message."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.vendor import ContainerEdits, DeviceNode, Mount
+from agent.kubelet import idlists
+from agent.kubelet.edits import edits, response
+from agent.kubelet.errors import Undecodable
+from agent.kubelet.idlists import allocate_request, pre_start_request, preferred_request
+from agent.kubelet.podresources import pods_in_use
+from agent.kubelet.wire import decode, decoded, fields, varint
+
+from . import oracle
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=140)
+IDS = st.lists(TEXT, max_size=5)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+#: A field that no version of these messages has: skipped by every reader.
+UNKNOWN = b"\xfa\x01\x03new" + b"\xf8\x01\x96\x01" + b"\xfd\x01abcd" + b"\xf9\x01abcdefgh"
+
+EDITS = ContainerEdits(
+    env={"A": "1", "EMPTY": ""},
+    device_nodes=(DeviceNode("/dev/a", "/dev/host-a"), DeviceNode("/dev/b", "/dev/b", "r")),
+    mounts=(Mount("/in", "/out"), Mount("/rw", "/rw", read_only=False)),
+    annotations={"xpu-agent.io/allocation": "x"},
+    cdi_devices=("example.com/gpu=0",),
+)
+
+
+def allocate_message(containers: list[list[str]]) -> bytes:
+    pb = oracle.deviceplugin()
+    requests = [pb.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+    return bytes(pb.AllocateRequest(container_requests=requests).SerializeToString())
+
+
+def preferred_message(requests: list[tuple[list[str], list[str], int]]) -> bytes:
+    pb = oracle.deviceplugin()
+    return bytes(
+        pb.PreferredAllocationRequest(
+            container_requests=[
+                pb.ContainerPreferredAllocationRequest(
+                    available_deviceIDs=free, must_include_deviceIDs=must, allocation_size=size
+                )
+                for free, must, size in requests
+            ]
+        ).SerializeToString()
+    )
+
+
+def pods_message() -> bytes:
+    pb = oracle.podresources()
+    answer = pb.ListPodResourcesResponse()
+    pod = answer.pod_resources.add(name="train", namespace="ml")
+    main = pod.containers.add(name="main", cpu_ids=[1, 2, 300])
+    # One entry per device and NUMA node: a device on two nodes comes twice.
+    for numa in (0, 1):
+        entry = main.devices.add(resource_name="example.com/gpu", device_ids=["a"])
+        entry.topology.nodes.add(ID=numa)
+    main.devices.add(resource_name="example.com/gpu", device_ids=["b"])
+    main.devices.add(resource_name="other.com/nic", device_ids=["n"])
+    main.memory.add(memory_type="memory", size=2**40).topology.nodes.add(ID=1)
+    main.dynamic_resources.add(claim_name="c", claim_namespace="ml").claim_resources.add(driver_name="d")
+    pod.containers.add(name="side")
+    answer.pod_resources.add(name="idle", namespace="ml")
+    return bytes(answer.SerializeToString())
+
+
+@given(st.lists(IDS, max_size=4))
+def test_allocate_requests_are_read_as_protobuf_reads_them(containers: list[list[str]]) -> None:
+    assert allocate_request(allocate_message(containers)) == tuple(map(tuple, containers))
+
+
+@given(IDS)
+def test_pre_start_requests_are_read_as_protobuf_reads_them(ids: list[str]) -> None:
+    pb = oracle.deviceplugin()
+
+    assert pre_start_request(pb.PreStartContainerRequest(devices_ids=ids).SerializeToString()) == tuple(ids)
+
+
+@given(st.lists(st.tuples(IDS, IDS, INT32), max_size=3))
+def test_preferred_requests_are_read_as_protobuf_reads_them(
+    requests: list[tuple[list[str], list[str], int]],
+) -> None:
+    found = preferred_request(preferred_message(requests))
+
+    assert [(list(one.available), list(one.required), one.size) for one in found] == requests
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_read_as_protobuf_reads_it_or_refused(raw: bytes) -> None:
+    """Never another meaning; groups, which proto3 does not have, are refused."""
+    pb = oracle.deviceplugin()
+    try:
+        found = decode("PreStartContainerRequest", pre_start_request, raw)
+    except Undecodable:
+        return
+    assert found == tuple(pb.PreStartContainerRequest.FromString(raw).devices_ids)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_never_raises_anything_but_undecodable(raw: bytes) -> None:
+    readers: tuple[Callable[[bytes], Any], ...] = (allocate_request, preferred_request, pods_in_use, edits)
+    for reader in readers:
+        with contextlib.suppress(Undecodable):
+            decode("message", reader, raw)
+
+
+def test_unknown_fields_are_skipped() -> None:
+    assert allocate_request(UNKNOWN + allocate_message([["a"], ["b", "c"]]) + UNKNOWN) == (("a",), ("b", "c"))
+    assert pods_in_use(UNKNOWN + pods_message()) == pods_in_use(pods_message())
+
+
+def cut_points(raw: bytes) -> list[int]:
+    """Every length at which the message does not end between two of its fields."""
+    whole, at = {0}, 0
+    while at < len(raw):
+        at = next(end for end in range(at + 1, len(raw) + 1) if _reads(raw[at:end]))
+        whole.add(at)
+    return [cut for cut in range(len(raw)) if cut not in whole]
+
+
+def _reads(raw: bytes) -> bool:
+    try:
+        list(fields(raw))
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("reader", "raw"),
+    [
+        (allocate_request, lambda: allocate_message([["GPU-0", "x" * 200], ["b"]])),
+        (pre_start_request, lambda: allocate_message([["GPU-0"]])),
+        (preferred_request, lambda: preferred_message([(["a", "b"], ["a"], 300)])),
+        (pods_in_use, pods_message),
+        (edits, lambda: bytes(response(EDITS))),
+    ],
+    ids=["allocate", "pre-start", "preferred", "pods", "edits"],
+)
+def test_a_message_cut_at_any_byte_is_refused(
+    reader: Callable[[bytes], Any], raw: Callable[[], bytes]
+) -> None:
+    whole = raw()
+    cuts = cut_points(whole)
+    assert cuts
+    for cut in cuts:
+        with pytest.raises(Undecodable):
+            decode("message", reader, whole[:cut])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x0a\x02\xff\xfe",  # text that is no UTF-8
+        b"\x0a\x03\xed\xa0\x80",  # a surrogate
+        b"\x0b",  # a group
+        b"\x0e",  # a wire type that does not exist
+        b"\x00\x00",  # field 0
+        b"\x08" + b"\xff" * 10 + b"\x01",  # a number without end
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # a length beyond everything
+    ],
+)
+def test_bytes_that_are_no_message_are_refused(raw: bytes) -> None:
+    with pytest.raises(Undecodable, match="undecodable PreStartContainerRequest"):
+        decode("PreStartContainerRequest", pre_start_request, raw)
+
+
+def test_more_than_a_million_ids_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idlists, "MAX_IDS", 100)
+
+    assert len(pre_start_request(b"\x0a\x01a" * 100)) == 100
+    with pytest.raises(Undecodable, match="101 device IDs"):
+        decode("AllocateRequest", allocate_request, allocate_message([["a"] * 60, ["a"] * 41]))
+    with pytest.raises(Undecodable, match="101 device IDs"):
+        decode("request", preferred_request, preferred_message([(["a"] * 100, ["a"], 1)]))
+
+
+async def test_large_messages_are_decoded_alike() -> None:
+    ids = [f"GPU-{n}" for n in range(20_000)]
+
+    assert await decoded("AllocateRequest", allocate_request, allocate_message([ids])) == (tuple(ids),)
+    with pytest.raises(Undecodable):
+        await decoded("AllocateRequest", allocate_request, allocate_message([ids])[:-1])
+
+
+def test_pods_are_listed_with_their_devices_once() -> None:
+    # mistake 15
+    assert pods_in_use(pods_message()) == {
+        ("ml", "train"): {
+            "main": {"example.com/gpu": frozenset({"a", "b"}), "other.com/nic": frozenset({"n"})},
+            "side": {},
+        },
+        ("ml", "idle"): {},
+    }
+
+
+def test_a_pod_listed_twice_holds_what_both_say() -> None:
+    """Up to 1.33 a pod that is over is listed beside the new one of the same name."""
+    pb = oracle.podresources()
+    answer = pb.ListPodResourcesResponse()
+    for device_id in ("a", "b"):
+        container = answer.pod_resources.add(name="p", namespace="n").containers.add(name="c")
+        container.devices.add(resource_name="r", device_ids=[device_id])
+
+    found = pods_in_use(answer.SerializeToString())
+
+    assert found == {("n", "p"): {"c": {"r": frozenset({"a", "b"})}}}
+
+
+def test_what_a_container_gets_is_read_back_as_it_was_written() -> None:
+    raw = bytes(response(EDITS))
+
+    assert edits(raw) == EDITS
+    judge = oracle.deviceplugin().ContainerAllocateResponse.FromString(raw)
+    assert dict(judge.envs) == EDITS.env
+    assert [(one.container_path, one.host_path, one.read_only) for one in judge.mounts] == [
+        ("/in", "/out", True),
+        ("/rw", "/rw", False),
+    ]
+    assert [one.permissions for one in judge.devices] == ["rw", "r"]
+    assert [one.name for one in judge.cdi_devices] == ["example.com/gpu=0"]
+
+
+def test_another_plugins_answer_may_hold_texts_that_are_no_utf_8() -> None:
+    assert edits(b"\x0a\x06\x0a\x01A\x12\x01\xff").env == {"A": "\ufffd"}
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers_are_written_as_protobuf_writes_them(number: int) -> None:
+    raw = oracle.deviceplugin().NUMANode(ID=number).SerializeToString()
+
+    assert raw == (b"\x08" + varint(number) if number else b"")

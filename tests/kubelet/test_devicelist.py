@@ -1,0 +1,155 @@
+"""The list on the wire is what Google's protobuf would have written, byte for byte."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.model import AdvertisedDevice, IdRange, Resource
+from agent.kubelet.devicelist import (
+    KUBELET_RECEIVE_LIMIT,
+    DeviceList,
+    fitting_count,
+    list_size,
+    too_long,
+)
+
+from . import oracle
+from .fakes import card, resource
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=150)
+RANGES = st.builds(IdRange, TEXT, st.none() | st.integers(0, 1200))
+CARDS = st.builds(
+    AdvertisedDevice,
+    uuid=TEXT,
+    ids=st.none() | RANGES,
+    healthy=st.booleans(),
+    numa=st.none() | st.integers(0, 2**40),
+    kept=st.lists(TEXT, max_size=3).map(tuple),
+)
+RESOURCES = st.lists(CARDS, max_size=4, unique_by=lambda one: one.uuid).map(lambda cards: resource(*cards))
+
+
+def judged(it: Resource) -> bytes:
+    """The same list by Google's protobuf."""
+    pb = oracle.deviceplugin()
+    message = pb.ListAndWatchResponse()
+    for one in sorted(it.cards, key=lambda one: one.uuid):
+        for device_id in (*(one.ids or ()), *sorted(one.kept)):
+            device = message.devices.add(ID=device_id, health="Healthy" if one.healthy else "Unhealthy")
+            if one.numa is not None:
+                device.topology.nodes.add(ID=one.numa)
+    return bytes(message.SerializeToString())
+
+
+def sick(it: Resource) -> Resource:
+    return replace(it, cards=tuple(replace(one, healthy=False) for one in it.cards))
+
+
+@given(RESOURCES)
+def test_every_list_is_what_protobuf_writes(it: Resource) -> None:
+    assert DeviceList().encode(it) == judged(it)
+
+
+@given(RESOURCES)
+def test_the_size_is_that_of_the_list_with_every_device_unhealthy(it: Resource) -> None:
+    assert list_size(it) == len(DeviceList().encode(sick(it)))
+
+
+@given(RESOURCES, RESOURCES)
+def test_what_was_encoded_before_never_shows(before: Resource, after: Resource) -> None:
+    cached = DeviceList()
+    cached.encode(before)
+
+    assert cached.encode(after) == DeviceList().encode(after)
+
+
+def test_numbers_of_every_length_come_in_numeric_order() -> None:
+    it = resource(card("c", count=10_001))
+
+    assert DeviceList().encode(it) == judged(it)
+
+
+def test_numa_node_0_is_sent_and_an_unknown_one_is_not() -> None:
+    # mistake 13
+    pb = oracle.deviceplugin()
+    raw = DeviceList().encode(resource(card("a", numa=0), card("b", numa=None)))
+
+    first, second = pb.ListAndWatchResponse.FromString(raw).devices
+    assert [node.ID for node in first.topology.nodes] == [0]
+    assert not second.HasField("topology")
+
+
+def test_the_order_of_cards_and_of_kept_ids_does_not_matter() -> None:
+    # mistake 8: a list that only looks different would be sent again
+    a = AdvertisedDevice("a", IdRange("a"), True, kept=("x", "y"))
+    b = card("b")
+
+    assert DeviceList().encode(resource(a, b)) == DeviceList().encode(
+        resource(b, replace(a, kept=("y", "x")))
+    )
+
+
+def test_only_the_card_that_changed_is_encoded_again() -> None:
+    cached = DeviceList()
+    cached.encode(resource(card("a", count=5000), card("b", count=7)))
+
+    assert cached.missing(resource(card("a", count=5000), card("b", count=7, healthy=False))) == 7
+
+
+def exactly(size: int) -> Resource:
+    """A resource whose longest list has this many bytes."""
+    most = fitting_count(resource(card("u" * 40, count=100_000)), size)
+    tries = (
+        resource(card("a" * length), card("u" * 40, count=most - fewer))
+        for fewer in (2, 3)
+        for length in range(1, 250)
+    )
+    return next(it for it in tries if list_size(it) == size)
+
+
+def _longer(it: Resource) -> Resource:
+    """The same with one more byte in the first ID."""
+    ids = it.cards[0].ids
+    assert ids is not None
+    return replace(it, cards=(replace(it.cards[0], ids=IdRange(ids.stem + "a", ids.count)), *it.cards[1:]))
+
+
+def test_a_list_of_exactly_the_limit_fits_and_one_byte_more_does_not() -> None:
+    # mistake 7
+    fits = exactly(KUBELET_RECEIVE_LIMIT)
+
+    assert len(DeviceList().encode(sick(fits))) == KUBELET_RECEIVE_LIMIT
+    assert too_long(fits) is None
+    assert too_long(_longer(fits)) is not None
+
+
+def test_a_list_too_long_names_how_many_ids_per_device_fit() -> None:
+    # mistake 7
+    it = resource(*(card(f"GPU-{n}", numa=0, count=100_000) for n in range(8)))
+
+    most = fitting_count(it)
+    error = too_long(it)
+
+    assert too_long(resource(*(card(f"GPU-{n}", numa=0, count=most) for n in range(8)))) is None
+    assert too_long(resource(*(card(f"GPU-{n}", numa=0, count=most + 1) for n in range(8)))) is not None
+    assert f"at most {most} IDs per device fit" in str(error)
+    assert "800000 IDs" in str(error)
+
+
+def test_where_not_even_one_id_per_device_fits_the_error_says_so() -> None:
+    it = resource(card("a" * 90, count=5))
+
+    assert "not even one" in str(too_long(it, limit=50))
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 99, 100, 101, 8_191, 8_192, 8_193, 20_000])
+def test_ranges_of_every_shape_are_measured_and_written_alike(count: int) -> None:
+    it = resource(card("é" * 60, count=count, healthy=False))
+
+    raw = DeviceList().encode(it)
+    assert raw == judged(it)
+    assert len(raw) == list_size(it)
