@@ -19,6 +19,7 @@ from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.vendor import SettingsError, Vendor
 
 DISTRIBUTION = "xpu-agent"
+NOT_ENABLED = "not enabled"
 SITS_OUT = "sits out: its register_backend offers nothing with these settings"
 
 
@@ -26,7 +27,7 @@ SITS_OUT = "sits out: its register_backend offers nothing with these settings"
 class Plugin:
     """A vendor that was found; without a `vendor`, the reason says why it is left out.
 
-    `broken` tells a plugin at fault from one that sits out by its own decision.
+    `broken` tells a plugin at fault from one that is not wanted, or sits out by its own decision.
     """
 
     name: str
@@ -45,8 +46,8 @@ class _Found:
     load: Callable[[], object]
     clash: str = ""
 
-    def sits_out(self) -> Plugin:
-        return Plugin(self.name, self.origin, self.version, None, SITS_OUT)
+    def quiet(self, reason: str) -> Plugin:
+        return Plugin(self.name, self.origin, self.version, None, reason)
 
     def left_out(self, reason: str) -> Plugin:
         return Plugin(self.name, self.origin, self.version, None, reason, broken=True)
@@ -59,20 +60,23 @@ class BrokenPlugin(Exception):
     """Raised when a plugin does not keep the contract; says what would."""
 
 
-Wanted = Container[str] | Callable[[str], bool] | None
-
-
-def load(settings: Mapping[str, Mapping[str, Any]], wanted: Wanted = None) -> tuple[Plugin, ...]:
-    """Load the wanted vendors (None: all there are); others are not imported.
+def load(
+    settings: Mapping[str, Mapping[str, Any]], wanted: Container[str] | None = None
+) -> tuple[Plugin, ...]:
+    """Load the wanted vendors (None: all there are); others are listed, not imported.
 
     One that is broken, or that the settings name and nobody brings, is left out and harms no other.
     """
     registry = _Registry()
-    found = [it for it in _found() if _wants(wanted, it.name)]
     names = sorted({it.name for it in _found()})
     unknown = [name for name in settings if name not in names and _wants(wanted, name)]
     return (
-        *(_plugin(it, registry, settings.get(it.name, {})) for it in found),
+        *(
+            _plugin(it, registry, settings.get(it.name, {}))
+            if _wants(wanted, it.name)
+            else it.quiet(NOT_ENABLED)
+            for it in _found()
+        ),
         *(_unknown(name, names) for name in unknown),
     )
 
@@ -88,13 +92,11 @@ def _plugin(found: _Found, registry: _Registry, settings: Mapping[str, Any]) -> 
         return found.left_out(str(exc))
     except (Exception, SystemExit) as exc:
         return found.left_out(f"{type(exc).__name__}: {exc}")
-    return found.sits_out() if vendor is None else found.offers(vendor)
+    return found.quiet(SITS_OUT) if vendor is None else found.offers(vendor)
 
 
-def _wants(wanted: Wanted, name: str) -> bool:
-    if wanted is None:
-        return True
-    return wanted(name) if callable(wanted) else name in wanted
+def _wants(wanted: Container[str] | None, name: str) -> bool:
+    return wanted is None or name in wanted
 
 
 def _unknown(name: str, names: list[str]) -> Plugin:

@@ -46,6 +46,10 @@ class Good(Backend):
     def discover(self) -> Sequence[Device]:
         return cast("Sequence[Device]", self.act("discover")) or GOOD
 
+    def close(self) -> None:
+        if "closed" in self.settings:
+            Path(self.settings["closed"]).touch()
+
     def usage(self) -> Sequence[Usage]:
         return cast("Sequence[Usage]", self.act("usage")) or (Usage("dev-a", 1 << 30, 0.5),)
 

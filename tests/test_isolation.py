@@ -520,13 +520,17 @@ async def test_twenty_crashes_leak_no_file_and_no_zombie(sink: Recorder) -> None
     assert _children() == children
 
 
-async def test_cancelling_lets_the_backend_close_and_collects_the_process(sink: Recorder) -> None:
-    async with serving(sink) as process:
+async def test_cancelling_lets_the_backend_close_and_collects_the_process(
+    sink: Recorder, tmp_path: Path
+) -> None:
+    closed = tmp_path / "closed"
+    async with serving(sink, closed=str(closed)) as process:
         await sink.until(lambda: sink.lists)
         pid = process.pid
 
     assert pid is not None
     assert not _exists(pid)
+    assert closed.name in os.listdir(tmp_path)
 
 
 async def test_cancelling_does_not_wait_for_a_hung_call(sink: Recorder) -> None:

@@ -1,0 +1,127 @@
+"""A vendor on the test bench: its own process, asked call by call, and what may be broken about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from agent import answers
+from agent.contact import Contact, Failure, Lost
+from agent.core.vendor import Device, HealthEvent, Vendor
+
+PATIENCE = 30.0  # seconds for anything that has no tighter rule
+
+
+class FaultInjector(Protocol):
+    """How tests break a vendor's stub library. Without one, checks that need it are not made."""
+
+    def inject(self, uuid: str) -> None:
+        """Make the library report a fault of this device as an event."""
+
+    def clear(self, uuid: str) -> None: ...
+
+    def absent(self) -> Mapping[str, Any] | None:
+        """Settings under which the library is not there; None where there are none."""
+
+
+class NotMade(Exception):
+    """Raised when a check can not be made here, with why."""
+
+
+class Bench:
+    """A vendor under test."""
+
+    def __init__(self, vendor: Vendor, faults: FaultInjector | None, python_path: Sequence[str]) -> None:
+        self.vendor = vendor
+        self.faults = faults
+        self.python_path = tuple(python_path)
+
+    @asynccontextmanager
+    async def talk(
+        self, settings: Mapping[str, Any] | None = None, watch: float | None = None
+    ) -> AsyncIterator[Talk]:
+        """A process of the vendor, not yet known to be open."""
+        vendor = self.vendor if settings is None else replace(self.vendor, settings=settings)
+        contact = Contact(vendor, watch=watch, python_path=self.python_path)
+        talk = Talk(contact)
+        try:
+            await contact.connect()
+            talk.begin()
+            yield talk
+        finally:
+            await talk.end()
+
+    @asynccontextmanager
+    async def opened(self, watch: float | None = None) -> AsyncIterator[Talk]:
+        async with self.talk(watch=watch) as talk:
+            await talk.opened()
+            yield talk
+
+    async def devices(self) -> tuple[Device, ...]:
+        """What is on this node; without devices there is nothing to check."""
+        async with self.opened() as talk:
+            devices = await talk.discover()
+        if not devices:
+            raise NotMade("there is no device")
+        return devices
+
+    def injector(self) -> FaultInjector:
+        if self.faults is None:
+            raise NotMade("there is no fault injector")
+        return self.faults
+
+
+class Talk:
+    """A conversation with one process; its end in the middle of a call is an error of that call."""
+
+    def __init__(self, contact: Contact) -> None:
+        self._contact = contact
+        self._listening: asyncio.Task[None] | None = None
+        self.heard: asyncio.Queue[HealthEvent | Failure] = asyncio.Queue()
+        self.overrides: tuple[str, ...] = ()
+
+    def begin(self) -> None:
+        self._listening = asyncio.create_task(self._contact.listen(self))
+
+    def events(self, raw: bytes) -> None:
+        for event in answers.events(raw):
+            self.heard.put_nowait(event)
+
+    def blind(self, failure: Failure) -> None:
+        self.heard.put_nowait(failure)
+
+    async def opened(self) -> None:
+        raw = await self._or_the_end(self._contact.opened(PATIENCE))
+        self.overrides = answers.decode("open", raw)
+
+    def needs(self, method: str) -> None:
+        if method not in self.overrides:
+            raise NotMade(f"the backend has no {method}")
+
+    async def ask(self, method: str, *args: Any, seconds: float = PATIENCE) -> Any:
+        return answers.decode(method, await self._or_the_end(self._contact.ask(method, args, seconds)))
+
+    async def discover(self) -> tuple[Device, ...]:
+        devices: tuple[Device, ...] = await self.ask("discover")
+        return devices
+
+    async def _or_the_end(self, call: Awaitable[bytes]) -> bytes:
+        assert self._listening is not None
+        answer = asyncio.ensure_future(call)
+        try:
+            await asyncio.wait({answer, self._listening}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                await self._listening  # raises how the process ended
+            return await answer
+        finally:
+            answer.cancel()
+
+    async def end(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            with suppress(asyncio.CancelledError, Lost, answers.WrongAnswer):
+                await self._listening
+        await self._contact.end(grace=1.0)

@@ -1,0 +1,327 @@
+"""The vendor contract as checks: plain asserts against a vendor's own process, with or without hardware.
+
+Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from agent import answers
+from agent.contact import Lost, Refused
+from agent.core.vendor import ContainerEdits, Device, HealthEvent, Link, Request, Vendor
+from agent.testing.bench import Bench, FaultInjector, NotMade, Talk
+
+__all__ = ["CHECKS", "FaultInjector", "Finding", "check_vendor"]
+
+PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
+WAIT = 0.5  # seconds of one wait for events
+EVENT_PATIENCE = 10.0  # seconds from a fault to its event
+
+
+class Finding(NamedTuple):
+    """What a check found; `ok` None means that it could not be made here."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+async def check_vendor(
+    vendor: Vendor, faults: FaultInjector | None = None, python_path: Sequence[str] = ()
+) -> AsyncIterator[Finding]:
+    """Hold the vendor against each rule of the contract; hardware is changed only with a fault injector."""
+    bench = Bench(vendor, faults, python_path)
+    for check in CHECKS:
+        yield await _finding(check, bench)
+
+
+async def _finding(check: Check, bench: Bench) -> Finding:
+    name = (check.__doc__ or check.__name__).strip().rstrip(".")
+    try:
+        await check(bench)
+    except NotMade as exc:
+        return Finding(name, None, str(exc))
+    except (AssertionError, Refused, Lost, answers.WrongAnswer) as exc:
+        return Finding(name, False, str(exc))
+    except TimeoutError:
+        return Finding(name, False, "a call did not return in time")
+    except Exception as exc:
+        return Finding(name, False, f"{type(exc).__name__}: {exc}")
+    return Finding(name, True, "")
+
+
+async def discover_is_stable(bench: Bench) -> None:
+    """`discover` lists the same devices twice, each uuid once."""
+    async with bench.opened() as talk:
+        first, second = await talk.discover(), await talk.discover()
+    steady = [[replace(device, fault=None) for device in devices] for devices in (first, second)]
+    assert steady[0] == steady[1], f"the second list differs: {_difference(*steady)}"
+    assert len({device.uuid for device in first}) == len(first), "two devices share a uuid"
+
+
+def _difference(first: list[Device], second: list[Device]) -> str:
+    if len(first) != len(second):
+        return f"{len(first)} devices, then {len(second)}"
+    return next(f"{one} became {other}" for one, other in zip(first, second, strict=True) if one != other)
+
+
+async def uuids_can_be_ids(bench: Bench) -> None:
+    """A uuid is printable ASCII without space, comma or `::`."""
+    for device in await bench.devices():
+        trouble = answers.uuid_trouble(device.uuid)
+        assert not trouble, f"{device.uuid!r} {trouble}"
+
+
+async def pci_addresses_are_written_one_way(bench: Bench) -> None:
+    """A PCI address reads `dddd:bb:dd.f`, lower case."""
+    for device in await bench.devices():
+        assert device.pci is None or PCI.fullmatch(device.pci), f"{device.uuid}: pci is {device.pci!r}"
+
+
+async def numa_is_known_or_none(bench: Bench) -> None:
+    """A NUMA node is 0 or more, or None where it is not known; never -1."""
+    for device in await bench.devices():
+        assert device.numa is None or device.numa >= 0, f"{device.uuid}: numa is {device.numa}"
+
+
+async def links_agree(bench: Bench) -> None:
+    """Links name other listed devices, and both ends say the same or one says nothing."""
+    async with bench.opened() as talk:
+        talk.needs("links")
+        uuids = [device.uuid for device in await talk.discover()]
+        links = {uuid: {link.peer: link for link in await talk.ask("links", uuid)} for uuid in uuids}
+    for uuid, peers in links.items():
+        for peer, link in peers.items():
+            _check_link(uuid, link, links.get(peer))
+
+
+def _check_link(uuid: str, link: Link, others: Mapping[str, Link] | None) -> None:
+    assert others is not None, f"{uuid} names {link.peer}, which is not listed"
+    assert link.peer != uuid, f"{uuid} names itself"
+    back = others.get(uuid)
+    same = back is None or (back.lanes, back.distance) == (link.lanes, link.distance)
+    assert same, f"{uuid} says {link}, {link.peer} says {back}"
+
+
+async def edits_are_pure(bench: Bench) -> None:
+    """`container_edits` says the same twice: text in the environment, absolute paths."""
+    devices = await bench.devices()
+    for chosen in (devices[:1], devices):
+        request = Request("conformance", bench.vendor.resource, tuple(device.uuid for device in chosen))
+        edits = bench.vendor.container_edits(chosen, request)
+        assert edits == bench.vendor.container_edits(chosen, request), "the second answer differs"
+        _check_edits(edits)
+
+
+def _check_edits(edits: ContainerEdits) -> None:
+    for name, value in {**edits.env, **edits.annotations}.items():
+        assert isinstance(name, str), f"{name!r} is no text"
+        assert isinstance(value, str), f"{name} is {value!r}, no text"
+    places = [(it.path, it.host_path) for it in edits.device_nodes]
+    places += [(it.path, it.host_path) for it in edits.mounts]
+    for path in (path for place in places for path in place):
+        assert path.startswith("/"), f"{path!r} is no absolute path"
+
+
+_IMPORTS = """
+import hashlib, importlib, json, sys
+sys.path[:] = json.loads(sys.argv[1])
+import agent.core.hooks
+def libraries():
+    with open("/proc/self/maps") as maps:
+        return {line.split()[-1] for line in maps if ".so" in line and "lib-dynload" not in line}
+before = libraries()
+for name in sys.argv[3:]:
+    importlib.import_module(name)
+print(json.dumps([sorted(libraries() - before), sys.argv[2] in sys.modules]))
+"""
+
+
+async def imports_do_nothing(bench: Bench) -> None:
+    """The agent's half of the vendor loads no library, and does not import the backend."""
+    backend = bench.vendor.backend.partition(":")[0]
+    path = json.dumps([*bench.python_path, *sys.path])
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-c", _IMPORTS, path, backend, *_agents_half(bench.vendor)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode().strip().rpartition("\n")[2]
+    libraries, imported = json.loads(out.splitlines()[-1])
+    assert not libraries, f"importing it loads {', '.join(libraries)}"
+    assert not imported, f"importing it imports {backend}"
+
+
+def _agents_half(vendor: Vendor) -> list[str]:
+    """The modules that the agent imports: edits, and the plugin beside the backend."""
+    plugin = f"{vendor.backend.partition(':')[0].rpartition('.')[0]}.plugin"
+    found = not plugin.startswith(".") and importlib.util.find_spec(plugin) is not None
+    edits = getattr(vendor.container_edits, "__module__", None)
+    return [*([plugin] if found else []), *([edits] if edits else [])]
+
+
+async def absence_is_unavailable(bench: Bench) -> None:
+    """Without its library the backend raises BackendUnavailable, and nothing else."""
+    settings = bench.injector().absent()
+    if settings is None:
+        raise NotMade("the injector can not take the library away")
+    async with bench.talk(settings) as talk:
+        try:
+            await talk.opened()
+            await talk.discover()
+        except Refused as exc:
+            raised = exc.failure
+        else:
+            raise AssertionError("it opened and listed without a library")
+    assert raised.type == "unavailable", f"it raised {raised}"
+
+
+async def opening_again_works(bench: Bench) -> None:
+    """After `close`, `open` and `discover` work again."""
+    async with bench.opened() as talk:
+        first = await talk.discover()
+        await talk.ask("close")
+        await talk.ask("open")
+        second = await talk.discover()
+    assert {it.uuid for it in first} == {it.uuid for it in second}, "the devices are others"
+
+
+async def events_wait_no_longer_than_told(bench: Bench) -> None:
+    """`health_events` returns within its timeout and a second."""
+    async with bench.opened() as talk:
+        talk.needs("health_events")
+        await talk.discover()
+        await talk.ask("health_events", WAIT, seconds=WAIT + 1)
+        await talk.ask("health_events", WAIT, seconds=WAIT + 1)
+
+
+async def release_is_quiet(bench: Bench) -> None:
+    """`release` of what is not there, or no longer, says nothing."""
+    async with bench.opened() as talk:
+        talk.needs("release")
+        await talk.discover()
+        await talk.ask("release", "conformance-unknown")
+        await talk.ask("release", "conformance-unknown")
+
+
+async def prepare_ensures(bench: Bench) -> None:
+    """`prepare` asked twice makes hardware once, and `release` removes it; foreign slices stay."""
+    bench.injector()
+    async with bench.opened() as talk:
+        talk.needs("prepare")
+        uuid = (await talk.discover())[0].uuid
+        before = await talk.ask("partitions")
+        request = Request("conformance", bench.vendor.resource, (uuid,))
+        made = await talk.ask("prepare", request, (uuid,))
+        again = await talk.ask("prepare", request, (uuid,))
+        ours = [it for it in await talk.ask("partitions") if it.allocation == "conformance"]
+        await talk.ask("release", "conformance")
+        await talk.ask("release", "conformance")
+        after = await talk.ask("partitions")
+    assert made == again, f"first {made}, then {again}"
+    assert {it.id for it in made} == {it.id for it in ours}, f"made {made}, on the hardware are {ours}"
+    assert set(before) == set(after), f"there were {before}, now there are {after}"
+
+
+async def prepared_outlives_the_process(bench: Bench) -> None:
+    """What `prepare` made is shown by `partitions` of the next process, with its mark."""
+    bench.injector()
+    async with bench.opened() as talk:
+        talk.needs("prepare")
+        uuid = (await talk.discover())[0].uuid
+        made = await talk.ask("prepare", Request("conformance", bench.vendor.resource, (uuid,)), (uuid,))
+    async with bench.opened() as talk:
+        await talk.discover()
+        there = await talk.ask("partitions")
+        await talk.ask("release", "conformance")
+    marked = {it.id for it in there if it.allocation == "conformance"}
+    assert {it.id for it in made} <= marked, f"made {made}, now there are {there}"
+
+
+async def usage_names_listed_devices(bench: Bench) -> None:
+    """`usage` names listed devices, and does not exceed them."""
+    async with bench.opened() as talk:
+        talk.needs("usage")
+        memory = {device.uuid: device.memory for device in await talk.discover()}
+        usage = await talk.ask("usage")
+    for one in usage:
+        assert one.uuid in memory, f"{one.uuid} is not listed"
+        fits = not memory[one.uuid] or one.memory_used <= memory[one.uuid]
+        assert fits, f"{one.uuid} uses {one.memory_used} of {memory[one.uuid]} bytes"
+
+
+async def faults_become_events(bench: Bench) -> None:
+    """Each fault of a device becomes an event for its uuid."""
+    faults = bench.injector()
+    async with bench.opened(watch=WAIT) as talk:
+        talk.needs("health_events")
+        for device in await talk.discover():
+            faults.inject(device.uuid)
+            try:
+                await asyncio.wait_for(_event_for(talk, device.uuid), EVENT_PATIENCE)
+            except TimeoutError:
+                raise AssertionError(f"no event for {device.uuid}") from None
+            finally:
+                faults.clear(device.uuid)
+
+
+async def _event_for(talk: Talk, uuid: str) -> None:
+    """Wait for the bad news of this device; good news of others that were cleared is let pass."""
+    while True:
+        heard = await talk.heard.get()
+        assert isinstance(heard, HealthEvent), f"health_events raised {heard}"
+        if heard.fault is not None:
+            assert heard.uuid == uuid, f"{uuid} broke, the event is for {heard.uuid}"
+            return
+
+
+async def the_readme_tells_all(bench: Bench) -> None:
+    """The README of the folder has its sections, and each setting stands in it."""
+    text = _readme(bench.vendor).read_text()
+    for section in SECTIONS:
+        assert re.search(rf"^#+ {section}\s*$", text, re.MULTILINE), f"it lacks the section {section}"
+    for setting in bench.vendor.settings:
+        assert setting in text, f"it lacks the setting {setting}"
+
+
+def _readme(vendor: Vendor) -> Path:
+    package = vendor.backend.partition(":")[0].rpartition(".")[0]
+    spec = importlib.util.find_spec(package) if package else None
+    if spec is None or spec.origin is None:
+        raise NotMade("the backend lives in no folder of its own")
+    readme = Path(spec.origin).with_name("README.md")
+    assert readme.exists(), f"{readme} does not exist"
+    return readme
+
+
+Check = Callable[[Bench], Awaitable[None]]
+
+CHECKS: tuple[Check, ...] = (
+    discover_is_stable,
+    uuids_can_be_ids,
+    pci_addresses_are_written_one_way,
+    numa_is_known_or_none,
+    links_agree,
+    edits_are_pure,
+    imports_do_nothing,
+    absence_is_unavailable,
+    opening_again_works,
+    events_wait_no_longer_than_told,
+    release_is_quiet,
+    prepare_ensures,
+    prepared_outlives_the_process,
+    usage_names_listed_devices,
+    faults_become_events,
+    the_readme_tells_all,
+)

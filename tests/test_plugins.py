@@ -1,0 +1,204 @@
+"""Rules of finding and loading vendors."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from agent import plugins
+from agent.plugins import NOT_ENABLED, SITS_OUT, Plugin
+
+HEAD = """
+from agent.core.hooks import hookimpl
+from agent.core.vendor import ContainerEdits, SettingsError, Vendor
+def edits(devices, request):
+    return ContainerEdits()
+def vendor(name="acme", **parts):
+    whole = {"name": name, "backend": "acme:B", "container_edits": edits, "resource": "a.com/x", **parts}
+    return Vendor(**whole)
+"""
+
+
+class Installed:
+    """Distributions as pip leaves them: a module and its metadata in a folder on sys.path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, name: str, code: str | None, *, vendor: str = "") -> None:
+        if code is not None:
+            (self.folder / f"plugin_of_{name}.py").write_text(HEAD + dedent(code))
+        info = self.folder / f"{name}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        entry = f"[xpu_agent.backends]\n{vendor or name} = plugin_of_{name}\n"
+        (info / "entry_points.txt").write_text(entry)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installed]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _forget()
+    yield Installed(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("plugin_of_")]:
+        del sys.modules[name]
+    _forget()
+
+
+def _forget() -> None:
+    plugins._found.cache_clear()
+    importlib.invalidate_caches()
+
+
+def _load(name: str, **settings: object) -> Plugin:
+    found = plugins.load({name: settings}, {name})
+    return next(it for it in found if it.name == name)
+
+
+def test_a_vendor_of_another_distribution_is_loaded_with_its_settings(installed: Installed) -> None:
+    installed.add(
+        "acme",
+        """
+        @hookimpl
+        def register_backend(settings):
+            return vendor(settings=dict(settings))
+        """,
+    )
+
+    plugin = _load("acme", colour="red")
+
+    assert (plugin.origin, plugin.version, plugin.reason, plugin.broken) == ("acme", "1.2", "", False)
+    assert plugin.vendor is not None
+    assert plugin.vendor.settings == {"colour": "red"}
+
+
+BROKEN = {
+    "a missing module": (None, "ModuleNotFoundError: No module named 'plugin_of_acme'"),
+    "an import that fails": ("import libacme", "ModuleNotFoundError: No module named 'libacme'"),
+    "an import that exits": ("raise SystemExit(3)", "SystemExit: 3"),
+    "a syntax error": ("def :", "SyntaxError: invalid syntax"),
+    "no hook": ("def register_backend(settings): ...", "implements no hook"),
+    "a misspelt hook": (
+        "@hookimpl\ndef register_backends(settings): ...",
+        "PluginValidationError: unknown hook 'register_backends'",
+    ),
+    "a strange argument": (
+        "@hookimpl\ndef register_backend(settings, colour): ...",
+        "PluginValidationError: Plugin 'acme' for hook 'register_backend'",
+    ),
+    "an exception": (
+        "@hookimpl\ndef register_backend(settings): raise RuntimeError('no luck')",
+        "RuntimeError: no luck",
+    ),
+    "wrong settings": (
+        "@hookimpl\ndef register_backend(settings): raise SettingsError('colour: red is not known')",
+        "settings: colour: red is not known",
+    ),
+    "a wrong type": (
+        "@hookimpl\ndef register_backend(settings): return 'acme'",
+        "register_backend returned a str, a Vendor is needed",
+    ),
+    "another name": (
+        "@hookimpl\ndef register_backend(settings): return vendor(name='acne')",
+        "register_backend returned a Vendor whose name is 'acne'; it is registered as 'acme'",
+    ),
+    "a backend that is none": (
+        "@hookimpl\ndef register_backend(settings): return vendor(backend='acme.B')",
+        "register_backend returned a Vendor whose backend is 'acme.B'; \"package.module:Class\" is needed",
+    ),
+    "a resource that is none": (
+        "@hookimpl\ndef register_backend(settings): return vendor(resource='gpu')",
+        "register_backend returned a Vendor whose resource is 'gpu'; \"domain/name\" is needed",
+    ),
+    "edits that are none": (
+        "@hookimpl\ndef register_backend(settings): return vendor(container_edits={})",
+        "register_backend returned a Vendor whose container_edits can not be called",
+    ),
+    "settings that are no JSON": (
+        "@hookimpl\ndef register_backend(settings): return vendor(settings={'a': object()})",
+        "register_backend returned a Vendor whose settings are no plain JSON values",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_plugin_is_left_out_with_its_reason_and_harms_no_other(
+    case: str, installed: Installed
+) -> None:
+    code, reason = BROKEN[case]
+    installed.add("acme", code)
+    installed.add("good", "@hookimpl\ndef register_backend(settings): return vendor('good')")
+
+    found = {it.name: it for it in plugins.load({}, {"acme", "good"})}
+
+    assert found["acme"].vendor is None
+    assert found["acme"].broken
+    assert found["acme"].reason.startswith(reason)
+    assert found["good"].vendor is not None
+
+
+def test_a_vendor_that_sits_out_is_not_broken(installed: Installed) -> None:
+    installed.add("acme", "@hookimpl\ndef register_backend(settings): return None")
+
+    plugin = _load("acme")
+
+    assert (plugin.vendor, plugin.reason, plugin.broken) == (None, SITS_OUT, False)
+
+
+def test_a_second_vendor_of_the_same_name_is_left_out(installed: Installed) -> None:
+    installed.add("other", "@hookimpl\ndef register_backend(settings): return vendor()", vendor="simulated")
+
+    second = [it for it in plugins.load({}, {"simulated"}) if it.origin == "other"]
+
+    assert [it.reason for it in second] == ["xpu-agent already brings a vendor named 'simulated'"]
+
+
+def test_a_vendor_that_nobody_brings_is_named_with_those_there_are() -> None:
+    plugin = _load("nvidja")
+
+    assert plugin.broken
+    assert plugin.reason.startswith("no vendor of this name is installed; there are: ")
+    assert "simulated" in plugin.reason
+
+
+def test_loading_twice_gives_the_same_again(installed: Installed) -> None:
+    installed.add("acme", "@hookimpl\ndef register_backend(settings): return vendor()")
+
+    assert plugins.load({}, {"acme"}) == plugins.load({}, {"acme"})
+
+
+def test_vendors_that_are_not_wanted_are_listed_and_not_imported() -> None:
+    code = (
+        "import sys; from agent.plugins import load; found = load({}, set()); "
+        "print(*(it.reason for it in found if it.name == 'simulated')); "
+        "print(*(name for name in sys.modules if name.startswith('agent.vendors.')))"
+    )
+
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert run.stdout.splitlines() == [NOT_ENABLED, ""]
+
+
+def test_the_simulated_vendor_sits_out_until_it_is_asked_for() -> None:
+    assert _load("simulated").reason == SITS_OUT
+    assert _load("simulated", devices=2).vendor is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"device": 2}, "settings: 'device' is not known; these are: devices, scenario"),
+        ({"devices": -1}, "settings: devices: -1 is no number from 0 to 1024"),
+        ({"devices": True}, "settings: devices: True is no number"),
+        ({"scenario": "here.json"}, "settings: scenario: 'here.json' is no absolute path"),
+        ({"devices": 1, "prepares": True}, "settings: prepares: needs `partitions`"),
+    ],
+)
+def test_wrong_settings_of_the_simulated_vendor_are_named(settings: dict[str, object], reason: str) -> None:
+    assert _load("simulated", **settings).reason.startswith(reason)

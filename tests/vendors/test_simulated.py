@@ -1,0 +1,291 @@
+"""Rules of the simulated vendor, and the vendor contract held against it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from agent.core.model import VendorState
+from agent.core.vendor import Device, Distance, HealthEvent, Partition, Proof, Request, Vendor
+from agent.isolation import Deadlines, VendorProcess
+from agent.plugins import load
+from agent.testing import conformance
+from agent.testing.conformance import CHECKS, Finding, check_vendor
+from agent.vendors.simulated.backend import SimulatedBackend
+from agent.vendors.simulated.edits import container_edits
+from agent.vendors.simulated.scenario import Scenario, cards
+
+
+def simulated(**settings: Any) -> Vendor:
+    vendor = next(it.vendor for it in load({"simulated": settings}, {"simulated"}) if it.name == "simulated")
+    assert vendor is not None
+    return vendor
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Scenario:
+    return Scenario(tmp_path / "scenario.json", devices=4)
+
+
+class Heard:
+    """A sink that keeps what it hears and wakes who waits."""
+
+    def __init__(self) -> None:
+        self.lists: list[Sequence[Device]] = []
+        self.events: list[HealthEvent] = []
+        self.losses: list[tuple[VendorState, str]] = []
+        self._changed = asyncio.Event()
+
+    def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
+        self.lists.append(devices)
+        self._wake()
+
+    def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
+        self.events.extend(events)
+        self._wake()
+
+    def lost(self, vendor: str, state: VendorState, reason: str) -> None:
+        self.losses.append((state, reason))
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        with anyio.fail_after(30):
+            while not condition():
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def serving(vendor: Vendor, *, in_process: bool = False, call: float = 10.0) -> AsyncIterator[Heard]:
+    heard = Heard()
+    process = VendorProcess(
+        vendor,
+        heard,
+        deadlines=Deadlines(events=0.05, discover=call, close=0.05),
+        discover_every=0.02,
+        backoff=(0.001, 0.01),
+        in_process=in_process,
+    )
+    task = asyncio.create_task(process.run())
+    try:
+        await heard.until(lambda: heard.lists)
+        yield heard
+        assert not task.done()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_made_up_cards_look_like_a_real_node() -> None:
+    backend = SimulatedBackend({"devices": 8})
+    backend.open()
+
+    devices = backend.discover()
+
+    assert [device.numa for device in devices] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert len({device.pci for device in devices}) == 8
+    links = {link.peer: link for link in backend.links(devices[0].uuid)}
+    assert links[devices[1].uuid].distance is Distance.SWITCH
+    assert links[devices[1].uuid].lanes > links[devices[2].uuid].lanes > links[devices[7].uuid].lanes
+
+
+def test_a_thousand_made_up_cards_have_addresses_of_their_own() -> None:
+    pci = [card["pci"] for card in cards(1024)]
+
+    assert len(set(pci)) == 1024
+
+
+def test_a_container_gets_uuids_and_device_nodes() -> None:
+    devices = [Device("a", 0, paths=("/dev/xpu0",)), Device("b", 1, paths=("/dev/xpu1",))]
+
+    edits = container_edits(devices, Request("1", "r", ("a", "b")))
+
+    assert edits.env == {"XPU_VISIBLE_DEVICES": "a,b"}
+    assert [node.host_path for node in edits.device_nodes] == ["/dev/xpu0", "/dev/xpu1"]
+
+
+@pytest.mark.parametrize("in_process", [False, True], ids=["process", "thread"])
+async def test_a_fault_and_its_proof_become_events(scenario: Scenario, in_process: bool) -> None:
+    sick = scenario.uuids[1]
+    async with serving(simulated(scenario=str(scenario.path)), in_process=in_process) as heard:
+        scenario.fault(sick, "xid-79", "fell off the bus", cleared_by=(Proof.RESET,))
+        await heard.until(lambda: heard.events)
+        scenario.heal(sick, Proof.RESET)
+        await heard.until(lambda: len(heard.events) >= 2)
+
+        bad, good = heard.events
+        assert bad.uuid == sick
+        assert bad.fault is not None
+        assert (bad.fault.reason, bad.fault.cleared_by) == ("xid-79", (Proof.RESET,))
+        assert good == HealthEvent(sick, None, Proof.RESET)
+
+
+async def test_a_new_process_tells_the_faults_that_are_there(scenario: Scenario) -> None:
+    scenario.fault(scenario.uuids[0], "hot")
+    async with serving(simulated(scenario=str(scenario.path))) as heard:
+        await heard.until(lambda: heard.events)
+        scenario.crash()
+        await heard.until(lambda: heard.losses)
+        await heard.until(lambda: len(heard.events) >= 2)
+
+        assert heard.losses == [(VendorState.FAILED, "killed by SIGSEGV")]
+        assert {event.uuid for event in heard.events} == {scenario.uuids[0]}
+
+
+async def test_the_driver_can_go_and_come_back(scenario: Scenario) -> None:
+    async with serving(simulated(scenario=str(scenario.path))) as heard:
+        scenario.unload()
+        await heard.until(lambda: heard.losses)
+        listed = len(heard.lists)
+        scenario.reload()
+        await heard.until(lambda: len(heard.lists) > listed)
+
+        assert heard.losses[0] == (VendorState.UNAVAILABLE, "driver-not-loaded: the driver was unloaded")
+
+
+async def test_garbage_and_hangs_cost_the_process_once(scenario: Scenario) -> None:
+    async with serving(simulated(scenario=str(scenario.path)), call=0.3) as heard:
+        scenario.garbage()
+        await heard.until(lambda: heard.losses)
+        scenario.hang("discover")
+        await heard.until(lambda: any("did not return" in reason for _, reason in heard.losses))
+        listed = len(heard.lists)
+        scenario.hang(None)
+        await heard.until(lambda: len(heard.lists) > listed)
+
+        assert heard.losses[0][1].startswith("discover answered wrongly")
+
+
+async def test_cards_come_and_go_with_the_file(scenario: Scenario) -> None:
+    async with serving(simulated(scenario=str(scenario.path))) as heard:
+        scenario.change(devices=cards(2))
+
+        await heard.until(lambda: len(heard.lists[-1]) == 2)
+
+
+def test_slices_outlive_the_backend_and_are_made_once(tmp_path: Path) -> None:
+    settings = {"devices": 2, "prepares": True, "partitions": str(tmp_path / "slices.json")}
+    foreign = Partition("by-hand", "x")
+    (tmp_path / "slices.json").write_text(json.dumps([{"id": "by-hand", "uuid": "x"}]))
+    request = Request("a1", "r", ("i",))
+
+    made = SimulatedBackend(settings).prepare(request, ("dev-0",))
+    again = SimulatedBackend(settings).prepare(request, ("dev-0",))
+
+    assert made == again == (Partition("a1/0", "dev-0", "a1"),)
+    assert SimulatedBackend(settings).partitions() == (foreign, *made)
+    SimulatedBackend(settings).release("a1")
+    SimulatedBackend(settings).release("a1")
+    assert SimulatedBackend(settings).partitions() == (foreign,)
+
+
+class ScenarioFaults:
+    """Breaks simulated devices for the conformance kit."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+
+    def inject(self, uuid: str) -> None:
+        self._scenario.fault(uuid, "injected")
+
+    def clear(self, uuid: str) -> None:
+        self._scenario.heal(uuid)
+
+    def absent(self) -> Mapping[str, Any]:
+        return {"scenario": "/nonexistent/scenario.json"}
+
+
+async def findings(vendor: Vendor, faults: ScenarioFaults | None, path: Sequence[str] = ()) -> list[Finding]:
+    return [finding async for finding in check_vendor(vendor, faults, path)]
+
+
+async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_path: Path) -> None:
+    vendor = simulated(scenario=str(scenario.path), prepares=True, partitions=str(tmp_path / "slices.json"))
+
+    found = await findings(vendor, ScenarioFaults(scenario))
+
+    assert len(found) == len(CHECKS)
+    assert [it for it in found if it.ok is False] == []
+    assert [it.detail for it in found if it.ok is None] == ["the backend has no usage"]
+
+
+async def test_without_an_injector_the_hardware_is_left_alone(scenario: Scenario, tmp_path: Path) -> None:
+    slices = tmp_path / "slices.json"
+    vendor = simulated(scenario=str(scenario.path), prepares=True, partitions=str(slices))
+
+    found = await findings(vendor, None)
+
+    assert [it for it in found if it.ok is False] == []
+    assert not _exists(slices)
+
+
+def _exists(path: Path) -> bool:
+    return path.exists()
+
+
+BAD_VENDOR = """
+import sys, time
+from agent.core.vendor import *
+class Bad(Backend):
+    count = 0
+    closed = False
+    def open(self):
+        if self.closed: raise RuntimeError("can not open twice")
+        if self.settings.get("absent"): raise OSError("no library")
+    def close(self): Bad.closed = True
+    def discover(self):
+        Bad.count += 1
+        return [Device("a", Bad.count, pci="0000:AB:00.0", memory=10), Device("b", 9)]
+    def links(self, uuid): return [Link("b", 1)] if uuid == "a" else [Link("a", 2)]
+    def health_events(self, timeout):
+        time.sleep(timeout + 3)
+        return ()
+    def usage(self): return [Usage("a", 11)]
+    def release(self, allocation): raise KeyError(allocation)
+    def prepare(self, request, uuids):
+        Bad.count += 1
+        return [Partition(str(Bad.count), uuids[0])]
+import itertools
+numbers = itertools.count()
+def edits(devices, request):
+    return ContainerEdits(env={"N": next(numbers)})
+"""
+
+
+async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bad_vendor.py").write_text(BAD_VENDOR)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(conformance, "EVENT_PATIENCE", 0.5)
+    import bad_vendor  # type: ignore[import-not-found]
+
+    class Faults:
+        def inject(self, uuid: str) -> None: ...
+        def clear(self, uuid: str) -> None: ...
+        def absent(self) -> Mapping[str, Any]:
+            return {"absent": True}
+
+    vendor = Vendor("bad", "bad_vendor:Bad", bad_vendor.edits, "bad.com/x")
+
+    found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]
+
+    details = {it.name.partition(" ")[0].strip("`"): it.detail for it in found if it.ok is False}
+    assert details.keys() == {
+        "discover", "A", "Links", "container_edits", "The", "Without", "After", "health_events",
+        "release", "prepare", "What", "usage", "Each",
+    }  # fmt: skip
+    assert "a says Link(peer='b', lanes=1" in details["Links"]
+    assert details["Without"] == "it raised OSError: no library"
+    assert details["usage"] == "a uses 11 of 10 bytes"
+    assert details["The"] == "importing it imports bad_vendor"
+    assert details["container_edits"] == "the second answer differs"
