@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.core.errors import AgentError
-from agent.core.vendor import SettingsError
+from agent.core.vendor import SettingsError, Vendor
 
 REFUSED = 1
 
@@ -79,10 +79,11 @@ def run(args: argparse.Namespace) -> int:
     import anyio
 
     from agent import logs
-    from agent.config import ConfigWatch, from_environ
+    from agent.config import FLAGS, ConfigWatch, from_environ
     from agent.process import serve
 
-    flags = {**from_environ(os.environ), **{key: it for key, it in vars(args).items() if it is not None}}
+    given = {flag: getattr(args, flag.replace("-", "_")) for flag in FLAGS}
+    flags = {**from_environ(os.environ), **{flag: it for flag, it in given.items() if it is not None}}
     node_name = _node_name(args)
     watch = ConfigWatch(_config_path(args), node_name, flags=flags)
     logs.configure(watch.cell.value.config.agent.log)
@@ -109,7 +110,7 @@ def _demo(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def demo(args: argparse.Namespace) -> int:
     """`xpu-agent demo`: exit 0 only if every step held."""
-    from agent.demo import main as play
+    from agent.demo.play import main as play
 
     return play(fast=args.fast, as_json=args.json)
 
@@ -189,14 +190,37 @@ def _conformance(verbs: Verbs[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("conformance", help="hold a vendor's backend against the vendor contract")
     parser.add_argument("vendor", metavar="VENDOR", help="a name that `xpu-agent plugins` lists")
     parser.add_argument("--config", type=Path, metavar="F", help="config file with the vendor's settings")
-    parser.set_defaults(verb=conformance)
+    parser.set_defaults(verb=conformance, node_name=None)
 
 
 def conformance(args: argparse.Namespace) -> int:
     """`xpu-agent conformance VENDOR`: exit 1 where a check fails."""
-    from agent.conformance import report
+    import asyncio
 
-    return report(args.vendor, _config_path(args), _node_name(argparse.Namespace(node_name=None)))
+    from agent.config import load
+    from agent.core.errors import VendorError
+    from agent.fleet import wanted
+
+    config = load(_config_path(args), _node_name(args))
+    found = {it.name: it for it in wanted(config)}
+    plugin = found.get(args.vendor)
+    if plugin is None:
+        raise VendorError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(found))}")
+    if plugin.vendor is None:
+        raise VendorError(f"{args.vendor} is left out: {plugin.reason}")
+    return asyncio.run(_conform(plugin.vendor))
+
+
+async def _conform(vendor: Vendor) -> int:
+    from agent.testing.conformance import check_vendor
+
+    words = {True: "ok", False: "FAILED", None: "not made"}
+    failed = 0
+    async for finding in check_vendor(vendor):
+        print(f"{words[finding.ok]:9}{finding.name}" + (f": {finding.detail}" if finding.detail else ""))
+        failed += finding.ok is False
+    print(f"{vendor.name}: {failed} failed" if failed else f"{vendor.name}: conforms")
+    return REFUSED if failed else 0
 
 
 if __name__ == "__main__":

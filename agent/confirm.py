@@ -61,7 +61,8 @@ class Confirmer:
         try:
             checkpoint = await asyncio.to_thread(self._read_checkpoint)
         except KubeletError as exc:
-            return self._complain("kubelet checkpoint", exc)
+            self._complain("kubelet checkpoint", exc)
+            return None
         self._complaints.pop("kubelet checkpoint", None)
         return [
             Granted(it.edits.annotations[ALLOCATION], it.pod_uid, it.container)
@@ -73,7 +74,8 @@ class Confirmer:
         try:
             pods = await self._pods_in_use()
         except KubeletError as exc:
-            return self._complain("PodResources", exc)
+            self._complain("PodResources", exc)
+            return None
         self._complaints.pop("PodResources", None)
         return pods
 

@@ -36,7 +36,7 @@ async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: Conf
     async for number in signals:
         if number is signal.SIGHUP:
             log.info("reading the config again", source=watch.cell.value.source)
-            await watch.reload()
+            watch.reload()
         else:
             log.info("ending", signal=number.name)
             return

@@ -57,7 +57,7 @@ class Ledger:
 
     def release(self, allocation_id: str, reason: str, now: float) -> None:
         it = self._allocations.pop(allocation_id)
-        self.record(replace(it, state=AllocationState.RELEASED, since=now, source=reason))
+        self.record(replace(it, state=AllocationState.RELEASED, since=now, reason=reason))
         self._trim()
 
     def _trim(self) -> None:

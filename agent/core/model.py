@@ -198,7 +198,10 @@ class Allocation:
     devices: tuple[str, ...]
     state: AllocationState
     since: float
+    #: Where we know it from: our own answer, or what it was rebuilt from.
     source: str = "allocate"
+    #: Why it is in its state, where that needs saying.
+    reason: str = ""
     owner: Owner | None = None
     partitions: tuple[str, ...] = ()
     seen_alive: bool = False

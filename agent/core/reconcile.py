@@ -96,9 +96,8 @@ def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | 
         mine = owners[it.id]
         uid = mine.uid if mine else ""
         places = [(it.resource, device_id) for device_id in it.ids]
-        if any(
-            since > it.since and uid != other for place in places for since, other in later.get(place, ())
-        ):
+        newer = [holder for place in places for holder in later.get(place, ())]
+        if any(since > it.since and uid != other for since, other in newer):
             over.add(it.id)
         if uid:
             for place in places:
@@ -116,7 +115,7 @@ def _named(
     """
     known = {it.uid: (it.namespace, it.pod) for it in owners.values() if it and it.uid and it.pod}
     bearers = {name: uid for uid, name in known.items()}
-    nameless = [it for it in granted if not _shown(it, owners[it.id], pods)]
+    nameless = [it for it in granted if it.ids and not _shown(it, owners[it.id], pods)]
     holders = _holders(pods) if nameless else {}
     for it in nameless:
         if owner := owners[it.id]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from agent import logs
+import importlib
 from agent.app import Pace
 from agent.config import ConfigWatch
 from agent.core.health import Timing
@@ -33,7 +33,7 @@ PACE = Pace(
 def main() -> None:
     """Run with the config file that the only argument names."""
     watch = ConfigWatch(Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1)
-    logs.configure(watch.cell.value.config.agent.log)
+    importlib.import_module("agent.logs").configure(watch.cell.value.config.agent.log)
     anyio.run(serve, watch, os.environ["NODE_NAME"], PACE)
 
 

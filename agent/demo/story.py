@@ -137,7 +137,7 @@ async def pod_goes(stage: Stage) -> Evidence:
     pods = [await stage.admit(f"next-{n}", {WHOLE: 1}) for n in range(2)]
     cards = {(await stage.kubelet.run_options(it.uid, "main")).env["XPU_VISIBLE_DEVICES"] for it in pods}
     assert mine in cards, f"{mine} was not given out again"
-    reason = next(it["source"] for it in document["allocations"] if _pod(it) == "trainer")
+    reason = next(it["reason"] for it in document["allocations"] if _pod(it) == "trainer")
     return {"trainer's allocation": f"released ({reason})", "its card": f"{mine} went to a new pod"}
 
 
