@@ -62,7 +62,7 @@ class Watch:
         refused = self._refused
         events = self._register(cards)
         if not events and self._refused == refused:
-            events = self._wait(cards, timeout)
+            events = self._wait_on(cards, timeout)
         # A card that can not be watched is said to be so again and again, or clean polls would acquit it.
         return [*events, *(HealthEvent(uuid, fault) for uuid, fault in self._refused.items())]
 
@@ -91,9 +91,10 @@ class Watch:
 
     def _drain(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
         events = []
-        while (data := self._take(0)) is not None:
-            events += self._meaning(cards, data)
-        self._drop()
+        with contextlib.suppress(WatchFailed):
+            while (data := self._take(0)) is not None:
+                events += self._meaning(cards, data)
+        self.close()
         return events
 
     def _drop(self) -> None:
@@ -144,6 +145,16 @@ class Watch:
         return True
 
     # Events
+
+    def _wait_on(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
+        try:
+            return self._wait(cards, timeout)
+        except WatchFailed:
+            # One lost card fails the wait for all. Where it can be named, the others are watched without it.
+            events = self._register(cards)
+            if not events:
+                raise
+            return events
 
     def _wait(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
         data = self._take(timeout)

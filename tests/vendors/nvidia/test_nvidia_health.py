@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from nvml_stub import DOUBLE_BIT_ECC, RECOVERY_ACTION, UNAVAILABLE, XID, NvmlStub
+from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, RECOVERY_ACTION, UNAVAILABLE, XID, NvmlStub
 
 from agent.core.vendor import HealthEvent, Proof, State
 from agent.vendors.nvidia.backend import NvmlBackend
@@ -192,9 +192,8 @@ def test_a_fault_from_before_our_start_is_found(backend: NvmlBackend, stub: Nvml
 
 def test_a_lost_card_is_told_and_the_others_are_watched_on(watching: NvmlBackend, stub: NvmlStub) -> None:
     stub.lose(3)
-    with pytest.raises(WatchFailed, match="GPU is lost"):
-        watching.health_events(LONG)
     assert hear(watching) == [(stub.uuid(3), "lost")]
+    assert watching.health_events(SHORT) == []
 
     stub.xid(4, 79)
 
@@ -204,8 +203,6 @@ def test_a_lost_card_is_told_and_the_others_are_watched_on(watching: NvmlBackend
 def test_a_lost_card_that_answers_again_was_reset(watching: NvmlBackend, stub: NvmlStub) -> None:
     stub.lose(3)
     watching.discover()
-    with pytest.raises(WatchFailed):
-        watching.health_events(LONG)
     assert hear(watching) == [(stub.uuid(3), "lost")]
 
     stub.restore(3)
@@ -214,6 +211,15 @@ def test_a_lost_card_that_answers_again_was_reset(watching: NvmlBackend, stub: N
     assert watching.health_events(SHORT) == [HealthEvent(stub.uuid(3), None, Proof.RESET)]
     stub.xid(3, 79)
     assert hear(watching) == [(stub.uuid(3), "xid-79")]
+
+
+def test_waits_that_a_lost_card_fails_for_good_raise(watching: NvmlBackend, stub: NvmlStub) -> None:
+    stub.lose(3)
+    stub.wait_error()  # even of an event set without the card
+    assert hear(watching) == [(stub.uuid(3), "lost")]
+
+    with pytest.raises(WatchFailed, match="GPU is lost"):
+        watching.health_events(LONG)
 
 
 def test_an_event_of_a_card_that_fell_off_the_bus_finds_it(watching: NvmlBackend, stub: NvmlStub) -> None:
@@ -349,3 +355,50 @@ def test_closing_under_a_wait_does_not_wait_for_its_end(watching: NvmlBackend, s
     stub.xid(0, 79)  # ends the wait
     waiter.join(LONG)
     assert not waiter.is_alive()
+
+
+def test_a_new_event_set_does_not_repeat_that_a_card_is_unmonitored(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.fail("nvmlDeviceRegisterEvents", NOT_SUPPORTED, index=1)
+    backend.discover()
+    backend.health_events(SHORT)
+    stub.wait_error(UNKNOWN_ERROR)
+
+    for _ in range(2):  # news would make a failing wait look as if it worked
+        with pytest.raises(WatchFailed):
+            backend.health_events(SHORT)
+
+    stub.clear("nvmlDeviceRegisterEvents")
+    assert backend.health_events(SHORT) == [HealthEvent(stub.uuid(1), None)]
+
+
+def test_a_loss_that_only_the_list_saw_is_proven_over_too(watching: NvmlBackend, stub: NvmlStub) -> None:
+    stub.fail("nvmlDeviceGetMemoryInfo", GPU_IS_LOST, index=3)
+    watching.discover()
+    stub.clear()
+
+    assert watching.health_events(SHORT) == [HealthEvent(stub.uuid(3), None, Proof.RESET)]
+
+
+def test_a_lost_card_is_registered_anew_when_it_is_back(watching: NvmlBackend, stub: NvmlStub) -> None:
+    stub.trace()
+    stub.fail("nvmlDeviceGetFieldValues", GPU_IS_LOST, index=3)
+    stub.xid(3, 79)
+    assert hear(watching) == [(stub.uuid(3), "xid-79"), (stub.uuid(3), "lost")]
+    stub.clear()
+
+    assert watching.health_events(SHORT) == [HealthEvent(stub.uuid(3), None, Proof.RESET)]
+    assert stub.calls("nvmlDeviceRegisterEvents") == 1
+
+
+def test_an_event_set_with_a_removed_card_is_replaced(watching: NvmlBackend, stub: NvmlStub) -> None:
+    stub.trace()
+    stub.remove(2)
+    watching.discover()
+
+    watching.health_events(SHORT)
+    watching.health_events(SHORT)
+
+    assert stub.calls("nvmlEventSetFree") == 1
+    assert stub.calls("nvmlDeviceRegisterEvents") == 7
