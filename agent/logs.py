@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TextIO, cast
+from typing import Any, TextIO, cast
 
+from agent.config.settings import LogFormat, LogLevel, LogSettings
 from agent.core.errors import ConfigError
 
 if "rich" in sys.modules or "structlog" in sys.modules:
@@ -27,7 +28,6 @@ else:
     finally:
         del sys.modules["rich"]
 
-Format = Literal["auto", "json", "console"]
 Event = MutableMapping[str, Any]
 
 FILE_NAME = "xpu-agent.log"
@@ -194,28 +194,21 @@ class _FromStdlib(logging.Handler):
 _PROCESSORS = [_finish]
 
 
-def configure(
-    format: Format = "auto",
-    level: str = "info",
-    stream: TextIO | None = None,
-    *,
-    directory: str | Path = "",
-    max_bytes: int = 50_000_000,
-    keep: int = 5,
-) -> None:
-    """Send every log line to `stream` (standard error), and as JSON to a file where `directory` is given.
+def configure(settings: LogSettings | None = None, stream: TextIO | None = None) -> None:
+    """Send every log line to `stream` (standard error), and as JSON to a file where `dir` is set.
 
     Called again it replaces what it set before, also for loggers that are in use.
 
     Raises:
         ConfigError: The file can not be written.
     """
-    file = _open_file(Path(directory), max_bytes, keep) if directory else None
+    settings = settings or LogSettings()
+    file = _open_file(settings) if settings.dir else None
     former, _OUTPUT.file = _OUTPUT.file, file
     if former is not None:
         former.close()
     _OUTPUT.stream = stream
-    _OUTPUT.render = _renderer(format, sys.stderr if stream is None else stream)
+    _OUTPUT.render = _renderer(settings.format, sys.stderr if stream is None else stream)
     structlog.configure(
         processors=_PROCESSORS,
         wrapper_class=_Logger,
@@ -226,10 +219,10 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [it for it in root.handlers if not isinstance(it, _FromStdlib)]
     root.addHandler(_FromStdlib())
-    set_level(level)
+    set_level(settings.level)
 
 
-def set_level(level: str) -> None:
+def set_level(level: LogLevel) -> None:
     """Change how much is logged, while running."""
     _OUTPUT.threshold = _LEVELS[level]
     logging.getLogger().setLevel(_OUTPUT.threshold)
@@ -237,7 +230,7 @@ def set_level(level: str) -> None:
         logging.getLogger(name).setLevel(max(_OUTPUT.threshold, logging.INFO))
 
 
-def _renderer(format: Format, stream: TextIO | None) -> Callable[[Event], str]:
+def _renderer(format: LogFormat, stream: TextIO | None) -> Callable[[Event], str]:
     terminal = stream is not None and stream.isatty()
     if format == "json" or (format == "auto" and not terminal):
         return as_json
@@ -260,12 +253,13 @@ def _private(path: str, flags: int) -> int:
     return opened
 
 
-def _open_file(directory: Path, max_bytes: int, keep: int) -> RotatingFileHandler:
+def _open_file(settings: LogSettings) -> RotatingFileHandler:
+    path = Path(settings.dir) / FILE_NAME
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _PrivateFile(directory / FILE_NAME, maxBytes=max_bytes, backupCount=keep)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _PrivateFile(path, maxBytes=settings.max_bytes, backupCount=settings.keep)
     except OSError as error:
         raise ConfigError(
-            f"agent.log.dir: {directory / FILE_NAME} can not be written: {error.strerror}; "
+            f"agent.log.dir: {path} can not be written: {error.strerror}; "
             'name a writable directory, or "" for none'
         ) from error

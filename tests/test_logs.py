@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import logs
+from agent.config import LogFormat, LogSettings
 from agent.core.errors import ConfigError
 
 CHATTY = ("", "asyncio", "hpack", "h2", "grpclib")
@@ -43,7 +44,7 @@ def _restored() -> Iterator[None]:
 @pytest.fixture
 def out() -> io.StringIO:
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    logs.configure(LogSettings(format="json"), stream)
     return stream
 
 
@@ -111,7 +112,7 @@ def test_a_logger_made_and_used_before_follows_a_new_configuration(out: io.Strin
     log.info("one")
     after = io.StringIO()
 
-    logs.configure("console", "info", after)
+    logs.configure(LogSettings(format="console"), after)
     log.info("two")
 
     assert [line["event"] for line in lines(out)] == ["one"]
@@ -123,7 +124,7 @@ def test_a_logger_made_and_used_before_follows_a_new_configuration(out: io.Strin
     ("stream", "json_"), [(io.StringIO(), True), (Terminal(), False)], ids=["pipe", "terminal"]
 )
 def test_auto_is_console_on_a_terminal_and_json_elsewhere(stream: io.StringIO, json_: bool) -> None:
-    logs.configure("auto", "info", stream)
+    logs.configure(LogSettings(format="auto"), stream)
     structlog.get_logger().info("told")
 
     assert stream.getvalue().startswith("{") is json_
@@ -131,7 +132,7 @@ def test_auto_is_console_on_a_terminal_and_json_elsewhere(stream: io.StringIO, j
 
 def test_the_console_shows_time_level_event_and_keys() -> None:
     out = io.StringIO()
-    logs.configure("console", "info", out)
+    logs.configure(LogSettings(format="console"), out)
     structlog.get_logger().warning("device unhealthy", device="GPU-1", reason="fell off", n=[1, 2])
 
     time, rest = out.getvalue().split(" ", 1)
@@ -147,7 +148,7 @@ def test_warnings_are_colored_on_a_terminal_unless_no_color_is_wished(
         if wish:
             monkeypatch.setenv("NO_COLOR", wish)
         out = Terminal()
-        logs.configure("console", "info", out)
+        logs.configure(LogSettings(format="console"), out)
         structlog.get_logger().error("x")
         assert ("\x1b[31m" in out.getvalue()) is colored
 
@@ -156,9 +157,9 @@ def test_warnings_are_colored_on_a_terminal_unless_no_color_is_wished(
 @pytest.mark.parametrize(
     "hostile", ["\x1b]0;owned\x07", "a\nlevel=error forged", "\u202eevil", "\x9b31m", "\udc80"]
 )
-def test_no_control_character_reaches_a_terminal(format: logs.Format, hostile: str) -> None:
+def test_no_control_character_reaches_a_terminal(format: LogFormat, hostile: str) -> None:
     out = io.StringIO()
-    logs.configure(format, "info", out)
+    logs.configure(LogSettings(format=format), out)
     structlog.get_logger().info("pod " + hostile, **{"key" + hostile: hostile, "list": [hostile]})
 
     assert out.getvalue().count("\n") == 1
@@ -174,9 +175,9 @@ def test_no_control_character_reaches_a_terminal(format: logs.Format, hostile: s
     ),
     st.sampled_from(["json", "console"]),
 )
-def test_whatever_is_logged_makes_one_line(keys: dict[str, Any], format: logs.Format) -> None:
+def test_whatever_is_logged_makes_one_line(keys: dict[str, Any], format: LogFormat) -> None:
     out = io.StringIO()
-    logs.configure(format, "info", out)
+    logs.configure(LogSettings(format=format), out)
 
     structlog.get_logger().bind(**keys).info("told")
 
@@ -196,7 +197,7 @@ def test_values_that_are_no_json_never_stop_the_caller(out: io.StringIO) -> None
 
 def test_a_stream_that_is_closed_never_stops_the_caller() -> None:
     out = io.StringIO()
-    logs.configure("json", "info", out)
+    logs.configure(LogSettings(format="json"), out)
     out.close()
 
     structlog.get_logger().info("told")
@@ -204,7 +205,7 @@ def test_a_stream_that_is_closed_never_stops_the_caller() -> None:
 
 def test_the_file_holds_json_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     out = io.StringIO()
-    logs.configure("console", "info", out, directory=tmp_path / "logs")
+    logs.configure(LogSettings(format="console", dir=str(tmp_path / "logs")), out)
     structlog.get_logger().info("told", n=1)
 
     path = tmp_path / "logs" / logs.FILE_NAME
@@ -214,7 +215,7 @@ def test_the_file_holds_json_and_only_its_owner_reads_it(tmp_path: Path) -> None
 
 
 def test_the_file_turns_at_its_size_and_old_ones_are_dropped(tmp_path: Path) -> None:
-    logs.configure("json", "info", io.StringIO(), directory=tmp_path, max_bytes=10_000, keep=2)
+    logs.configure(LogSettings(dir=str(tmp_path), max_bytes=10_000, keep=2), io.StringIO())
     for _ in range(400):
         structlog.get_logger().info("told", text="x" * 100)
 
@@ -231,7 +232,7 @@ def test_a_file_that_can_not_be_written_is_named(tmp_path: Path) -> None:
 
     for directory in ("file", "link"):
         with pytest.raises(ConfigError, match=r"agent\.log\.dir: .* can not be written: .*; name a writable"):
-            logs.configure(directory=tmp_path / directory)
+            logs.configure(LogSettings(dir=str(tmp_path / directory)))
 
 
 def test_importing_the_logs_does_not_import_rich() -> None:
