@@ -102,15 +102,25 @@ class Process:
         self.pid = self._popen.pid
 
     def ended(self) -> str | None:
+        if self._popen.returncode is None and self._is_zombie():
+            self._kill_group()  # what it forked; the number is still its own until it is collected
         status = self._popen.poll()
         if status is None:
             return None
         return f"exited with status {status}" if status >= 0 else f"killed by {_signal_name(-status)}"
 
+    def _is_zombie(self) -> bool:
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
+
     def kill(self) -> None:
-        if self._popen.poll() is None:  # once reaped, the number may be another's
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+        if self.ended() is None:
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 class Thread:

@@ -63,6 +63,11 @@ class Good(Backend):
     def do_segfault(self) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
 
+    def do_fork_and_segfault(self) -> None:
+        if os.fork() == 0:
+            time.sleep(3600)  # and keeps the socket open
+        os.kill(os.getpid(), signal.SIGSEGV)
+
     def do_exit(self) -> None:
         sys.exit(7)
 

@@ -553,6 +553,42 @@ async def test_cancelling_by_a_scope_collects_the_process(sink: Recorder) -> Non
     assert not _exists(pid)
 
 
+async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink: Recorder) -> None:
+    short = Deadlines(call=0.3, close=0.01)
+    async with serving(sink, deadlines=short, does={"usage": "fork_and_segfault"}, every=100) as process:
+        await sink.until(lambda: sink.lists)
+        group = process.pid
+
+        with pytest.raises(VendorError):
+            await process.call("usage")
+        await sink.until(lambda: sink.losses)
+
+        assert sink.losses[0] == (VendorState.FAILED, "killed by SIGSEGV")
+        await _until(lambda: not _runs_in_group(group))
+
+
+async def test_a_process_stuck_in_the_kernel_is_told_and_not_joined_by_a_second(
+    sink: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact.Process, "kill", lambda self: None)
+    short = Deadlines(call=0.1, close=0.01, kill=0.01)
+    async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
+        await sink.until(lambda: sink.lists)
+        stuck = process.pid
+        assert stuck is not None
+        with pytest.raises(VendorTimeout):
+            await process.call("usage")
+        await sink.until(lambda: len(sink.losses) >= 2)
+        assert sink.losses[1][1].endswith(f"process {stuck} is killed but does not end")
+        assert process.pid is None
+
+        os.kill(stuck, signal.SIGKILL)
+
+        listed = len(sink.lists)
+        await sink.until(lambda: len(sink.lists) > listed)
+        monkeypatch.undo()
+
+
 async def test_a_bug_in_the_sink_travels_up(sink: Recorder) -> None:
     class Broken(Recorder):
         def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
@@ -611,6 +647,15 @@ def _is_running(pid: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def _runs_in_group(group: int | None) -> bool:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                return True
+    return False
 
 
 def _exists(pid: int | None) -> bool:
