@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import anyio
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
@@ -62,15 +63,18 @@ class ToyPlugin:
     prefer: Callable[[pb.ContainerPreferredAllocationRequest], Sequence[str]] | None = None
     answer: Callable[[Sequence[str]], pb.AllocateResponse] | None = None
     fail: dict[str, GRPCError | Exception] = field(default_factory=dict)
-    #: While cleared, Allocate (or PreStartContainer) hangs.
-    hold: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Calls that wait for an event before they answer.
+    holds: dict[str, asyncio.Event] = field(default_factory=dict)
     calls: list[tuple[str, Any]] = field(default_factory=list)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-    headers: list[dict[str, str]] = field(default_factory=list)
+    #: The seconds left that each call came with, None without a deadline.
+    deadlines: dict[str, float | None] = field(default_factory=dict)
+
+    endpoint: str = ""
 
     def __post_init__(self) -> None:
-        self.hold.set()
         self.list: list[pb.Device] = []
+        self._called = asyncio.Event()
         self.changed = asyncio.Event()
         self.servers: list[ClosingServer] = []
         self.ending = asyncio.Event()
@@ -85,6 +89,7 @@ class ToyPlugin:
         await self.close()
 
     async def serve(self, endpoint: str | None = None) -> None:
+        self.ending = asyncio.Event()
         self.endpoint = endpoint or f"toy-{next(numbers)}.sock"
         self.servers.append(ClosingServer([self]))
         await self.servers[-1].start(path=str(self.socket))
@@ -111,6 +116,12 @@ class ToyPlugin:
         self.list = listed
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
+
+    async def was_called(self, name: str) -> None:
+        with anyio.fail_after(5):
+            while not self.of(name):
+                self._called.clear()
+                await self._called.wait()
 
     def of(self, name: str) -> list[Any]:
         return [request for called, request in self.calls if called == name]
@@ -146,17 +157,16 @@ class ToyPlugin:
     ) -> Callable[[Stream[Any, Any]], Awaitable[None]]:
         async def serve(stream: Stream[Any, Any]) -> None:
             request = await stream.recv_message()
-            self._note(stream)
             self.calls.append((name, request))
+            self._called.set()
+            self.deadlines[name] = stream.deadline.time_remaining() if stream.deadline else None
+            if name in self.holds:
+                await self.holds[name].wait()
             if name in self.fail:
                 raise self.fail[name]
             await stream.send_message(await answer(request))
 
         return serve
-
-    def _note(self, stream: Stream[Any, Any]) -> None:
-        assert stream.metadata is not None
-        self.headers.append({"user-agent": stream.user_agent or "", "deadline": str(stream.deadline)})
 
     async def _options(self, request: pb.Empty) -> pb.DevicePluginOptions:
         return self.options
@@ -166,8 +176,9 @@ class ToyPlugin:
         self.calls.append(("ListAndWatch", None))
         if "ListAndWatch" in self.fail:
             raise self.fail["ListAndWatch"]
+        ending = self.ending
         try:
-            while not self.ending.is_set():
+            while not ending.is_set():
                 changed = self.changed
                 await stream.send_message(pb.ListAndWatchResponse(devices=self.list))
                 await changed.wait()
@@ -179,7 +190,6 @@ class ToyPlugin:
         """Let ListAndWatch return, as a plugin never should."""
         self.ending.set()
         self.publish(self.list)
-        self.ending = asyncio.Event() if False else self.ending
 
     async def _preferred(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
         if self.prefer is None:
@@ -189,7 +199,6 @@ class ToyPlugin:
         return pb.PreferredAllocationResponse(container_responses=[answer])
 
     async def _allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
-        await self.hold.wait()
         ids = request.container_requests[0].devices_ids
         if self.answer is not None:
             return self.answer(ids)
@@ -197,7 +206,6 @@ class ToyPlugin:
         return pb.AllocateResponse(container_responses=[answer])
 
     async def _pre_start(self, request: pb.PreStartContainerRequest) -> pb.PreStartContainerResponse:
-        await self.hold.wait()
         return pb.PreStartContainerResponse()
 
 

@@ -30,6 +30,7 @@ class Allocator:
         journal: Journal,
         rng: random.Random,
         *,
+        empty_answer: str,
         already_running: Callable[[str, str], bool],
         collect: Callable[[], None],
         save: Callable[[], None],
@@ -37,6 +38,7 @@ class Allocator:
         self._devices = devices
         self._journal = journal
         self._rng = rng
+        self._empty_answer = empty_answer
         self._already_running = already_running
         self._collect = collect
         self._save = save
@@ -116,7 +118,7 @@ class Allocator:
             raise Refused(str(exc)) from exc
         if answer is None:
             # The real one leaks here too: the chosen devices stay taken.
-            raise Refused("no containers return in allocation response ")
+            raise Refused(f"no containers return in allocation response {self._empty_answer}")
         self._devices.holdings.add(
             Holding(uid, container.name, resource, self._by_node(resource, ids), answer)
         )

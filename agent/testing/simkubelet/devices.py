@@ -61,8 +61,9 @@ class Devices:
         after = {device.id: device for device in devices}
         flipped = [one for one, device in after.items() if _health(before.get(one)) != device.health]
         self.known[resource] = after
-        self.healthy[resource] = {one for one, device in after.items() if device.health == HEALTHY}
-        self.unhealthy[resource] = after.keys() - self.healthy[resource]
+        # An ID that is listed twice with different health is in both sets, and counts twice.
+        self.healthy[resource] = {device.id for device in devices if device.health == HEALTHY}
+        self.unhealthy[resource] = {device.id for device in devices if device.health != HEALTHY}
         return frozenset(filter(None, map(self.holdings.holder, flipped)))
 
     def mark_unhealthy(self, resource: str) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import anyio
+
 from ..node import Admission, Capacity, Pod, RunOptions
 from .journal import Journal
 from .life import Life, remove_directory
@@ -156,9 +158,13 @@ class SimKubelet:
         shown = [one for one in self._pods.find(uid).containers if not is_init(one)]
         return {key: value for one in shown for key, value in devices.health(uid, one.name).items()}
 
-    async def restart(self, *, readmit: bool = False, sources_ready: bool = True) -> None:
-        """Stop and start; with `readmit` every pod is judged anew before the sources are ready."""
-        await self.stop()
+    async def restart(self, *, down: float = 0.0, readmit: bool = False, sources_ready: bool = True) -> None:
+        """Die and, after a while, start; sockets are in place until then.
+
+        With `readmit` every pod is judged anew before the sources are ready, as on a node.
+        """
+        await self.kill()
+        await anyio.sleep(down)
         await self.start(readmit=readmit, sources_ready=sources_ready)
 
     async def start(self, *, readmit: bool = False, sources_ready: bool = True) -> None:

@@ -58,6 +58,7 @@ class Manager:
             self.devices,
             journal,
             rng,
+            empty_answer=settings.release.empty_answer,
             already_running=self._already_running,
             collect=self.collect,
             save=self.save,

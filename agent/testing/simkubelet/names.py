@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+
+def quoted(text: str) -> str:
+    """Print as Go's %q does, for the texts that occur here."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def is_extended_resource(name: str) -> bool:

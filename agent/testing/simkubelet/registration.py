@@ -13,7 +13,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, Empty, Re
 from .clients import Clients, RegistrationError
 from .journal import Journal
 from .manager import Settings
-from .names import is_extended_resource
+from .names import is_extended_resource, quoted
 from .server import unary
 from .tasks import Tasks
 
@@ -84,8 +84,8 @@ class Registration:
 def _check(request: RegisterRequest) -> None:
     if request.version != VERSION:
         raise RegistrationError(
-            f'requested API version "{request.version}" is not supported by kubelet. '
+            f"requested API version {quoted(request.version)} is not supported by kubelet. "
             f'Supported version is ["{VERSION}"]'
         )
     if not is_extended_resource(request.resource_name):
-        raise RegistrationError(f'the ResourceName "{request.resource_name}" is invalid')
+        raise RegistrationError(f"the ResourceName {quoted(request.resource_name)} is invalid")

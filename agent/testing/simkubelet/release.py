@@ -44,6 +44,12 @@ class Release:
         return self.minor <= 24
 
     @property
+    def empty_answer(self) -> str:
+        """How the kubelet prints an AllocateResponse without containers."""
+        old = "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"
+        return old if self.minor <= 33 else ""
+
+    @property
     def hints_only_where_devices_are(self) -> bool:
         return self.minor >= 35
 

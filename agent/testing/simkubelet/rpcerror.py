@@ -9,6 +9,12 @@ from pathlib import Path
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
+#: Of an answer without content-type, such as grpclib's own "no such method": grpclib's words, and grpc-go's.
+NO_CONTENT_TYPE = "Missing content-type header"
+GO_NO_CONTENT_TYPE = (
+    "unexpected HTTP status code received from server: 200 (OK); malformed header: missing HTTP content-type"
+)
+
 
 class RpcError(Exception):
     """Raised when a device plugin did not answer a call well; the text is what a kubelet prints."""
@@ -30,7 +36,8 @@ def as_grpc_go(socket: Path) -> Iterator[None]:
     try:
         yield
     except GRPCError as exc:
-        raise RpcError(exc.status, exc.message or "") from exc
+        text = exc.message or ""
+        raise RpcError(exc.status, GO_NO_CONTENT_TYPE if text == NO_CONTENT_TYPE else text) from exc
     except TimeoutError as exc:
         raise RpcError(Status.DEADLINE_EXCEEDED, "context deadline exceeded") from exc
     except (StreamTerminatedError, ProtocolError, AssertionError) as exc:

@@ -13,7 +13,7 @@ import anyio
 from .clients import Clients, RegistrationError
 from .journal import Journal
 from .manager import Settings
-from .names import is_extended_resource
+from .names import is_extended_resource, quoted
 from .pluginregistration import PluginInfo, Registrar
 from .registration import VERSION
 from .rpcerror import RpcError
@@ -106,7 +106,7 @@ def _objection(info: PluginInfo, path: Path) -> str:
         versions = " ".join(info.supported_versions)
         problem = f"manager version, {VERSION}, is not among plugin supported versions [{versions}]"
     elif not is_extended_resource(info.name):
-        problem = f'invalid name of device plugin socket: the ResourceName "{info.name}" is invalid'
+        problem = f"invalid name of device plugin socket: the ResourceName {quoted(info.name)} is invalid"
     return problem and f"RegisterPlugin error -- plugin validation failed with err: {problem}"
 
 
