@@ -1,0 +1,116 @@
+"""The client of PodResources: polite, and clear about what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+
+from agent.kubelet.errors import KubeletError
+from agent.kubelet.podresources import LIST, PodResources
+from agent.kubelet.rpc import SocketServer, unary
+
+from .test_decoding import pods_message
+
+
+@asynccontextmanager
+async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Path]:
+    server = SocketServer({LIST: unary(answer)})
+    await server.listen(path / "kubelet.sock")
+    with anyio.fail_after(20):
+        try:
+            yield path / "kubelet.sock"
+        finally:
+            await server.shutdown()
+
+
+async def test_the_pods_of_the_node_are_listed(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        assert request == b""
+        return pods_message()
+
+    async with kubelet(plugins_dir, answer) as path:
+        found = await PodResources(path).in_use()
+
+        assert found[("ml", "train")]["main"]["example.com/gpu"] == {"a", "b"}
+
+
+async def test_what_was_listed_can_not_be_changed(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        return pods_message()
+
+    async with kubelet(plugins_dir, answer) as path:
+        found = await PodResources(path).in_use()
+        with pytest.raises(TypeError):
+            found[("x", "y")] = {}  # type: ignore[index]
+
+
+async def test_many_who_ask_at_once_are_served_one_by_one(plugins_dir: Path) -> None:
+    # mistake 15: the kubelet allows bursts of 10 to all callers of the node together
+    running, most = 0, 0
+
+    async def answer(request: bytes) -> bytes:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        await asyncio.sleep(0)
+        running -= 1
+        return b""
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=0.001)
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(client.in_use)
+        assert most == 1
+
+
+async def test_a_second_question_waits_for_its_time(plugins_dir: Path) -> None:
+    # mistake 15
+    async def answer(request: bytes) -> bytes:
+        return b""
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=3600.0)
+        await client.in_use()
+        with anyio.move_on_after(0.05) as scope:
+            await client.in_use()
+
+        assert scope.cancelled_caught
+
+
+async def test_a_kubelet_that_limits_the_rate_is_said_to(plugins_dir: Path) -> None:
+    # mistake 15
+    async def answer(request: bytes) -> bytes:
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="asked too often on this node: rejected by rate limit"):
+            await PodResources(path).in_use()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+async def test_half_an_answer_frees_nothing(plugins_dir: Path, cut: int) -> None:
+    async def answer(request: bytes) -> bytes:
+        return pods_message()[:-cut]
+
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="undecodable ListPodResourcesResponse"):
+            await PodResources(path).in_use()
+
+
+async def test_a_kubelet_that_is_away_or_silent_is_an_error(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    with pytest.raises(KubeletError, match="nobody answers"):
+        await PodResources(plugins_dir / "none").in_use()
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="no answer"):
+            await PodResources(path, timeout=0.05).in_use()

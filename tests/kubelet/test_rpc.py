@@ -1,0 +1,311 @@
+"""What grpclib alone would get wrong: hostile input, lost words, and the end of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ConnectionTerminated, Event, TrailersReceived
+
+from agent.kubelet import rpc
+from agent.kubelet.errors import KubeletError, KubeletRefused
+from agent.kubelet.rpc import Bytes, ByteStream, SocketServer, call, streaming, unary
+
+from .fakes import eventually
+
+ECHO, FEED, FAIL, HANG = "/test.Test/Echo", "/test.Test/Feed", "/test.Test/Fail", "/test.Test/Hang"
+
+
+async def echo(request: bytes) -> bytes:
+    return request
+
+
+async def fail(request: bytes) -> bytes:
+    raise GRPCError(Status(int(request)), "so it is: äöü")
+
+
+async def hang(request: bytes) -> bytes:
+    await asyncio.Event().wait()
+    return request
+
+
+async def feed(stream: ByteStream) -> None:
+    while True:
+        await stream.send_message(b"x" * 1_000_000)
+
+
+@asynccontextmanager
+async def serving(path: Path) -> AsyncIterator[SocketServer]:
+    server = SocketServer({ECHO: unary(echo), FEED: streaming(feed), FAIL: unary(fail), HANG: unary(hang)})
+    await server.listen(path)
+    with anyio.fail_after(30):
+        try:
+            yield server
+        finally:
+            await server.shutdown(patience=0.2)
+
+
+@pytest.fixture
+def path(plugins_dir: Path) -> Path:
+    return plugins_dir / "t.sock"
+
+
+class Wire:
+    """A client that speaks HTTP/2 by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self.http.initiate_connection()
+        self.events: list[Event] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, path: Path) -> AsyncIterator[Wire]:
+        wire = cls(*await asyncio.open_unix_connection(str(path)))
+        try:
+            yield wire
+        finally:
+            wire.writer.close()
+            await wire.writer.wait_closed()
+
+    def begin(self, method: str) -> int:
+        stream = self.http.get_next_available_stream_id()
+        self.http.send_headers(
+            stream,
+            [
+                (":method", "POST"),
+                (":scheme", "http"),
+                (":path", method),
+                (":authority", "localhost"),
+                ("content-type", "application/grpc"),
+                ("te", "trailers"),
+            ],
+        )
+        return stream
+
+    def flush(self) -> None:
+        self.writer.write(self.http.data_to_send())
+
+    async def status(self) -> dict[str, str]:
+        """The trailers of the first call that ends."""
+        while True:
+            raw = await self.reader.read(65_536)
+            if not raw:
+                raise EOFError
+            self.events += self.http.receive_data(raw)
+            for event in self.events:
+                headers = dict(getattr(event, "headers", None) or ())
+                if isinstance(event, TrailersReceived) or "grpc-status" in headers:
+                    return headers
+
+    async def call(self, method: str, body: bytes) -> dict[str, str]:
+        stream = self.begin(method)
+        self.http.send_data(stream, body, end_stream=True)
+        self.flush()
+        return await self.status()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", Status.INVALID_ARGUMENT, "there is none"),
+        (b"\x00\x00", Status.INVALID_ARGUMENT, "ends early"),
+        (b"\x00\x00\x00\x00\x05ab", Status.INVALID_ARGUMENT, "ends early"),
+        (b"\x01\x00\x00\x00\x01a", Status.UNIMPLEMENTED, "compressed"),
+        (b"\x00\xff\xff\xff\xffa", Status.RESOURCE_EXHAUSTED, "4294967295 bytes, more than 67108864"),
+    ],
+)
+@pytest.mark.parametrize("method", [ECHO, FEED])
+async def test_a_body_that_is_no_request_is_refused(
+    path: Path, method: str, body: bytes, status: Status, words: str
+) -> None:
+    async with serving(path), Wire.to(path) as wire:
+        answer = await wire.call(method, body)
+
+        assert answer["grpc-status"] == str(status.value)
+        assert words in answer["grpc-message"]
+
+
+async def test_a_method_that_does_not_exist_is_refused(path: Path) -> None:
+    async with serving(path), Wire.to(path) as wire:
+        assert (await wire.call("/v1.Other/Call", b"\0" * 5))["grpc-status"] == str(
+            Status.UNIMPLEMENTED.value
+        )
+
+
+async def test_a_frame_of_an_unknown_kind_is_ignored(path: Path) -> None:
+    async with serving(path), Wire.to(path) as wire:
+        wire.flush()
+        wire.writer.write(b"\x00\x00\x04\xfa\x00\x00\x00\x00\x00abcd")
+
+        assert (await wire.call(ECHO, b"\x00\x00\x00\x00\x01a"))["grpc-status"] == "0"
+
+
+async def test_garbage_instead_of_http2_closes_that_connection_only(path: Path) -> None:
+    async with serving(path):
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        assert await reader.read() is not None
+        writer.close()
+
+        assert await call(path, ECHO, b"hello", timeout=5) == b"hello"
+
+
+async def test_shutdown_says_goodbye_to_every_client(path: Path) -> None:
+    async with serving(path) as server, Wire.to(path) as wire:
+        assert await wire.call(ECHO, b"\x00\x00\x00\x00\x01a")
+        await server.shutdown()
+
+        last = wire.http.receive_data(await wire.reader.read())
+        assert any(isinstance(event, ConnectionTerminated) for event in last)
+
+
+async def test_shutdown_ends_calls_that_hang(path: Path) -> None:
+    async with serving(path) as server:
+        calling = asyncio.get_running_loop().create_task(call(path, HANG, b"", timeout=20))
+        await eventually(lambda: server._protocols and server._protocols[0].processor.streams)
+        await server.shutdown()
+
+        with pytest.raises(KubeletError, match="broke off"):
+            await calling
+
+
+async def test_shutdown_does_not_wait_for_a_client_that_does_not_read(path: Path) -> None:
+    async with serving(path) as server:
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(str(path))
+            http = H2Connection(H2Configuration(client_side=True))
+            http.initiate_connection()
+            http.update_settings({4: 2**31 - 1})
+            http.increment_flow_control_window(2**31 - 1 - 65_535)
+            deaf.sendall(http.data_to_send())
+            wire_headers = [(":method", "POST"), (":scheme", "http"), (":path", FEED), (":authority", "x")]
+            http.send_headers(1, [*wire_headers, ("content-type", "application/grpc"), ("te", "trailers")])
+            http.send_data(1, b"\0" * 5, end_stream=True)
+            deaf.sendall(http.data_to_send())
+            await eventually(lambda: server._protocols and _is_stuffed(server._protocols[0]))
+
+            await server.shutdown(patience=0.05)
+
+
+def _is_stuffed(protocol: Any) -> bool:
+    return protocol.transport is not None and protocol.transport.get_write_buffer_size() > 0
+
+
+async def test_a_server_forgets_connections_that_are_over(path: Path) -> None:
+    async with serving(path) as server:
+        for _ in range(30):
+            await call(path, ECHO, b"", timeout=5)
+
+        assert len(server._protocols) < 5
+
+
+def test_closed_streams_are_forgotten() -> None:
+    assert H2Connection.MAX_CLOSED_STREAMS == 256
+
+
+async def test_a_bug_is_answered_with_its_text(path: Path) -> None:
+    async def bug(request: bytes) -> bytes:
+        return request[99:100] or bytes([1][5])
+
+    server = SocketServer({ECHO: unary(bug)})
+    await server.listen(path)
+    try:
+        with pytest.raises(KubeletRefused, match="IndexError: list index out of range") as refusal:
+            await call(path, ECHO, b"", timeout=5)
+        assert refusal.value.status == "INTERNAL"
+    finally:
+        await server.shutdown()
+
+
+# The client's side
+
+
+async def test_a_refusal_keeps_status_and_words(path: Path) -> None:
+    async with serving(path):
+        with pytest.raises(KubeletRefused, match="the kubelet refused Fail: so it is: äöü") as refusal:
+            await call(path, FAIL, b"8", timeout=5)
+
+        assert refusal.value.status == "RESOURCE_EXHAUSTED"
+
+
+async def test_nobody_at_the_path_is_an_error(path: Path) -> None:
+    with pytest.raises(KubeletError, match="nobody answers"):
+        await call(path, ECHO, b"", timeout=5)
+
+
+async def test_a_dead_socket_is_an_error(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+    with pytest.raises(KubeletError, match=r"nobody answers at .*: Connection refused"):
+        await call(path, ECHO, b"", timeout=5)
+
+
+async def test_silence_is_an_error(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+
+        with pytest.raises(KubeletError, match=r"no answer at .* within 0\.05 s"):
+            await call(path, ECHO, b"", timeout=0.05)
+
+
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+async def test_a_peer_that_speaks_something_else_is_an_error(path: Path, words: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(words)
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, str(path))
+    async with server:
+        with pytest.raises(KubeletError, match="broke off"):
+            await call(path, ECHO, b"", timeout=5)
+
+
+async def test_calls_can_be_cancelled(path: Path) -> None:
+    async with serving(path):
+        with anyio.move_on_after(0.05) as scope:
+            await call(path, HANG, b"", timeout=20)
+        assert scope.cancelled_caught
+
+        assert await call(path, ECHO, b"still here", timeout=5) == b"still here"
+
+
+async def test_messages_of_several_megabytes_pass_both_ways(path: Path) -> None:
+    big = bytes(range(256)) * 20_000
+    async with serving(path):
+        assert await call(path, ECHO, big, timeout=20) == big
+
+
+def test_a_path_is_measured_in_bytes() -> None:
+    rpc.check_socket_path(Path("/" + "x" * 106))
+    with pytest.raises(KubeletError, match="has 108 bytes, a socket path can have 107"):
+        rpc.check_socket_path(Path("/" + "x" * 105 + "é"))
+
+
+async def test_one_connection_carries_calls_and_a_stream_at_once(path: Path) -> None:
+    async with serving(path):
+        channel = Channel(path=str(path), codec=Bytes())
+        try:
+            method = UnaryStreamMethod(channel, FEED, bytes, bytes)
+            async with method.open() as stream:
+                await stream.send_message(b"", end=True)
+                assert len(await stream.recv_message() or b"") == 1_000_000
+                assert await UnaryUnaryMethod(channel, ECHO, bytes, bytes)(b"hello") == b"hello"
+                await stream.cancel()
+        finally:
+            channel.close()
