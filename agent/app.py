@@ -22,7 +22,7 @@ from agent.core.ledger import Ledger
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, View
 from agent.fleet import Fleet
-from agent.isolation import Deadlines, VendorProcess
+from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.kubelet import checkpoint as kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
@@ -78,15 +78,18 @@ class Agent:
         self._settings = config.value.config.agent
         self._lock = AgentLock(self._settings.state_dir / "agent.lock")
         self._standby = "starting"
-        self._registered = Cell(False)
+        #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
+        self.serving = Cell(False)
+        self.registered = Cell(False)
         self._line: Line | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
         with self._lock:
             await self._take_lock()
-            self._line = Line(self._config, self._pace, self._registered, in_process=self._in_process)
+            self._line = Line(self._config, self._pace, self.registered, in_process=self._in_process)
             self._standby = ""
+            self.serving.set(True)
             await self._line.run()
 
     async def _take_lock(self) -> None:
@@ -98,10 +101,6 @@ class Agent:
                 )
             self._standby = holder
             await anyio.sleep(self._pace.standby)
-
-    async def registered(self) -> None:
-        """Return once the first resource is registered."""
-        await self._registered.until(True)
 
     def view(self) -> View:
         """What is known now."""

@@ -18,6 +18,8 @@ FORMAT = 1
 #: Set-aside files that are kept for a person to look at.
 KEPT_CORRUPT = 5
 MAX_BYTES = 64 << 20
+#: What the decoder raises on bytes that are not ours: wrong shape, not UTF-8, nested without end.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -83,7 +85,7 @@ class CheckpointFile:
             raise Unusable(f"larger than {MAX_BYTES} bytes")
         try:
             envelope = msgspec.json.decode(text, type=_Envelope)
-        except msgspec.MsgspecError as exc:
+        except UNREADABLE as exc:
             raise Unusable(f"not a checkpoint of ours ({exc})") from exc
         if envelope.version != FORMAT:
             raise Unusable(f"format {envelope.version}, this agent reads {FORMAT}")
@@ -91,7 +93,7 @@ class CheckpointFile:
             raise Unusable("its checksum does not match, it is torn or was edited")
         try:
             return msgspec.json.decode(envelope.data, type=Saved)
-        except msgspec.MsgspecError as exc:
+        except UNREADABLE as exc:
             raise Unusable(f"its content is not what the format says ({exc})") from exc
 
     def _set_aside(self) -> str:

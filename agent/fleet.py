@@ -16,9 +16,9 @@ from agent.core.inventory import left_out
 from agent.core.model import ResourceRule, VendorState, VendorStatus
 from agent.core.plan import Offer
 from agent.core.vendor import Vendor
-from agent.isolation import VendorProcess
+from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
-from agent.plugins import NOT_ENABLED, SITS_OUT, Plugin, load
+from agent.plugins import Plugin, load
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +58,7 @@ class Fleet:
 
     def _begin(self, vendor: Vendor, group: TaskGroup) -> None:
         process = self._start(vendor, self._node)
+        process.start_early()  # it loads its library while the agent goes on
         scope = anyio.CancelScope()
         self.processes[vendor.name] = process
         self._scopes[vendor.name] = scope
@@ -97,8 +98,7 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
         for name, it in config.vendors.items()
     }
     found = load(settings, AllBut(off))
-    quiet = {NOT_ENABLED, SITS_OUT}
-    return tuple(it for it in found if it.reason not in quiet or config.vendor(it.name).enabled is True)
+    return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
 def rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:

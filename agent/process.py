@@ -10,7 +10,6 @@ import structlog
 
 from agent.app import Agent, Pace
 from agent.config import Config, ConfigWatch
-from agent.core.view import View
 
 log = structlog.get_logger()
 
@@ -45,23 +44,25 @@ async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: Conf
 async def _views(agent: Agent, config: Config) -> None:
     """Serve the views once the first resource is registered, or soon: they tell why none is."""
     with anyio.move_on_after(VIEWS_AFTER):
-        await agent.registered()
+        await agent.registered.until(True)
     async with anyio.create_task_group() as group:
-        group.start_soon(_keep_serving, str(config.agent.state_dir / "agent.sock"), agent)
         if config.agent.http:
             group.start_soon(_keep_serving, config.agent.http, agent)
+        # The admin socket belongs to the agent that serves the node, not to one that stands by.
+        await agent.serving.until(True)
+        group.start_soon(_keep_serving, str(config.agent.state_dir / "agent.sock"), agent)
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:
     """A port that is taken must not take the agent down."""
-    from agent.http import serve as serve_http
+    from agent import http
 
-    def view() -> View:
-        return agent.view()
-
+    told = ""
     while True:
         try:
-            await serve_http(view, address)
-        except OSError as exc:
-            log.error("views not served", address=address, error=str(exc), retry_seconds=RETRY_BIND)
+            await http.serve(agent.view, address)
+        except http.CannotServe as exc:
+            if str(exc) != told:
+                log.error("views not served", address=address, error=str(exc), retry_seconds=RETRY_BIND)
+            told = str(exc)
             await anyio.sleep(RETRY_BIND)

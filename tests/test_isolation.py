@@ -16,7 +16,6 @@ from typing import Any
 import anyio
 import pytest
 
-from agent import answers, child, contact
 from agent.core.errors import VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.core.vendor import (
@@ -30,7 +29,8 @@ from agent.core.vendor import (
     Usage,
     Vendor,
 )
-from agent.isolation import Backoff, Deadlines, VendorProcess
+from agent.isolation import answers, child, contact
+from agent.isolation.supervisor import Backoff, Deadlines, VendorProcess
 
 HERE = str(Path(__file__).parent)
 QUICK = Deadlines(open=10, discover=10, call=10, prepare=10, events=0.05, close=2, kill=5)
@@ -605,7 +605,7 @@ async def test_a_bug_in_the_sink_travels_up(sink: Recorder) -> None:
 AGENT = """
 import asyncio, sys
 from agent.core.vendor import Vendor
-from agent.isolation import VendorProcess
+from agent.isolation.supervisor import VendorProcess
 class Sink:
     def discovered(self, vendor, devices): print(process.pid, file=sys.stderr, flush=True)
     def observed(self, vendor, events): pass
@@ -711,11 +711,17 @@ def test_backoff_grows_with_jitter_and_starts_again_after_good_service() -> None
 
 def test_the_process_imports_nothing_but_the_contract() -> None:
     code = (
-        "import sys; before = set(sys.modules); import agent.child; "
+        "import sys; before = set(sys.modules); import agent.isolation.child; "
         "print(*sorted(m for m in set(sys.modules) - before "
         "if m.partition('.')[0] not in sys.stdlib_module_names))"
     )
 
     found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
 
-    assert found.stdout.split() == ["agent", "agent.child", "agent.core", "agent.core.vendor"]
+    assert found.stdout.split() == [
+        "agent",
+        "agent.core",
+        "agent.core.vendor",
+        "agent.isolation",
+        "agent.isolation.child",
+    ]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import anyio
 
-import importlib
+from agent import logs
 from agent.app import Pace
 from agent.config import ConfigWatch
 from agent.core.health import Timing
-from agent.isolation import Deadlines
+from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
 from agent.process import serve
 
@@ -33,7 +33,7 @@ PACE = Pace(
 def main() -> None:
     """Run with the config file that the only argument names."""
     watch = ConfigWatch(Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1)
-    importlib.import_module("agent.logs").configure(watch.cell.value.config.agent.log)
+    logs.configure(watch.cell.value.config.agent.log)
     anyio.run(serve, watch, os.environ["NODE_NAME"], PACE)
 
 

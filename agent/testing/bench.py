@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from agent import answers
-from agent.contact import Contact, Failure, Lost
 from agent.core.vendor import Device, HealthEvent, Vendor
+from agent.isolation import answers
+from agent.isolation.contact import Contact, Failure, Lost
 
 PATIENCE = 30.0  # seconds for anything that has no tighter rule
 

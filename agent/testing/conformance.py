@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from agent import answers
-from agent.contact import Lost, Refused
 from agent.core.vendor import ContainerEdits, Device, HealthEvent, Link, Request, Vendor
+from agent.isolation import answers
+from agent.isolation.contact import Lost, Refused
 from agent.testing.bench import Bench, FaultInjector, NotMade, Talk
 
 __all__ = ["CHECKS", "FaultInjector", "Finding", "check_vendor"]

@@ -14,7 +14,7 @@ import pytest
 
 from agent.core.model import VendorState
 from agent.core.vendor import Device, Distance, HealthEvent, Partition, Proof, Request, Vendor
-from agent.isolation import Deadlines, VendorProcess
+from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.plugins import load
 from agent.testing import conformance
 from agent.testing.conformance import CHECKS, Finding, check_vendor

@@ -17,15 +17,15 @@ from typing import Any, Literal, Protocol
 import anyio
 import msgspec
 
-from agent import child
 from agent.core.errors import VendorError, shorten
 from agent.core.model import VendorState
 from agent.core.vendor import Vendor
+from agent.isolation import child
 
 LINE_LIMIT = 16 << 20  # bytes of one message
 EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
 # The agent's own folder is added so that the process starts from a source tree too; -I leaves it out.
-BOOT = "import sys; sys.path.append(sys.argv[2]); from agent.child import main; main()"
+BOOT = "import sys; sys.path.append(sys.argv[2]); from agent.isolation.child import main; main()"
 
 
 class Lost(Exception):

@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import structlog
 
-from agent import contact
-from agent.contact import Contact, Lost
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.core.vendor import Vendor
-from agent.service import Deadlines, LinkCache, Service, Sink
+from agent.isolation import contact
+from agent.isolation.contact import Contact, Lost
+from agent.isolation.service import Deadlines, LinkCache, Service, Sink
 
 __all__ = ["Backoff", "Deadlines", "Sink", "VendorProcess"]
 

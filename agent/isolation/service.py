@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import anyio
 import structlog
 
-from agent import answers, contact
-from agent.contact import Contact, Failure, Lost, Refused
 from agent.core.errors import VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.core.vendor import Device, Fault, HealthEvent, Link, State
+from agent.isolation import answers, contact
+from agent.isolation.contact import Contact, Failure, Lost, Refused
 
 log = structlog.get_logger()
 

@@ -1,0 +1,1 @@
+"""A vendor's process: `child` is its loop, `supervisor` the agent's side. Empty, for the child imports it."""
