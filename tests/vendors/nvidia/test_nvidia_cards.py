@@ -10,6 +10,8 @@ from nvml_stub import NvmlStub
 from agent.core.vendor import BackendUnavailable, Device, Proof
 from agent.vendors.nvidia.backend import NvmlBackend
 
+pytest_plugins = ["nvml_fixtures"]
+
 UNKNOWN_ERROR = 999
 
 

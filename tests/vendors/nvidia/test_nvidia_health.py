@@ -13,6 +13,8 @@ from agent.vendors.nvidia.backend import NvmlBackend
 from agent.vendors.nvidia.watch import WatchFailed
 from agent.vendors.nvidia.xid import IGNORED
 
+pytest_plugins = ["nvml_fixtures"]
+
 LONG = 20.0
 SHORT = 0.02
 NOT_SUPPORTED, UNKNOWN_ERROR = 3, 999

@@ -21,6 +21,8 @@ SCRIPT = """
 import json, sys
 from agent.core.vendor import BackendUnavailable
 from agent.vendors.nvidia import backend, library
+
+pytest_plugins = ["nvml_fixtures"]
 library.SONAME = sys.argv[2]
 library.ROOTS = (sys.argv[3],)
 assert "pynvml" not in sys.modules

@@ -7,6 +7,8 @@ from nvml_stub import NvmlStub
 from agent.core.vendor import Distance
 from agent.vendors.nvidia.backend import NvmlBackend
 
+pytest_plugins = ["nvml_fixtures"]
+
 
 def test_the_links_are_those_of_the_recorded_hardware(backend: NvmlBackend, stub: NvmlStub) -> None:
     backend.discover()

@@ -13,6 +13,8 @@ from nvml_stub import NvmlStub
 
 from agent.vendors.nvidia.backend import NvmlBackend
 
+pytest_plugins = ["nvml_fixtures"]
+
 STRUCTS = (
     "nvmlPciInfo_t",
     "c_nvmlMemory_t",
