@@ -18,6 +18,7 @@ from agent.core.model import (
     Policy,
     Resource,
     ResourceRule,
+    VendorState,
 )
 
 #: Resource name to device ID to the uuid of its card.
@@ -35,8 +36,10 @@ class Offer:
 def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Plan) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
-    A resource without devices is planned only once it has been served: the kubelet must see it empty.
+    A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
+    use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
     """
+    starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
     for offer in offers:
@@ -46,7 +49,7 @@ def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
             taken = {status.uuid for status in chosen}
             left = [status for status in left if status.uuid not in taken]
             cards = tuple(_card(rule, status, stems) for status in chosen)
-            served = rule.name in before or rule.name in held
+            served = rule.name in before or (rule.name in held and offer.vendor not in starting)
             if rule.name not in resources and (cards or served):
                 resources[rule.name] = Resource(rule.name, offer.vendor, rule, _policy(rule), cards)
     for name, resource in before.items():
