@@ -11,11 +11,10 @@ import structlog
 from agent.core.allocator import ALLOCATION, Allocator
 from agent.core.errors import AllocationError
 from agent.core.vendor import ContainerEdits
+from agent.core.view import BUCKETS
 
 log = structlog.get_logger()
 
-#: Upper bounds of the histogram's buckets, seconds.
-BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 #: IDs of one container that a log line shows.
 SHOWN = 16
 

@@ -13,6 +13,8 @@ from agent.core.model import (
     VendorState,
 )
 
+#: Upper bounds of the buckets of `allocate_seconds`.
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 #: (name, labels) to a count that only grows.
 Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
