@@ -1,0 +1,46 @@
+"""A list of 58,000 IDs, as long as the kubelet takes: how long it travels, and how long it blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from bench.place import MS, place
+from bench.rows import Figure, Row
+from bench.subjects import Subject
+from bench.watched import longest_ms
+
+from .flip import CARDS, replicated
+
+RUNS = 7
+FLIPS = 3
+REPLICAS = 7_250
+SPIKE = "spike 60-90; betterproto2 2,600-3,200"
+FIRST = Figure("full list of 58,000 IDs, first", "ms", 150, SPIKE)
+FLIP = Figure("full list of 58,000 IDs, one card flips", "ms", 150, SPIKE)
+BLOCK = Figure("full list: longest block of the loop", "ms", 20, "spike 4")
+
+
+async def measure(subject: Subject) -> list[Row]:
+    """A list of almost 4 MiB: first, after a flip, and the loop meanwhile."""
+    first, flips, blocks, size = [], [], [], 0
+    async with place(subject, CARDS) as here:
+        for _ in range(RUNS):
+            async with here.running(replicated(here, REPLICAS), watched=True) as process:
+                size = process.first["bytes"]
+                first.append(float(process.first["t_ns"] - process.register["t_ns"]) / MS)
+                await asyncio.sleep(1.5)
+                since = time.time_ns()
+                for card in range(FLIPS):
+                    flips.append(await here.flip(card, unhealthy=(card + 1) * REPLICAS))
+                    await asyncio.sleep(0.5)
+                lags = here.directory / "lags"
+                early = longest_ms(lags, process.register["t_ns"], process.first["t_ns"])
+                blocks.append(max(early, longest_ms(lags, since, time.time_ns())))
+            here.forget()
+    note = f"{size:,} bytes, from Register" if size else ""
+    return [
+        FIRST.row(first, note),
+        FLIP.row(flips, f"{REPLICAS:,} IDs change"),
+        BLOCK.row(blocks, "lateness of a 2 ms heartbeat in the loop, both cases"),
+    ]

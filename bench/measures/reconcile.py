@@ -1,0 +1,148 @@
+"""One pass over 500 pods: the kubelet's checkpoint and its PodResources answer against the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from agent.confirm import Confirmer
+from agent.core.allocator import ALLOCATION
+from agent.core.ledger import Ledger
+from agent.core.model import Allocation, AllocationState
+from agent.core.reconcile import Pods
+from agent.kubelet import checkpoint
+from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
+from agent.kubelet.pb.podresources import v1 as podresources
+from agent.kubelet.podresources import pods_in_use
+from agent.kubelet.wire import decoded
+from bench.rows import Figure, Row
+from bench.subjects import GPU, Subject
+
+RUNS = 7
+PODS = 500
+REFERENCE = "betterproto2's decode alone 31-88"
+SAME = Figure("reconcile pass, 500 pods", "ms of CPU", 20, REFERENCE)
+CHANGED = Figure("reconcile pass, 500 pods, checkpoint new", "ms of CPU", 20, REFERENCE)
+
+
+async def measure(subject: Subject) -> list[Row]:
+    """Read, decide and apply, in a process of its own kind: the bench's."""
+    same, changed = [], []
+    with tempfile.TemporaryDirectory(prefix="xb-") as directory:
+        file = Path(directory) / "kubelet_internal_checkpoint"
+        answer = pod_resources()
+        for run in range(RUNS):
+            file.write_bytes(kubelet_checkpoint(run))
+            confirmer = _confirmer(file, answer)
+            changed.append(await _pass(confirmer))
+            same.append(await _pass(confirmer))
+    sizes = f"checkpoint of {len(kubelet_checkpoint(0)):,} bytes, answer of {len(answer):,}"
+    note = f"{sizes}; transport not counted"
+    return [SAME.row(same, note), CHANGED.row(changed, "parsed and its checksum proven")]
+
+
+async def _pass(confirmer: Confirmer) -> float:
+    before = time.process_time()
+    await confirmer.once()
+    return (time.process_time() - before) * 1000
+
+
+def _confirmer(file: Path, answer: bytes) -> Confirmer:
+    async def in_use() -> Pods:
+        await asyncio.sleep(0)
+        return await decoded("ListPodResourcesResponse", pods_in_use, answer)
+
+    allocations = [
+        Allocation(
+            id=_allocation(pod),
+            resource=GPU,
+            vendor="nvidia",
+            ids=(_device(pod),),
+            devices=(_card(pod),),
+            state=AllocationState.DONE,
+            since=float(pod),
+        )
+        for pod in range(PODS)
+    ]
+    return Confirmer(
+        Ledger(allocations), lambda: checkpoint.read(file), in_use, time.time, settled=lambda: True
+    )
+
+
+def kubelet_checkpoint(change: int) -> bytes:
+    """What the kubelet writes for 500 pods of one replica each; `change` varies it as a new pod would."""
+    content: dict[str, Any] = {
+        "PodDeviceEntries": [
+            {
+                "PodUID": f"{change:08x}-0000-4000-8000-{pod:012x}",
+                "ContainerName": "main",
+                "ResourceName": GPU,
+                "DeviceIDs": {"0": [_device(pod)]},
+                "AllocResp": base64.b64encode(_allocate_response(pod)).decode(),
+            }
+            for pod in range(PODS)
+        ],
+        "RegisteredDevices": {GPU: [_device(pod) for pod in range(PODS)]},
+    }
+    return json.dumps({"Data": content, "Checksum": checkpoint.checksum(content)}).encode()
+
+
+def _allocate_response(pod: int) -> bytes:
+    paths = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", f"/dev/nvidia{pod % 8}")
+    return bytes(
+        deviceplugin.ContainerAllocateResponse(
+            envs={"NVIDIA_VISIBLE_DEVICES": _card(pod)},
+            annotations={ALLOCATION: _allocation(pod)},
+            devices=[
+                deviceplugin.DeviceSpec(container_path=path, host_path=path, permissions="rw")
+                for path in paths
+            ],
+        )
+    )
+
+
+def pod_resources() -> bytes:
+    """The answer of a kubelet with 500 pods of two containers, one of which holds a replica."""
+    return bytes(
+        podresources.ListPodResourcesResponse(
+            pod_resources=[
+                podresources.PodResources(
+                    name=f"training-job-{pod:05d}-worker-0",
+                    namespace="team-of-some-name",
+                    containers=[_holding(pod), podresources.ContainerResources(name="sidecar")],
+                )
+                for pod in range(PODS)
+            ]
+        )
+    )
+
+
+def _holding(pod: int) -> podresources.ContainerResources:
+    return podresources.ContainerResources(
+        name="main",
+        devices=[
+            podresources.ContainerDevices(
+                resource_name=GPU,
+                device_ids=[_device(pod)],
+                topology=podresources.TopologyInfo(nodes=[podresources.NumaNode(id=pod % 2)]),
+            )
+        ],
+        cpu_ids=list(range(pod % 64, pod % 64 + 4)),
+    )
+
+
+def _card(pod: int) -> str:
+    return f"GPU-00000000-0000-0000-0000-{pod % 8:012d}"
+
+
+def _device(pod: int) -> str:
+    return f"{_card(pod)}::{pod // 8}"
+
+
+def _allocation(pod: int) -> str:
+    return f"{pod:016x}"

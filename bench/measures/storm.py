@@ -1,0 +1,35 @@
+"""A vendor library that fails every wait for events, for good."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bench import processes
+from bench.place import place
+from bench.rows import Figure, Row
+from bench.subjects import GPU, Subject
+
+RUNS = 3
+SECONDS = 5.0
+LISTS = Figure("update storm: lists in 5 s", "messages", 2, "NVIDIA 64,000-127,000")
+CPU = Figure("update storm: CPU", "% of a core", None, "NVIDIA 100")
+
+
+async def measure(subject: Subject) -> list[Row]:
+    """What the kubelet hears, and what it costs, in the 5 s after EventSetWait began to fail."""
+    lists, cpu = [], []
+    async with place(subject) as here:
+        for _ in range(RUNS):
+            async with here.running() as process:
+                await asyncio.sleep(2)
+                here.kubelet.events.clear()
+                family = processes.tree(process.pid)
+                before = processes.cpu_seconds(family)
+                here.stub.wait_error()
+                await asyncio.sleep(SECONDS)
+                cpu.append(100 * (processes.cpu_seconds(family) - before) / SECONDS)
+                heard = [it for it in here.kubelet.events if it["event"] == "list" and it["resource"] == GPU]
+                lists.append(float(len(heard)))
+                here.stub.clear()
+            here.forget()
+    return [LISTS.row(lists), CPU.row(cpu)]
