@@ -104,6 +104,7 @@ class DevicePlugin:
         self._list = DeviceList()
         self._feed: _Feed | None = None
         self._fitting: Resource | None = None
+        self._complaint = ""
         self.name = resource.value.name
         #: Sent by GetDevicePluginOptions (read from 1.25 on) and by Register (read before), always equal.
         self.options = DevicePluginOptions(
@@ -205,13 +206,18 @@ class DevicePlugin:
         """The resource, or where its list grew too long the IDs of the last that fit with today's health."""
         error = too_long(resource, self._limit)
         if error is None:
-            self._fitting = resource
+            self._fitting, self._complaint = resource, ""
             return resource
-        self.stats.lists_too_long += 1
-        log.error("device list too long, the last that fits stays", resource=self.name, error=str(error))
+        self._complain(str(error))
         if self._fitting is not None:
             self._fitting = _with_health_of(self._fitting, resource)
         return self._fitting
+
+    def _complain(self, error: str) -> None:
+        self.stats.lists_too_long += 1
+        if error != self._complaint:
+            log.error("device list too long, the last that fits stays", resource=self.name, error=error)
+        self._complaint = error
 
     # Calls with one answer
 

@@ -208,7 +208,8 @@ class KubeletSession:
     async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: SocketIdentity) -> Ended:
         over = await first(  # in the order of Ended
             lambda: self._retired(plugin),
-            lambda: differs(self._directory.kubelet, kubelet),
+            # A kubelet.sock that is gone proves nothing while the stream lives; another one does.
+            lambda: reaches(self._directory.kubelet, lambda now: now not in (None, kubelet)),
             lambda: self._directory.lost(path),
             lambda: plugin.live.until(False),
         )

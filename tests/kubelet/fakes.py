@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -217,8 +218,14 @@ class FakeKubelet:
         for path in self.directory.iterdir():
             if path.is_socket():
                 path.unlink()
+        await self.listen()
+
+    async def listen(self) -> None:
+        # Bound here: from 3.13 on asyncio removes what it has bound, a killed kubelet removes nothing.
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.socket))
         self._server = Server([self], codec=Messages())
-        await self._server.start(path=str(self.socket))
+        await self._server.start(sock=listener)
 
     async def stop(self) -> None:
         """Close every connection; the socket files stay."""
@@ -246,8 +253,7 @@ class FakeKubelet:
     async def running_beside(self) -> AsyncIterator[FakeKubelet]:
         """Like `running`, but what lies in the directory stays."""
         async with anyio.create_task_group() as self._group:
-            self._server = Server([self], codec=Messages())
-            await self._server.start(path=str(self.socket))
+            await self.listen()
             try:
                 yield self
             finally:

@@ -113,6 +113,17 @@ async def test_the_same_kubelet_sock_announced_again_changes_nothing(plugins_dir
         assert not plugin.ended.is_set()
 
 
+async def test_a_kubelet_sock_that_vanishes_under_a_living_stream_changes_nothing(plugins_dir: Path) -> None:
+    async with bench(plugins_dir) as node:
+        plugin = await node.registered()
+        node.kubelet.socket.unlink()
+        await eventually(lambda: node.directory.kubelet.value is None)
+        node.change(card("still here"))
+
+        await eventually(lambda: plugin.healths() == {"still here": "Healthy"})
+        assert not plugin.ended.is_set()
+
+
 async def test_a_lost_socket_is_made_anew(plugins_dir: Path) -> None:
     # mistake 1
     async with bench(plugins_dir) as node:
