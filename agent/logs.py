@@ -91,7 +91,7 @@ def _shown(value: object, *, quoted: bool = True) -> str:
     text = value if isinstance(value, str) else _compact(value)
     if quoted and isinstance(value, str) and (not text or any(letter in ' "=' for letter in text)):
         text = f'"{text}"'
-    return text if text.isprintable() else "".join(map(_escaped, text))
+    return printable(text)
 
 
 def _compact(value: object) -> str:
@@ -100,6 +100,11 @@ def _compact(value: object) -> str:
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
         return "[" + ", ".join(str(item) for item in value) + "]"
     return str(value)
+
+
+def printable(text: str) -> str:
+    """The text with control characters, half characters and turns of direction spelled out."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def _escaped(letter: str) -> str:

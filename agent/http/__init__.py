@@ -1,0 +1,8 @@
+"""Read-only views over HTTP: probes, metrics and the whole picture. Imported after the first registration."""
+
+from __future__ import annotations
+
+from agent.http.errors import CannotServe
+from agent.http.serve import serve, serving
+
+__all__ = ["CannotServe", "serve", "serving"]

@@ -1,0 +1,32 @@
+"""What is answered to one request."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agent.logs import printable
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+    content_type: str = TEXT
+
+
+def text(status: int, *lines: str) -> Answer:
+    """Lines of text; each stays one line, whatever a vendor wrote into it."""
+    told = "".join(f"{printable(' '.join(line.split()))}\n" for line in lines)
+    return Answer(status, told.encode("utf-8"))
+
+
+def document(value: Any) -> Answer:
+    """A JSON document in ASCII."""
+    return Answer(
+        200, json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n", JSON
+    )

@@ -1,0 +1,12 @@
+"""What can go wrong before a view is served."""
+
+from __future__ import annotations
+
+from agent.core.errors import AgentError
+
+
+class CannotServe(AgentError, OSError):
+    """Raised when an address can not be listened on; it may be free later."""
+
+    def __init__(self, where: str, why: str, remedy: str) -> None:
+        super().__init__(f"can not serve on {where}: {why}; {remedy}")

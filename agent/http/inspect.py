@@ -1,0 +1,121 @@
+"""The JSON document of /inspect. Fields may be added; those that are here stay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from agent.core.model import Allocation, AllocationState, DeviceStatus, Owner, Resource
+from agent.core.vendor import Link
+from agent.core.view import View
+
+
+def inspect(view: View) -> dict[str, Any]:
+    """Everything the view holds. Times are Unix seconds."""
+    used = allocated(view)
+    return {
+        "node": view.node,
+        "version": view.version,
+        "ready": not view.troubles,
+        "standby": view.standby,
+        "troubles": list(view.troubles),
+        "config": {"source": view.config_source, "error": view.config_error},
+        "checkpoint": {"error": view.checkpoint_error},
+        "vendors": [
+            {"name": it.name, "state": str(it.state), "reason": it.reason} for it in view.snapshot.vendors
+        ],
+        "devices": [_device(status) for status in view.snapshot.devices],
+        "resources": [
+            _resource(view, resource, used.get(name, 0)) for name, resource in sorted(view.resources.items())
+        ],
+        "allocations": [_allocation(allocation) for allocation in view.allocations],
+    }
+
+
+def allocated(view: View) -> Mapping[str, int]:
+    """How many device IDs of each resource are in use; an ID that several hold counts once."""
+    used: dict[str, set[str]] = {}
+    for allocation in view.allocations:
+        if allocation.state is not AllocationState.RELEASED:
+            used.setdefault(allocation.resource, set()).update(allocation.ids)
+    return {resource: len(ids) for resource, ids in used.items()}
+
+
+def _device(status: DeviceStatus) -> dict[str, Any]:
+    device, health = status.device, status.health
+    return {
+        "vendor": status.vendor,
+        "uuid": device.uuid,
+        "index": device.index,
+        "minor": device.minor,
+        "pci": device.pci,
+        "numa": device.numa,
+        "memoryBytes": device.memory,
+        "model": device.model,
+        "paths": list(device.paths),
+        "attributes": dict(device.attributes),
+        "links": [_link(link) for link in device.links],
+        "health": {
+            "state": str(health.state),
+            "reason": health.reason,
+            "message": health.message,
+            "since": _seconds(health.since),
+        },
+        "toldHealthy": status.told_healthy,
+    }
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {"peer": link.peer, "lanes": link.lanes, "distance": str(link.distance)}
+
+
+def _resource(view: View, resource: Resource, used: int) -> dict[str, Any]:
+    session = view.sessions.get(resource.name)
+    sharing = resource.rule.sharing
+    return {
+        "name": resource.name,
+        "vendor": resource.vendor,
+        "sharing": sharing.kind,
+        "replicas": sharing.replicas,
+        "failRequestsGreaterThanOne": sharing.fail_requests_greater_than_one,
+        "policy": resource.policy,
+        "capacity": resource.capacity,
+        "allocatable": resource.allocatable,
+        "allocated": used,
+        "devices": [card.uuid for card in resource.cards],
+        "retired": resource.retired,
+        "session": session.state if session else "waiting",
+        "sessionReason": session.reason if session else "",
+        "registrations": session.registrations if session else 0,
+    }
+
+
+def _allocation(allocation: Allocation) -> dict[str, Any]:
+    return {
+        "id": allocation.id,
+        "resource": allocation.resource,
+        "vendor": allocation.vendor,
+        "ids": list(allocation.ids),
+        "devices": list(allocation.devices),
+        "owner": _owner(allocation.owner) if allocation.owner else None,
+        "state": str(allocation.state),
+        "source": allocation.source,
+        "reason": allocation.reason,
+        "since": _seconds(allocation.since),
+        "partitions": list(allocation.partitions),
+    }
+
+
+def _owner(owner: Owner) -> dict[str, Any]:
+    return {
+        "namespace": owner.namespace,
+        "pod": owner.pod,
+        "uid": owner.uid or None,
+        "container": owner.container,
+    }
+
+
+def _seconds(moment: float) -> float:
+    """Milliseconds are enough; JSON has no infinity."""
+    return round(moment, 3) if math.isfinite(moment) else 0.0

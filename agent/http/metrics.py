@@ -1,0 +1,138 @@
+"""The metrics in Prometheus' text format, made anew from the view at every scrape."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent.core.model import AllocationState, VendorState
+from agent.core.view import BUCKETS, View
+from agent.http.answer import Answer
+from agent.http.inspect import allocated
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "xpu_agent_"
+
+
+def metrics(view: View) -> Answer:
+    """Every metric of the view, and of the process."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Of(view))
+    ProcessCollector(registry=registry)
+    return Answer(200, generate_latest(registry), CONTENT_TYPE)
+
+
+class _Of(Collector):
+    """One view as metrics."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def describe(self) -> list[Metric]:
+        return []  # nothing is asked of the view before it is scraped
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _agent(self._view)
+        yield from _hardware(self._view)
+        yield from _resources(self._view)
+        yield _allocate_seconds(self._view)
+        yield from _counters(self._view)
+
+
+def _agent(view: View) -> Iterator[Metric]:
+    yield _gauge("build_info", "The version that runs.", ("version",), [((view.version,), 1)])
+    for name, help_, holds in (
+        ("ready", "Whether the agent is ready.", not view.troubles),
+        ("standby", "Whether another agent serves the node.", view.standby),
+        ("config_valid", "Whether the file's newest content is in force.", not view.config_error),
+        ("checkpoint_valid", "Whether the checkpoint can be read and written.", not view.checkpoint_error),
+    ):
+        yield _gauge(name, help_, (), [((), bool(holds))])
+
+
+def _hardware(view: View) -> Iterator[Metric]:
+    vendors = [((it.name, str(it.state)), it.state is VendorState.OPEN) for it in view.snapshot.vendors]
+    yield _gauge("vendor_up", "Whether the vendor's library is open.", ("vendor", "state"), vendors)
+    devices = [((it.vendor, it.uuid, it.health.reason), it.told_healthy) for it in view.snapshot.devices]
+    help_ = "Whether the kubelet is told that the device is healthy, and what is known against it."
+    yield _gauge("device_healthy", help_, ("vendor", "uuid", "reason"), devices)
+
+
+def _resources(view: View) -> Iterator[Metric]:
+    used = allocated(view)
+    counts = [
+        ((name, state), count)
+        for name, it in view.resources.items()
+        for state, count in (
+            ("capacity", it.capacity),
+            ("allocatable", it.allocatable),
+            ("allocated", used.get(name, 0)),
+        )
+    ]
+    yield _gauge("resource_devices", "Device IDs of the resource.", ("resource", "state"), counts)
+    registered = [((name,), it.state == "registered") for name, it in view.sessions.items()]
+    yield _gauge("session_registered", "Whether the kubelet knows the resource.", ("resource",), registered)
+    registrations = [({"resource": name}, it.registrations) for name, it in view.sessions.items()]
+    yield _counter("registrations", "Registrations with the kubelet.", registrations)
+    yield _gauge("allocations", "Answered Allocate calls.", ("resource", "state"), _allocations(view))
+
+
+def _allocations(view: View) -> Iterator[tuple[tuple[str, str], float]]:
+    held = Counter((it.resource, it.state) for it in view.allocations)
+    for name in sorted({*view.resources, *(resource for resource, _ in held)}):
+        for state in AllocationState:
+            yield (name, str(state)), held[name, state]
+
+
+def _allocate_seconds(view: View) -> Metric:
+    family = HistogramMetricFamily(
+        f"{PREFIX}allocate_seconds", "Seconds that Allocate took.", labels=["resource", "outcome"]
+    )
+    for (resource, outcome), (count, total, *buckets) in view.allocate_seconds.items():
+        cumulated, seen = [], 0.0
+        for bound, within in zip(BUCKETS, buckets, strict=False):
+            seen += within
+            cumulated.append((str(bound), seen))
+        family.add_metric([_text(resource), _text(outcome)], [*cumulated, ("+Inf", count)], total)
+    return family
+
+
+def _counters(view: View) -> Iterator[Metric]:
+    named: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for (name, labels), value in view.counters.items():
+        told = {_word(label): text for label, text in labels}
+        named.setdefault(_word(name).removeprefix(PREFIX).removesuffix("_total"), []).append((told, value))
+    for name, samples in sorted(named.items()):
+        yield _counter(name, "Counted since the agent started.", samples)
+
+
+def _gauge(
+    name: str, help_: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], float]]
+) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}{name}", help_, labels=labels)
+    for key, value in values:
+        family.add_metric([_text(part) for part in key], float(value))
+    return family
+
+
+def _counter(name: str, help_: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Metric:
+    family = Metric(f"{PREFIX}{name}", help_, "counter")
+    for labels, value in samples:
+        told = {label: _text(text) for label, text in labels.items()}
+        family.add_sample(f"{PREFIX}{name}_total", told, float(value))
+    return family
+
+
+def _word(text: str) -> str:
+    """A name as Prometheus takes it; those that begin with __ are its own."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", text).lstrip("_0123456789") or "unnamed"
+
+
+def _text(text: str) -> str:
+    """A label's value; half a character would break the whole page."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,52 @@
+"""Which path shows what, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from agent.core.view import View
+from agent.http import health
+from agent.http.answer import Answer, document, text
+from agent.http.inspect import inspect
+
+Source = Callable[[], View]
+
+
+class Reach(Enum):
+    """Who can ask: this machine, or the network."""
+
+    LOCAL = "local"
+    NETWORK = "network"
+
+
+#: For everybody: the probes of the kubelet and the scrape of Prometheus.
+_OPEN: Mapping[str, Callable[[Source], Answer]] = {
+    "/healthz": lambda _: health.healthz(),
+    "/readyz": lambda view: health.readyz(view()),
+    "/metrics": lambda view: _metrics(view()),
+}
+
+#: Names of pods and paths of devices stay on the machine.
+_LOCAL: Mapping[str, Callable[[Source], Answer]] = {
+    "/inspect": lambda view: document(inspect(view())),
+    "/version": lambda view: document({"version": view().version}),
+}
+
+
+def answer(view: Source, reach: Reach, path: str) -> Answer:
+    """What is shown at the path."""
+    show = _OPEN.get(path) or (_LOCAL.get(path) if reach is Reach.LOCAL else None)
+    if show is not None:
+        return show(view)
+    if path in _LOCAL:
+        return text(404, f"{path} is served on loopback and on the admin socket only")
+    shown = [*_OPEN, *(_LOCAL if reach is Reach.LOCAL else ())]
+    return text(404, f"nothing is here; there is {', '.join(shown)}")
+
+
+def _metrics(view: View) -> Answer:
+    # Tens of milliseconds, and memory, that an agent nobody scrapes does not need.
+    from agent.http.metrics import metrics
+
+    return metrics(view)

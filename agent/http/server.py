@@ -1,0 +1,161 @@
+"""HTTP/1.1 for a few curious clients: GET and HEAD, bounded in size, time and number."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+import h11
+import structlog
+
+from agent.http.answer import Answer, text
+
+log = structlog.get_logger()
+
+#: From the path that is asked for to what is answered.
+Show = Callable[[str], Answer]
+
+_CHUNK = 16 * 1024
+_METHODS = (b"GET", b"HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client can cost."""
+
+    head_bytes: int = 16 * 1024
+    connections: int = 64
+    #: Seconds from the first byte of a request to its last, and for taking the answer.
+    request: float = 10.0
+    #: Seconds that a connection may wait for its next request.
+    idle: float = 60.0
+
+
+class Conversations:
+    """Every open connection of one listener."""
+
+    def __init__(self, show: Show, limits: Limits) -> None:
+        self._show = show
+        self._limits = limits
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Talk with one client until either side has enough."""
+        task = asyncio.current_task()
+        if task is None or len(self._tasks) >= self._limits.connections:
+            writer.transport.abort()
+            return
+        self._tasks.add(task)
+        try:
+            await _Conversation(reader, writer, self._show, self._limits).run()
+        except (OSError, TimeoutError):
+            pass  # the client went away, or takes nothing
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def end(self) -> None:
+        """Hang up on everybody."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            with anyio.move_on_after(1.0, shield=True):
+                await asyncio.wait(set(self._tasks))
+
+
+class _Conversation:
+    """One connection."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, show: Show, limits: Limits
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._show = show
+        self._limits = limits
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
+
+    async def run(self) -> None:
+        while await self._once():
+            self._http.start_next_cycle()
+        await self._hang_up()
+
+    async def _once(self) -> bool:
+        """Answer one request; whether another one may follow."""
+        try:
+            request = await self._request()
+            if request is None:
+                return False
+            await self._send(self._answer(request), head=request.method == b"HEAD")
+        except h11.RemoteProtocolError as error:
+            if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+                return False
+            await self._send(text(error.error_status_hint, f"not HTTP as expected: {error}"), close=True)
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _request(self) -> h11.Request | None:
+        """The next request with everything that belongs to it; None when the client is done."""
+        if not self._http.trailing_data[0] and not await self._read(self._limits.idle):
+            return None
+        request: h11.Request | None = None
+        async with asyncio.timeout(self._limits.request):
+            while True:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA:
+                    self._http.receive_data(await self._reader.read(_CHUNK))
+                elif isinstance(event, h11.Request):
+                    request = event
+                    if request.method not in _METHODS:
+                        return request  # refused whatever follows
+                elif isinstance(event, h11.EndOfMessage | h11.Data):
+                    return request  # what is left of a body ends the connection
+                else:
+                    return None
+
+    async def _read(self, seconds: float) -> bool:
+        """Wait for the first bytes of a request."""
+        async with asyncio.timeout(seconds):
+            received = await self._reader.read(_CHUNK)
+        self._http.receive_data(received)
+        return bool(received)
+
+    def _answer(self, request: h11.Request) -> Answer:
+        if request.method not in _METHODS:
+            return text(405, "only GET and HEAD are served")
+        path = request.target.decode("ascii").partition("?")[0]
+        try:
+            return self._show(path)
+        except Exception:
+            log.exception("view not shown", path=path)
+            return text(500, "the view can not be shown; the agent's log says why")
+
+    async def _send(self, answer: Answer, *, head: bool = False, close: bool = False) -> None:
+        headers = [
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+        ]
+        if answer.status == 405:
+            headers.append(("Allow", "GET, HEAD"))
+        if close or self._http.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))
+        events: list[h11.Event] = [h11.Response(status_code=answer.status, headers=headers)]
+        if not head:
+            events.append(h11.Data(data=answer.body))
+        for event in (*events, h11.EndOfMessage()):
+            self._writer.write(self._http.send(event) or b"")
+        async with asyncio.timeout(self._limits.request):
+            await self._writer.drain()
+
+    async def _hang_up(self) -> None:
+        """Let the last answer arrive: closing over unread bytes would reset the connection first."""
+        with contextlib.suppress(OSError, TimeoutError):
+            if self._writer.can_write_eof():
+                self._writer.write_eof()
+            async with asyncio.timeout(min(1.0, self._limits.request)):
+                while await self._reader.read(_CHUNK):
+                    pass

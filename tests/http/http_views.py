@@ -1,0 +1,106 @@
+"""A view with one of everything, for the tests of what is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.core.model import (
+    AdvertisedDevice,
+    Allocation,
+    AllocationState,
+    DeviceStatus,
+    Health,
+    IdRange,
+    NodeSnapshot,
+    Owner,
+    Resource,
+    ResourceRule,
+    SessionStatus,
+    Sharing,
+    VendorState,
+    VendorStatus,
+)
+from agent.core.vendor import Device, Distance, Link, State
+from agent.core.view import View
+
+GOOD = DeviceStatus(
+    "nvidia",
+    Device(
+        "GPU-0",
+        0,
+        minor=0,
+        pci="0000:01:00.0",
+        numa=0,
+        memory=80 << 30,
+        model="H100",
+        paths=("/dev/nvidia0",),
+        links=(Link("GPU-1", 18, Distance.SWITCH), Link("GPU-2", 0, Distance.SYSTEM)),
+    ),
+    Health(State.HEALTHY, since=1000.0),
+    told_healthy=True,
+)
+BAD = DeviceStatus(
+    "nvidia",
+    Device("GPU-1", 1, numa=None, memory=80 << 30, model="H100"),
+    Health(State.UNHEALTHY, "xid-79", "fell off the bus", since=1500.1234567),
+    told_healthy=False,
+)
+RESOURCE = Resource(
+    "nvidia.com/gpu",
+    "nvidia",
+    ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 4)),
+    "distributed",
+    (
+        AdvertisedDevice("GPU-0", IdRange("GPU-0", 4), healthy=True),
+        AdvertisedDevice("GPU-1", IdRange("GPU-1", 4), healthy=False),
+    ),
+)
+ALLOCATION = Allocation(
+    "a1",
+    "nvidia.com/gpu",
+    "nvidia",
+    ("GPU-0::1", "GPU-0::2"),
+    ("GPU-0",),
+    AllocationState.DONE,
+    1200.0,
+    owner=Owner("uid-1", "main", "default", "trainer"),
+)
+VIEW = View(
+    node="node-1",
+    version="1.2.3",
+    snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.OPEN),), (GOOD, BAD)),
+    resources={"nvidia.com/gpu": RESOURCE},
+    sessions={"nvidia.com/gpu": SessionStatus("registered", registrations=2)},
+    allocations=(
+        ALLOCATION,
+        replace(ALLOCATION, id="a2", owner=None, ids=("GPU-0::2",)),
+        replace(ALLOCATION, id="a3", ids=("GPU-0::3",), state=AllocationState.RELEASED),
+    ),
+    counters={("vendor_restarts", (("vendor", "nvidia"),)): 3, ("checkpoint_saves_total", ()): 7},
+    allocate_seconds={("nvidia.com/gpu", "ok"): (4.0, 11.5, 1.0, 0.0, 2.0)},
+)
+EMPTY = View(node="node-1", version="1.2.3")
+
+#: What pods, hardware and vendors may call themselves.
+HOSTILE = '\x1b]0;owned\x07\nfake line [red]markup[/red] "quoted" \\ \u202e\udc80'
+
+
+def hostile() -> View:
+    """A view in which every text of a stranger is hostile."""
+    device = replace(
+        GOOD.device, uuid=HOSTILE, model=HOSTILE, attributes={HOSTILE: HOSTILE}, links=(Link(HOSTILE),)
+    )
+    status = DeviceStatus("nvidia", device, Health(State.UNHEALTHY, HOSTILE, HOSTILE), told_healthy=False)
+    resource = replace(RESOURCE, cards=(AdvertisedDevice(HOSTILE, IdRange(HOSTILE), healthy=True),))
+    owner = Owner(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    return replace(
+        VIEW,
+        snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.FAILED, HOSTILE),), (status,)),
+        resources={"nvidia.com/gpu": resource},
+        sessions={"nvidia.com/gpu": SessionStatus("refused", HOSTILE)},
+        allocations=(replace(ALLOCATION, ids=(HOSTILE,), devices=(HOSTILE,), owner=owner),),
+        config_error=HOSTILE,
+        checkpoint_error=HOSTILE,
+        counters={(HOSTILE, ((HOSTILE, HOSTILE),)): 1},
+        allocate_seconds={(HOSTILE, HOSTILE): (1.0, 1.0)},
+    )

@@ -1,0 +1,298 @@
+"""The HTTP server: what it answers, and what clients can not do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from http_views import VIEW
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.core.errors import AgentError, ConfigError
+from agent.core.view import View
+from agent.http import CannotServe, serve, serving
+from agent.http.server import Limits
+
+LOOPBACK = "127.0.0.1:0"
+SHORT = Limits(request=0.05, idle=0.05)
+
+
+def view() -> View:
+    return VIEW
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        yield Path(directory) / "agent.sock"
+
+
+async def talk(at: str, sent: bytes) -> bytes:
+    """Send bytes, and return everything until the server hangs up."""
+    async with asyncio.timeout(30):
+        if at.startswith("/"):
+            reader, writer = await asyncio.open_unix_connection(at)
+        else:
+            host, _, port = at.rpartition(":")
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        try:
+            writer.write(sent)
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+def get(target: str, method: str = "GET", more: str = "Connection: close\r\n") -> bytes:
+    return f"{method} {target} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode()
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+async def test_get_is_answered() -> None:
+    async with serving(view, LOOPBACK) as at:
+        answer = await talk(at, get("/healthz?verbose=1"))
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"content-length: 3" in head.lower()
+    assert b"x-content-type-options: nosniff" in head.lower()
+    assert body == b"ok\n"
+
+
+async def test_head_is_answered_without_the_body() -> None:
+    async with serving(view, LOOPBACK) as at:
+        head, _, body = (await talk(at, get("/inspect", "HEAD"))).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"content-length" in head.lower()
+    assert body == b""
+
+
+async def test_a_connection_is_kept_for_further_requests() -> None:
+    async with serving(view, LOOPBACK) as at:
+        answer = await talk(at, get("/healthz", more="") + get("/readyz", more="") + get("/version"))
+
+    assert answer.count(b"HTTP/1.1 200") == 3
+    assert answer.endswith(b'{"version":"1.2.3"}\n')
+
+
+async def test_ipv6_loopback_shows_everything() -> None:
+    try:
+        async with serving(view, "[::1]:0") as at:
+            assert status(await talk(at, get("/inspect"))) == 200
+    except CannotServe:
+        pytest.skip("no IPv6 here")
+
+
+async def test_another_address_shows_probes_and_metrics_only() -> None:
+    async with serving(view, "0.0.0.0:0") as at:
+        shown = {
+            path: status(await talk(at, get(path)))
+            for path in ("/healthz", "/metrics", "/inspect", "/version")
+        }
+
+    assert shown == {"/healthz": 200, "/metrics": 200, "/inspect": 404, "/version": 404}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (get("/healthz", "POST"), 405),
+        (get("/healthz", "DELETE"), 405),
+        (get("/healthz", "POST", "Content-Length: 5\r\n") + b"hello", 405),
+        (get("/healthz", "POST", "Content-Length: 99999999\r\n") + b"x" * 100_000, 405),
+        (get("/healthz", "POST", "Transfer-Encoding: chunked\r\n") + b"zz", 405),
+        (b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
+        (b"hello\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"GET / HTTP/1.9\r\nConnection: close\r\n\r\n", 404),
+        (b"GET / HTTP/x\r\n\r\n", 400),
+        (get("/\x00"), 400),
+        (get("/ü"), 400),
+        (get("/healthz", more="Content-Length: -1\r\n"), 400),
+        (get("/" + "x" * 40_000), 431),
+        (get("/healthz", more="X: " + "x" * 40_000 + "\r\n"), 431),
+        (get("/healthz", more="X: x\r\n" * 10_000), 431),
+        (get("//etc/passwd"), 404),
+        (get("/../../etc/passwd"), 404),
+        (get("http://else/healthz"), 404),
+        (get("*", "OPTIONS"), 405),
+    ],
+)
+async def test_hostile_input_is_refused_without_a_traceback(sent: bytes, expected: int) -> None:
+    with structlog.testing.capture_logs() as logged:
+        async with serving(view, LOOPBACK) as at:
+            answer = await talk(at, sent)
+            alive = await talk(at, get("/healthz"))
+
+    assert status(answer) == expected
+    assert b"Traceback" not in answer
+    assert status(alive) == 200
+    assert logged == []
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=100).map(lambda it: b"GET " + it + b" HTTP/1.1\r\n\r\n"))
+@settings(max_examples=60, deadline=None)
+def test_any_bytes_are_answered_with_http_or_silence(sent: bytes) -> None:
+    async def check() -> bytes:
+        async with serving(view, LOOPBACK, SHORT) as at:
+            return await talk(at, sent)
+
+    answer = asyncio.run(check())
+
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
+
+
+async def test_a_client_that_never_finishes_its_request_is_hung_up_on() -> None:
+    async with serving(view, LOOPBACK, SHORT) as at:
+        assert await talk(at, b"GET / HT") == b""
+        assert await talk(at, b"") == b""
+        assert (await talk(at, get("/healthz", more=""))).startswith(b"HTTP/1.1 200")
+
+
+async def test_more_clients_than_allowed_are_hung_up_on_and_others_stay() -> None:
+    async with serving(view, LOOPBACK, Limits(connections=2)) as at:
+        host, _, port = at.rpartition(":")
+        kept = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        for reader, writer in kept:
+            writer.write(get("/healthz", more=""))
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+        assert await talk(at, b"") == b""
+
+        for _, writer in kept:
+            writer.close()
+
+
+async def test_a_view_that_breaks_is_an_error_of_ours_and_logged_once() -> None:
+    def broken() -> View:
+        raise RuntimeError("secret")
+
+    with structlog.testing.capture_logs() as logged:
+        async with serving(broken, LOOPBACK) as at:
+            answer = await talk(at, get("/inspect"))
+
+    assert status(answer) == 500
+    assert b"secret" not in answer
+    assert [entry["event"] for entry in logged] == ["view not shown"]
+
+
+async def test_leaving_hangs_up_on_everybody() -> None:
+    async with serving(view, LOOPBACK) as at:
+        host, _, port = at.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(get("/healthz", more=""))
+        await reader.readline()
+
+    async with asyncio.timeout(30):
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+    writer.close()
+
+
+async def test_serving_ends_when_cancelled(path: Path) -> None:
+    task = asyncio.create_task(serve(view, path))
+    async with asyncio.timeout(30):
+        while not path.exists():  # noqa: ASYNC110, ASYNC240
+            await asyncio.sleep(0.001)
+        assert status(await talk(str(path), get("/inspect"))) == 200
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert os.listdir(path.parent) == []
+
+
+# The admin socket
+
+
+async def test_the_admin_socket_shows_everything_to_its_owner_only(path: Path) -> None:
+    async with serving(view, str(path)) as at:
+        mode = stat.S_IMODE(os.stat(at).st_mode)
+        assert status(await talk(at, get("/inspect"))) == 200
+
+    assert mode == 0o600
+
+
+async def test_what_a_dead_agent_left_behind_is_replaced(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+    async with serving(view, path) as at:
+        assert status(await talk(at, get("/healthz"))) == 200
+
+
+async def test_the_socket_of_an_agent_that_answers_is_left_alone(path: Path) -> None:
+    async with serving(view, path) as at:
+        with pytest.raises(CannotServe, match="another agent answers there; stop it or choose another"):
+            await serve(view, path)
+
+        assert status(await talk(at, get("/healthz"))) == 200
+
+
+async def test_a_successors_socket_is_left_alone(path: Path) -> None:
+    async with serving(view, path):
+        os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as successor:
+            successor.bind(str(path))
+
+    assert os.listdir(path.parent) == ["agent.sock"]
+
+
+async def test_a_file_in_the_place_of_the_socket_is_left_alone(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT))
+
+    with pytest.raises(CannotServe, match="something else is there"):
+        await serve(view, path)
+
+    assert os.listdir(path.parent) == ["agent.sock"]
+
+
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [
+        ("/tmp/" + "x" * 120, "longer than 107 bytes; choose a shorter --state-dir"),
+        ("/no/such/agent.sock", "No such file or directory; choose a writable --state-dir"),
+        ("192.0.2.1:0", r"choose another with --http ADDR:PORT, or none with --http \"\""),
+    ],
+)
+async def test_an_address_that_can_not_be_had_is_named(at: str, why: str) -> None:
+    with pytest.raises(CannotServe, match=why) as caught:
+        await serve(view, at)
+
+    assert str(caught.value).startswith(f"can not serve on {at}: ")
+    assert isinstance(caught.value, AgentError)
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    async with serving(view, LOOPBACK) as at:
+        with pytest.raises(CannotServe, match=r"127\.0\.0\.1:\d+: .*address already in use"):
+            await serve(view, at)
+
+
+async def test_what_is_no_address_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="has no port"):
+        await serve(view, "nowhere")
+
+
+def test_the_metrics_library_is_loaded_by_the_first_scrape_only() -> None:
+    code = "import sys, agent.http; print('prometheus_client' in sys.modules, 'rich' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split()[0] == "False"

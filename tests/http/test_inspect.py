@@ -1,0 +1,271 @@
+"""`inspect` for people: what is shown, and what a stranger's text can not do to a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import pytest
+from http_views import EMPTY, HOSTILE, VIEW, hostile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent import inspect
+from agent.http import serving
+from agent.http.inspect import inspect as document_of
+from agent.inspect import CannotAsk, age, as_text, fetch, show, table
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        yield Path(directory) / "agent.sock"
+
+
+def row(text: str, *words: str) -> list[str]:
+    """The first line that holds all words, as its words."""
+    return next(line for line in text.splitlines() if all(word in line for word in words)).split()
+
+
+def test_everything_is_shown() -> None:
+    text = as_text(document_of(VIEW), now=5000.0)
+
+    assert text.startswith("node node-1, xpu-agent 1.2.3, ready, config defaults\n")
+    assert row(text, "nvidia", "open") == ["nvidia", "open", "-"]
+    assert row(text, "GPU-0", "H100") == [
+        "nvidia",
+        "0",
+        "GPU-0",
+        "H100",
+        "80.0",
+        "GiB",
+        "0",
+        "healthy",
+        "-",
+        "66m",
+    ]
+    assert row(text, "GPU-1", "xid") == [
+        "nvidia",
+        "1",
+        "GPU-1",
+        "H100",
+        "80.0",
+        "GiB",
+        "-",
+        "unhealthy",
+        "xid-79:",
+        "fell",
+        "off",
+        "the",
+        "bus",
+        "58m",
+    ]
+    assert row(text, "replicas") == ["nvidia.com/gpu", "replicas", "x4", "8", "4", "2", "registered", "-"]
+    assert row(text, "trainer") == ["nvidia.com/gpu", "GPU-0", "default/trainer", "main", "done", "63m", "a1"]
+    assert row(text, "a2") == ["nvidia.com/gpu", "GPU-0", "-", "-", "done", "63m", "a2"]
+    assert "a3" not in text
+
+
+def test_the_topology_is_a_tree_of_numa_nodes_devices_and_links() -> None:
+    tree = as_text(document_of(VIEW), now=5000.0).partition("topology\n")[2].splitlines()
+
+    assert [line.strip("│├└─ ") for line in tree] == [
+        "NUMA node 0",
+        "nvidia 0 GPU-0 0000:01:00.0",
+        "18 lanes to nvidia 1, switch",
+        "system: GPU-2",
+        "NUMA node unknown",
+        "nvidia 1 GPU-1 (unhealthy)",
+    ]
+
+
+def test_troubles_are_shown_first() -> None:
+    text = as_text(document_of(hostile()), now=0)
+
+    assert "not ready" in text.splitlines()[0]
+    assert [line.split(":")[0] for line in text.splitlines() if line.startswith("! ")] == [
+        "! vendor nvidia",
+        "! resource nvidia.com/gpu",
+        "! config",
+        "! checkpoint",
+    ]
+
+
+def test_an_agent_that_knows_nothing_yet_is_shown() -> None:
+    assert as_text(document_of(EMPTY), now=0).count("none") >= 4
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"devices": None, "allocations": [5], "config": 5}, {"devices": [{}]}]
+)
+def test_a_document_of_another_release_is_shown_as_far_as_it_goes(document: dict[str, Any]) -> None:
+    assert "node ?" in as_text(document, now=0)
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["pipe", "terminal"])
+def test_no_text_of_a_stranger_reaches_the_terminal_as_a_command(stream: io.StringIO) -> None:
+    show(document_of(hostile()), stream, now=0)
+    text = stream.getvalue()
+
+    assert "\x1b]" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert "[red]markup[/red]" in " ".join(as_text(document_of(hostile()), 0).split())
+    assert "\nfake line" not in text
+    text.encode()
+
+
+@given(st.text())
+def test_any_text_becomes_printable_and_printable_text_stays(text: str) -> None:
+    assert inspect.printable(text).isprintable()
+    assert not text.isprintable() or inspect.printable(text) == text
+
+
+def test_a_terminal_gets_colors_and_a_pipe_does_not() -> None:
+    terminal, pipe = Terminal(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "xterm-256color")
+        patch.delenv("NO_COLOR", raising=False)
+        show(document_of(VIEW), terminal, now=0)
+    show(document_of(VIEW), pipe, now=0)
+
+    assert "\x1b[" in terminal.getvalue()
+    assert "\x1b" not in pipe.getvalue()
+
+
+def test_a_pipe_that_takes_ascii_only_gets_what_it_takes() -> None:
+    raw = io.BytesIO()
+    pipe = io.TextIOWrapper(raw, encoding="ascii")
+
+    show(document_of(VIEW), pipe, now=0)
+    pipe.flush()
+
+    assert b"GPU-0" in raw.getvalue()
+
+
+def test_rows_of_anything_are_shown_as_a_table() -> None:
+    out = io.StringIO()
+
+    table(
+        "vendors", [{"name": "nvidia", "reason": None}, {"name": HOSTILE, "reason": "[b]x", "ok": True}], out
+    )
+
+    assert row(out.getvalue(), "nvidia") == ["nvidia", "-", "-"]
+    assert row(out.getvalue(), "[b]x")[-1] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("since", "told"),
+    [(100, "0s"), (0, ""), (None, ""), (200, "0s"), (50, "50s"), (-7100, ""), ("x", "")],
+)
+def test_an_age_is_short(since: Any, told: str) -> None:
+    assert age(since, 100) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (119, "119s"),
+        (120, "2m"),
+        (7199, "119m"),
+        (7200, "2h0m"),
+        (86399, "23h59m"),
+        (86400, "1d0h"),
+        (700_000, "8d"),
+    ],
+)
+def test_an_age_grows(seconds: int, told: str) -> None:
+    assert age(1, 1 + seconds) == told
+
+
+# Asking
+
+
+async def test_the_document_is_fetched_from_a_running_agent(path: Path) -> None:
+    async with serving(lambda: VIEW, path):
+        body = await anyio.to_thread.run_sync(fetch, path)
+
+    assert json.loads(body) == document_of(VIEW)
+
+
+async def test_what_is_not_there_is_told_with_the_answer(path: Path) -> None:
+    async with serving(lambda: VIEW, path):
+        with pytest.raises(CannotAsk, match="/else was answered 404: nothing is here"):
+            await anyio.to_thread.run_sync(fetch, path, "/else")
+
+
+def test_no_agent_is_told_with_the_socket_and_what_would_work(path: Path) -> None:
+    with pytest.raises(CannotAsk) as caught:
+        fetch(path)
+
+    assert str(caught.value) == (
+        f"no agent answers at {path}: there is no such socket; "
+        "start it with `xpu-agent run`, or name its directory with --state-dir"
+    )
+
+
+def test_a_socket_without_an_agent_is_told(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+    with pytest.raises(CannotAsk, match="the agent that made it is gone; start one"):
+        fetch(path)
+
+
+@contextmanager
+def answering(path: Path, answer: bytes | None) -> Iterator[None]:
+    """A stranger behind the socket: it says something, or nothing until the client gives up."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def talk() -> None:
+            with listener.accept()[0] as client:
+                client.recv(1000)
+                if answer is None:
+                    client.recv(1)
+                else:
+                    client.sendall(answer)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        yield
+        thread.join(30)
+
+
+def test_a_stranger_behind_the_socket_is_told(path: Path) -> None:
+    with (
+        answering(path, b"\x1b[31mhello\n"),
+        pytest.raises(CannotAsk, match=r"is it the agent's socket\?") as caught,
+    ):
+        fetch(path)
+
+    assert "\x1b" not in str(caught.value)
+
+
+def test_silence_is_told(path: Path) -> None:
+    with answering(path, None), pytest.raises(CannotAsk, match=r"no answer within 0\.05 s"):
+        fetch(path, timeout=0.05)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may always ask")
+def test_a_socket_of_somebody_else_is_told(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        path.chmod(0)
+        with pytest.raises(CannotAsk, match="ask as root"):
+            fetch(path)

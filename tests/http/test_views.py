@@ -1,0 +1,232 @@
+"""What the probes, the metrics and /inspect say of a view."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from http_views import EMPTY, HOSTILE, VIEW, hostile
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.core.model import NodeSnapshot, Resource, SessionStatus, VendorState, VendorStatus
+from agent.core.view import View
+from agent.http.answer import document
+from agent.http.health import healthz, readyz
+from agent.http.inspect import inspect
+from agent.http.metrics import metrics
+from agent.http.routes import Reach, answer
+
+
+def samples(view: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    text = metrics(view).body.decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+# Probes
+
+
+def test_alive_is_whoever_answers() -> None:
+    assert (healthz().status, healthz().body) == (200, b"ok\n")
+
+
+def test_ready_is_who_has_no_trouble() -> None:
+    assert (readyz(VIEW).status, readyz(VIEW).body) == (200, b"ready\n")
+
+
+def test_not_ready_tells_every_reason_on_a_line_of_its_own() -> None:
+    told = readyz(
+        replace(
+            VIEW,
+            snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.FAILED, "hung\nfor long"),)),
+            sessions={"a/b": SessionStatus("refused", "no")},
+        )
+    )
+
+    assert told.status == 503
+    assert told.body.decode().splitlines() == [
+        "vendor nvidia: failed: hung for long",
+        "resource a/b: refused: no",
+    ]
+
+
+def test_a_reason_from_a_stranger_reaches_no_terminal_as_a_command() -> None:
+    told = readyz(hostile()).body.decode()
+
+    assert len(told.splitlines()) == 2
+    assert all(line.isprintable() for line in told.splitlines())
+
+
+def test_a_standby_is_ready_and_says_who_serves() -> None:
+    told = readyz(replace(EMPTY, standby="pid 7 holds the lock"))
+
+    assert (told.status, told.body) == (200, b"standby: pid 7 holds the lock\n")
+
+
+# Metrics
+
+
+def test_the_metrics_tell_devices_resources_and_sessions() -> None:
+    found = samples(VIEW)
+
+    def value(name: str, **labels: str) -> float:
+        return found[f"xpu_agent_{name}", tuple(sorted(labels.items()))]
+
+    assert value("device_healthy", vendor="nvidia", uuid="GPU-0", reason="") == 1
+    assert value("device_healthy", vendor="nvidia", uuid="GPU-1", reason="xid-79") == 0
+    assert value("resource_devices", resource="nvidia.com/gpu", state="capacity") == 8
+    assert value("resource_devices", resource="nvidia.com/gpu", state="allocatable") == 4
+    assert value("resource_devices", resource="nvidia.com/gpu", state="allocated") == 2
+    assert value("allocations", resource="nvidia.com/gpu", state="done") == 2
+    assert value("allocations", resource="nvidia.com/gpu", state="intent") == 0
+    assert value("vendor_up", vendor="nvidia", state="open") == 1
+    assert value("session_registered", resource="nvidia.com/gpu") == 1
+    assert value("registrations_total", resource="nvidia.com/gpu") == 2
+    assert value("config_valid") == value("checkpoint_valid") == value("ready") == 1
+    assert value("standby") == 0
+    assert value("build_info", version="1.2.3") == 1
+    assert value("vendor_restarts_total", vendor="nvidia") == 3
+    assert value("checkpoint_saves_total") == 7
+    assert ("process_resident_memory_bytes", ()) in found
+
+
+def test_the_histogram_of_allocate_cumulates_its_buckets() -> None:
+    found = samples(VIEW)
+
+    def bucket(bound: str) -> float:
+        labels = {"resource": "nvidia.com/gpu", "outcome": "ok", "le": bound}
+        return found["xpu_agent_allocate_seconds_bucket", tuple(sorted(labels.items()))]
+
+    assert (bucket("0.0005"), bucket("0.001"), bucket("0.0025"), bucket("+Inf")) == (1, 1, 3, 4)
+    of = (("outcome", "ok"), ("resource", "nvidia.com/gpu"))
+    assert found["xpu_agent_allocate_seconds_count", of] == 4
+    assert found["xpu_agent_allocate_seconds_sum", of] == 11.5
+
+
+def test_errors_of_config_and_checkpoint_are_metrics() -> None:
+    found = samples(replace(VIEW, config_error="bad", checkpoint_error="bad"))
+
+    assert found["xpu_agent_config_valid", ()] == 0
+    assert found["xpu_agent_checkpoint_valid", ()] == 0
+
+
+def test_an_agent_that_knows_nothing_yet_has_metrics() -> None:
+    assert samples(EMPTY)["xpu_agent_ready", ()] == 0
+
+
+def test_two_agents_in_one_process_have_metrics_of_their_own() -> None:
+    assert metrics(EMPTY).body != metrics(VIEW).body
+    assert samples(VIEW).keys() == samples(VIEW).keys()
+
+
+def test_hostile_names_never_break_the_page() -> None:
+    found = samples(hostile())
+
+    uuids = {dict(labels).get("uuid") for name, labels in found if name == "xpu_agent_device_healthy"}
+    assert uuids == {HOSTILE.encode("utf-8", "backslashreplace").decode()}
+
+
+# Inspect
+
+
+def test_the_document_has_exactly_the_agreed_fields_and_may_have_more() -> None:
+    told = inspect(VIEW)
+
+    device, resource, allocation = told["devices"][1], told["resources"][0], told["allocations"][0]
+    assert told["node"] == "node-1"
+    assert told["version"] == "1.2.3"
+    assert told["vendors"] == [{"name": "nvidia", "state": "open", "reason": ""}]
+    assert subset(
+        device,
+        {
+            "vendor": "nvidia",
+            "uuid": "GPU-1",
+            "index": 1,
+            "numa": None,
+            "memoryBytes": 80 << 30,
+            "model": "H100",
+            "health": {
+                "state": "unhealthy",
+                "reason": "xid-79",
+                "message": "fell off the bus",
+                "since": 1500.123,
+            },
+        },
+    )
+    assert subset(
+        resource,
+        {
+            "name": "nvidia.com/gpu",
+            "vendor": "nvidia",
+            "sharing": "replicas",
+            "capacity": 8,
+            "allocatable": 4,
+            "session": "registered",
+        },
+    )
+    assert subset(
+        allocation,
+        {
+            "id": "a1",
+            "resource": "nvidia.com/gpu",
+            "ids": ["GPU-0::1", "GPU-0::2"],
+            "devices": ["GPU-0"],
+            "owner": {"namespace": "default", "pod": "trainer", "uid": "uid-1", "container": "main"},
+            "state": "done",
+            "source": "allocate",
+            "since": 1200.0,
+        },
+    )
+    assert told["allocations"][1]["owner"] is None
+
+
+def subset(whole: dict[str, Any], part: dict[str, Any]) -> bool:
+    return {key: whole.get(key) for key in part} == part
+
+
+@pytest.mark.parametrize("view", [VIEW, EMPTY, hostile()], ids=["full", "empty", "hostile"])
+def test_the_document_is_json(view: View) -> None:
+    assert json.loads(document(inspect(view)).body) == inspect(view)
+
+
+def test_a_resource_without_a_session_waits() -> None:
+    rule = VIEW.resources["nvidia.com/gpu"].rule
+    view = replace(EMPTY, resources={"a/b": Resource("a/b", "v", rule, "packed")})
+
+    assert inspect(view)["resources"][0]["session"] == "waiting"
+
+
+# Who sees what
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/inspect", "/version"])
+def test_this_machine_sees_everything(path: str) -> None:
+    assert answer(lambda: VIEW, Reach.LOCAL, path).status == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_the_network_sees_what_probes_and_scrapes_need(path: str) -> None:
+    assert answer(lambda: VIEW, Reach.NETWORK, path).status == 200
+
+
+@pytest.mark.parametrize("path", ["/inspect", "/version"])
+def test_the_network_does_not_see_pods_and_is_told_why(path: str) -> None:
+    told = answer(lambda: VIEW, Reach.NETWORK, path)
+
+    assert told.status == 404
+    assert told.body.decode() == f"{path} is served on loopback and on the admin socket only\n"
+
+
+def test_an_unknown_path_names_those_that_are_there() -> None:
+    told = answer(lambda: VIEW, Reach.NETWORK, "/x")
+
+    assert (told.status, told.body) == (404, b"nothing is here; there is /healthz, /readyz, /metrics\n")
+
+
+def test_the_version_is_told() -> None:
+    assert json.loads(answer(lambda: VIEW, Reach.LOCAL, "/version").body) == {"version": "1.2.3"}
