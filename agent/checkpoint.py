@@ -70,6 +70,7 @@ class CheckpointFile:
         fresh = self.path.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)  # one left behind by a crash keeps the mode it had
             file.write(text)
             if durable:
                 file.flush()
