@@ -87,7 +87,8 @@ def _keeping(resource: Resource, held: Mapping[str, str], snapshot: NodeSnapshot
     """The resource with IDs in use that its rule no longer makes."""
     strays: dict[str, list[str]] = {}
     for device_id, uuid in held.items():
-        if resource.card_of(device_id) is None:
+        card = resource.card_of(device_id)
+        if card is None or (card.uuid != uuid and device_id not in card):  # only its old form fits there
             strays.setdefault(uuid, []).append(device_id)
     if not strays:
         return resource
