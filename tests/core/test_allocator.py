@@ -1,0 +1,369 @@
+"""Whole or nothing, written before answered, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.allocator import ALLOCATION, Allocator, Scene, admit
+from agent.core.errors import (
+    AllocationError,
+    InvalidRequest,
+    UnhealthyDevice,
+    UnknownDevice,
+    UnknownResource,
+    VendorCrashed,
+    VendorError,
+)
+from agent.core.ledger import Ledger
+from agent.core.model import Allocation, AllocationState, ResourceRule, Sharing
+from agent.core.plan import Offer, plan
+from agent.core.topology import topology
+from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
+
+from .values import GPU, node, status
+
+WHOLE, SLICE, ONE = "acme.com/whole", "acme.com/slice", "acme.com/one"
+
+
+def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
+    if "broken" in request.ids:
+        raise ZeroDivisionError("a bug of the vendor's")
+    return ContainerEdits(
+        env={"ACME": ",".join(it.uuid for it in devices)}, annotations={"acme.com/by": "acme"}
+    )
+
+
+@dataclass
+class Room:
+    """The allocator between a vendor and a disk that write down what was asked of them, in order."""
+
+    prepares: bool = False
+    log: list[str] = field(default_factory=list)
+    disk: tuple[Allocation, ...] = ()
+    prepare_fails: Exception | None = None
+    release_fails: Exception | None = None
+    save_fails: Exception | None = None
+    gate: asyncio.Event | None = None
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger()
+        self.allocator = Allocator(
+            self.scene, self.ledger, self, lambda: 1234.5, prepare=self.prepare, release=self.release
+        )
+
+    def scene(self) -> Scene:
+        cards = [status(f"c{n}", n) for n in range(4)]
+        sick = status("sick", 4, healthy=False, reason="xid-79", message="lost")
+        snapshot = node(*cards, sick, status("broken", 5))
+        rules = (
+            ResourceRule(WHOLE, devices=("c0", "c1", "sick", "broken")),
+            ResourceRule(SLICE, devices=("c2",), sharing=Sharing("replicas", 4)),
+            ResourceRule(
+                ONE, devices=("c3",), sharing=Sharing("replicas", 4, fail_requests_greater_than_one=True)
+            ),
+        )
+        vendor = Vendor("acme", "", edits, WHOLE, settings={"key": "value"}, prepares=self.prepares)
+        planned = plan([Offer("acme", rules)], snapshot, {}, {})
+        return Scene(planned, snapshot, topology(snapshot), {"acme": vendor})
+
+    async def save(self, *, durable: bool) -> None:
+        self.log.append("save durable" if durable else "save")
+        if self.save_fails:
+            raise self.save_fails
+        self.disk = self.ledger.all()
+
+    async def prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        self.log.append(f"prepare {','.join(request.ids)} on {','.join(uuids)}")
+        assert self.disk[-1].id == request.allocation
+        assert self.disk[-1].state is AllocationState.INTENT
+        if self.gate:
+            await self.gate.wait()
+        if self.prepare_fails:
+            raise self.prepare_fails
+        return [Partition(f"slice-of-{uuids[0]}", uuids[0], request.allocation)]
+
+    async def release(self, vendor: str, allocation: str) -> None:
+        known = self.ledger.get(allocation)
+        self.log.append(f"release {','.join(known.ids) if known else allocation}")
+        if self.release_fails:
+            raise self.release_fails
+
+
+async def test_an_answer_is_recorded_before_it_is_given() -> None:
+    room = Room()
+
+    [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
+
+    [it] = room.ledger.all()
+    assert it == Allocation(
+        it.id, WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, since=1234.5, source="allocate"
+    )
+    assert room.disk == (it,)
+    assert room.log == ["save"]
+    assert answer.env == {"ACME": "c0"}
+
+
+async def test_the_annotation_carries_the_allocations_id_beside_the_vendors_own() -> None:
+    room = Room()
+
+    [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert answer.annotations == {"acme.com/by": "acme", ALLOCATION: room.ledger.all()[0].id}
+
+
+async def test_every_answer_has_an_id_of_its_own_also_for_the_same_ids() -> None:
+    room = Room()
+
+    answers = [await room.allocator.allocate(WHOLE, [["c0"], ["c0"]]) for _ in range(2)]
+
+    ids = {edits.annotations[ALLOCATION] for answer in answers for edits in answer}
+    assert ids == {it.id for it in room.ledger.all()}
+    assert len(ids) == 4
+
+
+async def test_devices_reach_the_vendor_distinct_and_in_the_order_of_the_request() -> None:
+    room = Room()
+
+    [cards] = await room.allocator.allocate(WHOLE, [["c1", "c0", "c1"]])
+    [slices] = await room.allocator.allocate(SLICE, [["c2::3", "c2::0"]])
+
+    assert cards.env == {"ACME": "c1,c0"}
+    assert slices.env == {"ACME": "c2"}
+
+
+async def test_an_id_named_twice_is_held_once() -> None:
+    room = Room()
+
+    await room.allocator.allocate(SLICE, [["c2::3", "c2::0", "c2::3"]])
+
+    [it] = room.ledger.all()
+    assert it.ids == ("c2::3", "c2::0")
+    assert it.devices == ("c2", "c2")
+    assert room.ledger.held() == {SLICE: {"c2::3": "c2", "c2::0": "c2"}}
+
+
+@pytest.mark.parametrize(
+    ("resource", "containers", "error", "text"),
+    [
+        (
+            "acme.com/none",
+            [["c0"]],
+            UnknownResource,
+            "invalid allocation request for 'acme.com/none': the resource is not served here",
+        ),
+        (
+            WHOLE,
+            [["c0"], ["c7"]],
+            UnknownDevice,
+            'invalid allocation request for "acme.com/whole": unknown device: c7',
+        ),
+        (
+            WHOLE,
+            [["c2"]],
+            UnknownDevice,
+            'invalid allocation request for "acme.com/whole": unknown device: c2',
+        ),
+        (
+            WHOLE,
+            [["c0", "sick"]],
+            UnhealthyDevice,
+            'invalid allocation request for "acme.com/whole": device sick is unhealthy: xid-79 lost',
+        ),
+        (
+            WHOLE,
+            [[]],
+            InvalidRequest,
+            'invalid allocation request for "acme.com/whole": invalid request: it names no device',
+        ),
+        (
+            WHOLE,
+            [],
+            InvalidRequest,
+            'invalid allocation request for "acme.com/whole": invalid request: it asks for no container',
+        ),
+        (
+            ONE,
+            [["c3::0", "c3::1"]],
+            InvalidRequest,
+            (
+                'invalid allocation request for "acme.com/one": invalid request: '
+                "maximum request size for shared resources is 1; found 2"
+            ),
+        ),
+    ],
+)
+async def test_a_refusal_says_what_was_asked_and_leaves_no_trace(
+    resource: str, containers: list[list[str]], error: type[AllocationError], text: str
+) -> None:
+    room = Room()
+
+    with pytest.raises(error) as refused:
+        await room.allocator.allocate(resource, containers)
+
+    assert str(refused.value) == text
+    assert room.ledger.all() == ()
+    assert room.log == []
+
+
+async def test_one_replica_is_no_request_greater_than_one() -> None:
+    room = Room()
+
+    [answer] = await room.allocator.allocate(ONE, [["c3::2", "c3::2"]])
+
+    assert answer.env == {"ACME": "c3"}
+
+
+async def test_containers_are_answered_all_or_none() -> None:
+    room = Room()
+
+    with pytest.raises(ZeroDivisionError):
+        await room.allocator.allocate(WHOLE, [["c0"], ["broken"], ["c1"]])
+
+    assert room.ledger.all() == ()
+
+
+async def test_edits_that_raise_leave_no_trace_on_the_hardware_either() -> None:
+    room = Room(prepares=True)
+
+    with pytest.raises(ZeroDivisionError):
+        await room.allocator.allocate(WHOLE, [["c0"], ["broken"]])
+
+    assert room.ledger.all() == ()
+    assert room.log[-2:] == ["release c0", "release broken"]
+
+
+async def test_a_disk_that_refuses_leaves_no_trace() -> None:
+    for prepares in (False, True):
+        room = Room(prepares=prepares, save_fails=OSError("no space left on device"))
+
+        with pytest.raises(OSError, match="no space"):
+            await room.allocator.allocate(WHOLE, [["c0"]])
+
+        assert room.ledger.all() == ()
+        assert not any(line.startswith("prepare") for line in room.log)
+
+
+async def test_hardware_is_made_between_two_durable_writes() -> None:
+    room = Room(prepares=True)
+
+    [answer] = await room.allocator.allocate(SLICE, [["c2::1", "c2::0"]])
+
+    assert room.log == ["save durable", "prepare c2::1,c2::0 on c2,c2", "save durable", "save"]
+    [it] = room.ledger.all()
+    assert it.state is AllocationState.DONE
+    assert it.partitions == ("slice-of-c2",)
+    assert room.disk == (it,)
+    assert answer.annotations[ALLOCATION] == it.id
+
+
+async def test_a_prepare_that_fails_is_released_and_forgotten() -> None:
+    room = Room(prepares=True, prepare_fails=VendorCrashed("acme", "signal 11"))
+
+    with pytest.raises(VendorCrashed):
+        await room.allocator.allocate(SLICE, [["c2::0"]])
+
+    assert room.log == ["save durable", "prepare c2::0 on c2", "release c2::0"]
+    assert room.ledger.all() == ()
+
+
+async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:
+    room = Room(prepares=True, gate=asyncio.Event())
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await room.allocator.allocate(SLICE, [["c2::0"]])
+
+    assert room.log[-1] == "release c2::0"
+    assert room.ledger.all() == ()
+
+
+async def test_hardware_that_can_not_be_removed_stays_known_and_the_first_error_is_told() -> None:
+    first, second = VendorError("prepare failed"), VendorError("release failed")
+    room = Room(prepares=True, prepare_fails=first, release_fails=second)
+
+    with pytest.raises(VendorError, match="prepare failed"):
+        await room.allocator.allocate(SLICE, [["c2::0"]])
+
+    assert [it.state for it in room.ledger.all()] == [AllocationState.INTENT]
+
+
+async def test_calls_are_answered_one_at_a_time() -> None:
+    room = Room(prepares=True, gate=asyncio.Event())
+
+    calls = [asyncio.create_task(room.allocator.allocate(SLICE, [[f"c2::{n}"]])) for n in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    waiting = list(room.log)
+    assert room.gate is not None
+    room.gate.set()
+    await asyncio.gather(*calls)
+
+    assert waiting == ["save durable", "prepare c2::0 on c2"]
+    assert room.log == [
+        *("save durable", "prepare c2::0 on c2", "save durable", "save"),
+        *("save durable", "prepare c2::1 on c2", "save durable", "save"),
+    ]
+
+
+async def test_a_refused_call_does_not_block_the_next() -> None:
+    room = Room()
+
+    with pytest.raises(AllocationError):
+        await room.allocator.allocate(WHOLE, [["c9"]])
+
+    assert await room.allocator.allocate(WHOLE, [["c0"]])
+
+
+def test_a_preferred_choice_is_made_from_the_plan_and_never_fails() -> None:
+    room = Room()
+
+    assert room.allocator.preferred(WHOLE, ["c0", "c1"], ["c1"], 1) == ["c1"]
+    assert room.allocator.preferred(WHOLE, ["c0"], [], 2) == []
+    assert room.allocator.preferred("acme.com/none", ["c0"], [], 1) == []
+
+
+@given(
+    strategies.hostile_texts
+    | st.sampled_from(["c" * 1_000_000, "c2::" + "9" * 5000, "\x00\x1b[31m", "\ud800"])
+)
+def test_a_hostile_id_gives_a_bounded_printable_message(device_id: str) -> None:
+    with pytest.raises(UnknownDevice) as refused:
+        admit(Room().scene(), SLICE, [f"c2::0{device_id}x"])
+
+    text = str(refused.value)
+    assert text.isprintable()
+    assert len(text) < 250
+    text.encode()
+
+
+@given(st.lists(st.sampled_from(["c2::0", "c2::1", "c2::2", "c2::9", "c2", "", "c2-1"]), min_size=1))
+def test_admitted_devices_stand_in_the_order_of_their_ids(ids: list[str]) -> None:
+    known = {"c2::0", "c2::1", "c2::2", "c2-1"}
+    scene = Room().scene()
+
+    if set(ids) <= known:
+        assert [it.uuid for it in admit(scene, SLICE, ids)] == ["c2"] * len(set(ids))
+    else:
+        with pytest.raises(UnknownDevice):
+            admit(scene, SLICE, ids)
+
+
+def test_a_device_whose_plan_says_unhealthy_is_refused() -> None:
+    scene = Room().scene()
+    resource = scene.plan[WHOLE]
+    cards = tuple(replace(card, healthy=card.uuid != "c0") for card in resource.cards)
+
+    with pytest.raises(UnhealthyDevice, match="device c0 is unhealthy"):
+        admit(replace(scene, plan={WHOLE: replace(resource, cards=cards)}), WHOLE, ["c0"])
+
+
+def test_the_rule_of_the_other_resources_does_not_matter() -> None:
+    with pytest.raises(UnknownResource):
+        admit(Room().scene(), GPU, ["c0"])

@@ -1,0 +1,300 @@
+"""Bad news at once, good news proven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core import health
+from agent.core.health import LOST_CONTACT, Record, Timing
+from agent.core.model import Health
+from agent.core.vendor import Fault, HealthEvent, Proof, State
+
+TIMING = Timing()
+HOT = Fault("hot", "91 C")
+XID = Fault("xid-48", "double bit error", cleared_by=(Proof.RESET, Proof.REBOOT))
+OFF_THE_BUS = Fault("xid-79", "fell off the bus", cleared_by=(Proof.REBOOT,))
+NOT_WATCHED = Fault("not-watched", "event set unavailable", state=State.UNKNOWN)
+
+
+def bad(fault: Fault, uuid: str | None = None) -> HealthEvent:
+    return HealthEvent(uuid, fault)
+
+
+def good(proof: Proof | None = None) -> HealthEvent:
+    return HealthEvent(None, None, proof)
+
+
+def polls(record: Record, *at: float, fault: Fault | None = None) -> Record:
+    for now in at:
+        record = health.polled(record, fault, now, TIMING)
+    return record
+
+
+def told(record: Record, now: float) -> bool:
+    return health.ticked(record, now, TIMING).told_healthy
+
+
+def test_an_event_flips_at_once() -> None:
+    record = health.observed(Record(), bad(HOT), now=5)
+
+    assert record.health() == Health(State.UNHEALTHY, "hot", "91 C", since=5)
+    assert not told(record, 5)
+
+
+@pytest.mark.parametrize(("failed", "state"), [(1, "healthy"), (2, "healthy"), (3, "unhealthy")])
+def test_it_takes_three_failed_polls_to_flip(failed: int, state: str) -> None:
+    record = polls(Record(), *range(failed), fault=HOT)
+
+    assert record.health().state == state
+    assert told(record, failed) is (state == "healthy")
+
+
+def test_failed_polls_count_only_in_a_row() -> None:
+    record = polls(Record(), 0, 10, fault=HOT)
+    record = polls(record, 20)
+    record = polls(record, 30, 40, fault=HOT)
+
+    assert record.health().state is State.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("clean_polls", "state"),
+    [
+        ((10,), "unhealthy"),  # one is not two
+        ((10, 11, 19.9), "unhealthy"),  # two, but not 10 s
+        ((10, 20), "healthy"),
+        ((10, 11, 20), "healthy"),
+        ((30,), "unhealthy"),  # long, but one
+    ],
+)
+def test_good_needs_two_clean_polls_and_ten_seconds(clean_polls: tuple[float, ...], state: str) -> None:
+    sick = health.observed(Record(), bad(HOT), now=0)
+
+    assert polls(sick, *clean_polls).health().state == state
+
+
+def test_any_bad_news_starts_the_wait_anew() -> None:
+    sick = polls(health.observed(Record(), bad(HOT), now=0), 10)
+
+    by_poll = polls(polls(sick, 15, fault=HOT), 20, 29)
+    by_event = polls(health.observed(sick, bad(HOT), now=15), 20, 29)
+
+    assert by_poll.health().state is by_event.health().state is State.UNHEALTHY
+    assert polls(by_poll, 30).health().state is polls(by_event, 30).health().state is State.HEALTHY
+
+
+def test_a_sticky_fault_stays_through_any_number_of_clean_polls() -> None:
+    record = polls(health.observed(Record(), bad(XID), now=0), *range(10, 10_000, 10))
+
+    assert record.fault == XID
+    assert not told(record, 10_000)
+
+
+def test_a_sticky_fault_stays_through_good_events_and_wrong_proofs() -> None:
+    record = health.observed(Record(), bad(XID), now=0)
+
+    for event in (good(), good(Proof.OPERATOR), good(Proof.DRIVER_RELOAD)):
+        record = health.observed(record, event, now=10)
+    record = polls(record, 20, 40, 60)
+
+    assert record.fault == XID
+
+
+@pytest.mark.parametrize("proof", list(Proof))
+def test_each_proof_that_a_fault_names_clears_it_after_clean_polls(proof: Proof) -> None:
+    sick = health.observed(Record(), bad(Fault("xid", cleared_by=(proof,))), now=0)
+
+    shown = health.observed(sick, good(proof), now=100)
+
+    assert not shown.sticky
+    assert not told(shown, 100)
+    assert polls(shown, 101, 109).health().state is State.UNHEALTHY
+    assert polls(shown, 101, 110).health().state is State.HEALTHY
+
+
+def test_a_good_event_without_a_sticky_fault_leaves_the_word_to_the_polls() -> None:
+    sick = health.observed(Record(), bad(HOT), now=0)
+
+    assert health.observed(sick, good(), now=100).health().state is State.UNHEALTHY
+
+
+def test_a_harder_fault_replaces_an_easier_one() -> None:
+    for easy, hard in ((HOT, XID), (XID, OFF_THE_BUS), (NOT_WATCHED, HOT), (NOT_WATCHED, XID)):
+        record = health.observed(Record(), bad(easy), now=0)
+
+        assert health.observed(record, bad(hard), now=1).fault == hard
+
+
+def test_an_easier_fault_never_hides_a_harder_one() -> None:
+    for easy, hard in ((HOT, XID), (XID, OFF_THE_BUS), (NOT_WATCHED, HOT), (NOT_WATCHED, XID)):
+        record = health.observed(Record(), bad(hard), now=0)
+
+        record = health.observed(record, bad(easy), now=1)
+        record = polls(record, 2, 3, 4, fault=easy)
+
+        assert record.fault == hard
+
+
+def test_unknown_for_want_of_a_source_is_told_healthy() -> None:
+    record = health.observed(Record(), bad(NOT_WATCHED), now=0)
+
+    assert record.health().state is State.UNKNOWN
+    assert record.health().reason == "not-watched"
+    assert told(record, 1e6)
+
+
+def test_a_device_that_is_watched_again_is_healthy_at_once() -> None:
+    record = health.observed(Record(), bad(NOT_WATCHED), now=0)
+
+    record = health.observed(record, good(), now=7)
+
+    assert record.health() == Health(State.HEALTHY, since=7)
+
+
+def test_a_device_that_is_watched_again_is_not_thereby_in_contact_again() -> None:
+    record = health.lost(health.observed(Record(), bad(NOT_WATCHED), now=0), "hung", now=5)
+
+    record = health.observed(record, good(), now=7)
+
+    assert record.health().reason == LOST_CONTACT
+
+
+def test_lost_contact_keeps_the_last_told_state_for_thirty_seconds() -> None:
+    record = health.lost(Record(since=1), "the process ended", now=100)
+
+    assert record.health() == Health(State.UNKNOWN, LOST_CONTACT, "the process ended", 100)
+    assert told(record, 129.9)
+    assert not told(record, 130)
+
+
+def test_contact_lost_again_and_again_is_lost_since_the_first_time() -> None:
+    once = health.lost(Record(), "hung", now=100)
+
+    assert health.lost(once, "hung still", now=120) == once
+
+
+def test_contact_regained_within_patience_restores_at_once() -> None:
+    record = health.ticked(health.lost(Record(since=1), "hung", now=100), 129, TIMING)
+
+    record = polls(record, 129)
+
+    assert record.health() == Health(State.HEALTHY, since=1)
+    assert told(record, 129)
+
+
+@pytest.mark.parametrize("ticks", [(), (131,)])
+def test_contact_regained_after_patience_needs_clean_polls(ticks: tuple[float, ...]) -> None:
+    record = health.lost(Record(), "hung", now=100)
+    for now in ticks:
+        record = health.ticked(record, now, TIMING)
+
+    back = polls(record, 140)
+
+    assert back.health() == Health(State.UNHEALTHY, LOST_CONTACT, "hung", 140)
+    assert polls(back, 149).health().state is State.UNHEALTHY
+    assert polls(back, 150).health().state is State.HEALTHY
+
+
+def test_what_the_kubelet_was_told_decides_even_where_the_clock_stepped_back() -> None:
+    record = health.ticked(health.lost(Record(), "hung", now=100), 131, TIMING)
+
+    assert polls(record, 90).health().state is State.UNHEALTHY
+
+
+def test_a_fault_outlives_lost_contact() -> None:
+    sick = health.observed(Record(), bad(XID), now=0)
+
+    away = health.lost(sick, "the process ended", now=10)
+    back = polls(away, 500, 600)
+
+    assert away.health().reason == "xid-48"
+    assert not told(away, 11)
+    assert back.fault == XID
+
+
+def test_a_fault_reported_while_contact_is_lost_counts() -> None:
+    away = health.lost(Record(), "the library no longer lists it", now=10)
+
+    sick = health.observed(away, bad(OFF_THE_BUS), now=11)
+
+    assert sick.health().reason == "xid-79"
+    assert not told(sick, 11)
+
+
+def test_since_changes_only_with_the_state() -> None:
+    record = health.observed(Record(since=1), bad(HOT), now=5)
+
+    for later in (bad(HOT), bad(XID), bad(OFF_THE_BUS), good(Proof.REBOOT)):
+        record = health.observed(record, later, now=50)
+        assert record.health().since == 5
+
+    assert polls(record, 60, 70).health().since == 70
+
+
+def test_a_device_that_nothing_watches_says_so_once() -> None:
+    record = polls(Record(), 0, 10, 20, fault=NOT_WATCHED)
+
+    assert polls(record, 30, 40, fault=NOT_WATCHED).health() == record.health()
+    assert record.health().since == 20
+
+
+def test_the_deadline_is_the_end_of_patience_and_only_while_something_changes_then() -> None:
+    away = health.lost(Record(), "hung", now=100)
+    sick = health.ticked(health.observed(Record(), bad(HOT), now=0), 0, TIMING)
+
+    assert health.deadline(Record(), TIMING) is None
+    assert health.deadline(away, TIMING) == 130
+    assert health.deadline(health.ticked(away, 130, TIMING), TIMING) is None
+    assert health.deadline(health.lost(sick, "hung", now=1), TIMING) is None
+
+
+Step = tuple[str, Fault | None, Proof | None, float]
+steps = st.tuples(
+    st.sampled_from(["poll", "event", "proof", "lost", "tick"]),
+    st.none() | strategies.faults,
+    st.none() | strategies.proofs,
+    st.floats(min_value=-20, max_value=40),  # seconds since the last step; clocks step back, too
+)
+
+
+def apply(record: Record, step: Step, now: float) -> Record:
+    what, fault, proof, _ = step
+    if what == "poll":
+        record = health.polled(record, fault, now, TIMING)
+    elif what == "event":
+        record = health.observed(record, HealthEvent(None, fault, proof), now)
+    elif what == "proof" and proof is not None:
+        record = health.proven(record, proof, now)
+    elif what == "lost":
+        record = health.lost(record, "gone", now)
+    return health.ticked(record, now, TIMING)
+
+
+@given(st.lists(steps, max_size=40))
+def test_no_order_of_news_hides_a_fault(history: list[Step]) -> None:
+    record, now = Record(), 1000.0
+
+    for step in history:
+        now += step[3]
+        before, record = record, apply(record, step, now)
+
+        fault = record.fault
+        assert not (record.told_healthy and fault is not None and fault.state is not State.UNKNOWN)
+        if before.fault is not None and before.sticky and not record.sticky:
+            assert step[2] in before.fault.cleared_by
+            assert not record.told_healthy
+        if record.health().state is State.UNHEALTHY:
+            assert not record.told_healthy
+        health.deadline(record, TIMING)
+
+
+@given(strategies.records, steps)
+def test_any_remembered_record_is_carried_on(record: Record, step: Step) -> None:
+    record = apply(replace(record, bad=0), step, now=2e9)
+
+    assert record.health().state in State

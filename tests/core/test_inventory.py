@@ -1,0 +1,379 @@
+"""Full lists, events and losses of every vendor, folded into one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.health import LOST_CONTACT, Record
+from agent.core.inventory import Inventory, left_out
+from agent.core.model import DeviceStatus, VendorState, VendorStatus
+from agent.core.vendor import DRIVER_NOT_LOADED, Device, Fault, HealthEvent, Link, Proof, State
+
+ACME, BOLT = VendorStatus("acme", VendorState.STARTING), VendorStatus("bolt", VendorState.STARTING)
+A0, A1, B0 = Device("a-0", 0), Device("a-1", 1), Device("b-0", 0)
+XID = Fault("xid-48", cleared_by=(Proof.RESET, Proof.REBOOT))
+NEEDS_RELOAD = Fault("xid-46", cleared_by=(Proof.DRIVER_RELOAD,))
+
+
+def inventory(*, remembered: Mapping[str, Record] | None = None) -> Inventory:
+    """An inventory of two vendors, where nothing was seen yet."""
+    it = Inventory(remembered)
+    it.enable([ACME, BOLT])
+    return it
+
+
+def seen() -> Inventory:
+    """An inventory that saw both vendors' devices at 0."""
+    it = inventory()
+    it.discovered("acme", [A1, A0], now=0)
+    it.discovered("bolt", [B0], now=0)
+    return it
+
+
+def look(it: Inventory, uuid: str) -> DeviceStatus:
+    status = it.snapshot().device(uuid)
+    assert status is not None
+    return status
+
+
+def states(it: Inventory) -> dict[str, str]:
+    return {status.uuid: str(status.health.state) for status in it.snapshot().devices}
+
+
+def test_full_lists_fold_into_one_snapshot_in_order() -> None:
+    it = seen()
+
+    snapshot = it.snapshot()
+
+    assert [status.uuid for status in snapshot.devices] == ["a-0", "a-1", "b-0"]
+    assert [(vendor.name, vendor.state) for vendor in snapshot.vendors] == [
+        ("acme", "open"),
+        ("bolt", "open"),
+    ]
+    assert all(status.told_healthy for status in snapshot.devices)
+
+
+def test_the_same_lists_again_change_nothing() -> None:
+    it = seen()
+    before = it.snapshot()
+
+    it.discovered("acme", [A0, A1], now=10)
+
+    assert it.snapshot() == before
+
+
+def test_the_first_look_at_a_device_decides_at_once() -> None:
+    it = inventory()
+
+    it.discovered("acme", [Device("a-0", 0, fault=Fault("gone"))], now=0)
+
+    assert not look(it, "a-0").told_healthy
+
+
+def test_later_looks_need_three_in_a_row() -> None:
+    it = seen()
+
+    for now, state in ((10, "healthy"), (20, "healthy"), (30, "unhealthy")):
+        it.discovered("acme", [Device("a-0", 0, fault=Fault("gone")), A1], now=now)
+
+        assert states(it) == {"a-0": state, "a-1": "healthy", "b-0": "healthy"}
+
+
+def test_a_lost_vendor_makes_its_own_devices_unknown_and_no_others() -> None:
+    it = seen()
+
+    it.lost("acme", VendorState.FAILED, "crashed: signal 11", now=5)
+
+    assert states(it) == {"a-0": "unknown", "a-1": "unknown", "b-0": "healthy"}
+    assert look(it, "a-0").health.message == "crashed: signal 11"
+    assert it.snapshot().vendors[0] == VendorStatus("acme", VendorState.FAILED, "crashed: signal 11")
+
+
+def test_a_lost_vendors_devices_are_told_healthy_until_the_deadline() -> None:
+    it = seen()
+
+    it.lost("acme", VendorState.FAILED, "hung", now=5)
+
+    assert it.next_deadline() == 35
+    it.tick(34, in_use=())
+    assert look(it, "a-0").told_healthy
+    it.tick(35, in_use=())
+    assert not look(it, "a-0").told_healthy
+    assert look(it, "b-0").told_healthy
+    assert it.next_deadline() is None
+
+
+def test_an_empty_list_where_devices_were_is_a_broken_library() -> None:
+    it = seen()
+
+    it.discovered("acme", [], now=10)
+
+    assert states(it) == {"a-0": "unknown", "a-1": "unknown", "b-0": "healthy"}
+    assert it.snapshot().vendors[0].state is VendorState.FAILED
+    assert it.snapshot().vendors[0].reason == "the library lists no devices, it had 2"
+    it.tick(1e6, in_use=())
+    assert len(it.snapshot().devices) == 3
+
+
+def test_an_empty_list_from_the_start_is_an_empty_node() -> None:
+    it = inventory()
+
+    it.discovered("acme", [], now=0)
+
+    assert it.snapshot().devices == ()
+    assert it.snapshot().vendors[0].state is VendorState.OPEN
+
+
+def test_a_vanished_card_is_unknown_and_dropped_after_ten_minutes_when_free() -> None:
+    it = seen()
+
+    it.discovered("acme", [A0], now=10)
+    it.tick(609, in_use=())
+    kept = states(it)
+    it.tick(610, in_use=())
+
+    assert kept == {"a-0": "healthy", "a-1": "unknown", "b-0": "healthy"}
+    assert states(it) == {"a-0": "healthy", "b-0": "healthy"}
+
+
+def test_a_vanished_card_stays_for_as_long_as_it_is_in_use() -> None:
+    it = seen()
+
+    it.discovered("acme", [A0], now=10)
+    it.tick(1e6, in_use={"a-1"})
+    kept = states(it)
+    it.tick(1e6 + 1, in_use=())
+
+    assert kept["a-1"] == "unknown"
+    assert "a-1" not in states(it)
+
+
+def test_cards_of_a_vendor_that_can_not_be_asked_are_never_dropped() -> None:
+    it = seen()
+
+    it.lost("acme", VendorState.UNAVAILABLE, "no driver", now=10)
+    it.tick(1e6, in_use=())
+
+    assert len(it.snapshot().devices) == 3
+
+
+def test_a_vanished_card_that_comes_back_in_time_is_healthy_again() -> None:
+    it = seen()
+    before = it.snapshot()
+
+    it.discovered("acme", [A0], now=10)
+    it.discovered("acme", [A0, A1], now=20)
+
+    assert it.snapshot() == before
+
+
+def test_a_dropped_card_comes_back_with_its_sticky_fault() -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-1", XID)], now=5)
+    it.discovered("acme", [A0], now=10)
+    it.tick(1000, in_use=())
+
+    it.discovered("acme", [A0, A1], now=1010)
+
+    assert look(it, "a-1").health.reason == "xid-48"
+    assert not look(it, "a-1").told_healthy
+
+
+def test_an_event_marks_its_device_at_once() -> None:
+    it = seen()
+
+    it.observed("acme", [HealthEvent("a-1", XID)], now=5)
+
+    assert states(it) == {"a-0": "healthy", "a-1": "unhealthy", "b-0": "healthy"}
+    assert not look(it, "a-1").told_healthy
+
+
+def test_an_event_for_an_unknown_uuid_marks_nobody() -> None:
+    it = seen()
+    before = it.snapshot()
+
+    it.observed("acme", [HealthEvent("a-9", XID), HealthEvent("b-0", XID)], now=5)
+
+    assert it.snapshot() == before
+
+
+def test_an_event_without_uuid_marks_every_device_of_its_vendor_only() -> None:
+    it = seen()
+
+    it.observed("acme", [HealthEvent(None, XID)], now=5)
+
+    assert states(it) == {"a-0": "unhealthy", "a-1": "unhealthy", "b-0": "healthy"}
+
+
+def test_a_driver_that_was_gone_and_is_back_proves_a_reload() -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD), HealthEvent("a-1", XID)], now=5)
+    it.observed("bolt", [HealthEvent("b-0", NEEDS_RELOAD)], now=5)
+
+    it.lost("acme", VendorState.UNAVAILABLE, f"{DRIVER_NOT_LOADED}: no /dev/acme", now=10)
+    for now in (20, 30, 40):
+        it.discovered("acme", [A0, A1], now=now)
+        it.discovered("bolt", [B0], now=now)
+
+    assert states(it) == {"a-0": "healthy", "a-1": "unhealthy", "b-0": "unhealthy"}
+
+
+def test_contact_lost_for_another_reason_proves_no_reload() -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=5)
+
+    it.lost("acme", VendorState.FAILED, "crashed", now=10)
+    for now in (20, 30, 40):
+        it.discovered("acme", [A0, A1], now=now)
+
+    assert states(it)["a-0"] == "unhealthy"
+
+
+def test_the_reload_is_proven_only_once_devices_are_back() -> None:
+    it = inventory(remembered={"a-0": Record(NEEDS_RELOAD, told_healthy=False)})
+    it.lost("acme", VendorState.UNAVAILABLE, DRIVER_NOT_LOADED, now=0)
+
+    it.discovered("acme", [], now=10)
+    for now in (20, 30, 40):
+        it.discovered("acme", [A0], now=now)
+
+    assert states(it) == {"a-0": "healthy"}
+
+
+def test_remembered_faults_hold_before_and_after_the_card_is_seen_again() -> None:
+    before = seen()
+    before.observed("acme", [HealthEvent("a-0", XID)], now=5)
+
+    it = inventory(remembered=before.records())
+    kept = it.records()
+    it.discovered("acme", [A0, A1], now=100)
+
+    assert kept == before.records()
+    assert states(it) == {"a-0": "unhealthy", "a-1": "healthy"}
+    assert look(it, "a-0").health.since == 5
+
+
+def test_a_reboot_proves_remembered_faults_that_name_it() -> None:
+    only_reset = Fault("xid-62", cleared_by=(Proof.RESET,))
+    it = inventory(remembered={"a-0": Record(XID, since=5), "a-1": Record(only_reset, since=5)})
+
+    it.rebooted(now=100)
+    for now in (101, 102, 110):
+        it.discovered("acme", [A0, A1], now=now)
+
+    assert states(it) == {"a-0": "healthy", "a-1": "unhealthy"}
+
+
+def test_links_are_kept_when_a_later_list_has_none() -> None:
+    links = (Link("a-1", lanes=4),)
+    it = inventory()
+
+    it.discovered("acme", [Device("a-0", 0, links=links)], now=0)
+    it.discovered("acme", [Device("a-0", 0, numa=1)], now=10)
+
+    assert look(it, "a-0").device == Device("a-0", 0, numa=1, links=links)
+
+
+def test_newer_links_replace_older_ones() -> None:
+    it = inventory()
+
+    it.discovered("acme", [Device("a-0", 0, links=(Link("a-1", lanes=4),))], now=0)
+    it.discovered("acme", [Device("a-0", 0, links=(Link("a-1", lanes=2),))], now=10)
+
+    assert look(it, "a-0").device.links == (Link("a-1", lanes=2),)
+
+
+def test_devices_of_a_vendor_that_no_longer_counts_are_dropped() -> None:
+    it = seen()
+
+    it.enable([BOLT])
+
+    assert states(it) == {"b-0": "healthy"}
+    assert [vendor.name for vendor in it.snapshot().vendors] == ["bolt"]
+
+
+def test_enabling_again_forgets_nothing() -> None:
+    it = seen()
+    before = it.snapshot()
+
+    it.enable([ACME, BOLT])
+
+    assert it.snapshot() == before
+
+
+def test_a_vendor_left_out_says_why() -> None:
+    it = Inventory()
+
+    it.enable([left_out("acme", "SyntaxError in plugin.py")])
+
+    assert it.snapshot().vendors == (VendorStatus("acme", VendorState.LEFT_OUT, "SyntaxError in plugin.py"),)
+
+
+def test_healthy_devices_need_no_record() -> None:
+    it = seen()
+
+    it.observed("acme", [HealthEvent("a-0", XID)], now=5)
+
+    assert set(it.records()) == {"a-0"}
+
+
+def test_lost_contact_is_no_fault_to_remember() -> None:
+    it = seen()
+
+    it.lost("acme", VendorState.FAILED, "hung", now=5)
+
+    assert it.records() == {}
+    assert look(it, "a-0").health.reason == LOST_CONTACT
+
+
+@given(st.lists(st.tuples(strategies.uuids, strategies.faults), max_size=8))
+def test_records_round_trip(marked: list[tuple[str, Fault]]) -> None:
+    devices = [Device(f"GPU-{n:08x}", n) for n in range(6)]
+    before = inventory()
+    before.discovered("acme", devices, now=0)
+    before.observed("acme", [HealthEvent(uuid, fault) for uuid, fault in marked], now=5)
+
+    after = inventory(remembered=before.records())
+    after.discovered("acme", devices, now=10)
+
+    sick = {status.uuid: status.health for status in before.snapshot().devices if status.health.reason}
+    assert {status.uuid: status.health for status in after.snapshot().devices if status.health.reason} == sick
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["list", "event", "lost", "tick"]),
+            st.lists(strategies.uuids, unique=True),
+            strategies.events,
+            st.floats(-30, 700),
+        ),
+        max_size=25,
+    )
+)
+def test_a_device_in_use_is_never_forgotten_nor_told_healthy_with_a_fault(
+    history: list[tuple[str, list[str], HealthEvent, float]],
+) -> None:
+    used = "GPU-00000000"
+    it, now = inventory(), 1e5
+    it.discovered("acme", [Device(used, 0)], now)
+
+    for what, uuids, event, later in history:
+        now += later
+        if what == "list":
+            it.discovered("acme", [Device(uuid, int(uuid[-1])) for uuid in uuids], now)
+        elif what == "event":
+            it.observed("acme", [event], now)
+        elif what == "lost":
+            it.lost("acme", VendorState.FAILED, "hung", now)
+        else:
+            it.tick(now, in_use={used})
+        it.next_deadline()
+
+        assert look(it, used)
+        for status in it.snapshot().devices:
+            assert not (status.told_healthy and status.health.state is State.UNHEALTHY)

@@ -1,0 +1,319 @@
+"""What each resource lists: snapshot, rules and IDs in use in, resources out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.model import DeviceStatus, IdForm, Placement, Plan, Resource, ResourceRule, Sharing
+from agent.core.plan import Held, Offer, plan, short_forms
+
+from .values import GPU, node, status
+
+CARDS = (
+    status("GPU-a", 0, minor=4, numa=1),
+    status("GPU-b", 1, minor=5, numa=0),
+    status("GPU-c", 2, minor=6),
+)
+#: SHA-256 of these begins alike: sv54m6gwg..., sv54m6qgv... and nolbbn4gj..., nolbbnpsb...
+TWINS = ("GPU-000092a0-0000-0000-0000-000000000000", "GPU-000087eb-0000-0000-0000-000000000000")
+OTHER_TWINS = ("GPU-0000d28b-0000-0000-0000-000000000000", "GPU-00006c3f-0000-0000-0000-000000000000")
+
+
+def planned(
+    *rules: ResourceRule,
+    cards: tuple[DeviceStatus, ...] = CARDS,
+    held: Held | None = None,
+    before: Plan | None = None,
+) -> dict[str, Resource]:
+    return plan([Offer("acme", rules)], node(*cards), held or {}, before or {})
+
+
+def listed(resource: Resource) -> dict[str, list[str]]:
+    return {card.uuid: list(card) for card in resource.cards}
+
+
+def replicas(count: int) -> Sharing:
+    return Sharing("replicas", count)
+
+
+def test_an_exclusive_card_has_one_id_its_uuid() -> None:
+    it = planned(ResourceRule(GPU))[GPU]
+
+    assert listed(it) == {"GPU-a": ["GPU-a"], "GPU-b": ["GPU-b"], "GPU-c": ["GPU-c"]}
+    assert (it.capacity, it.allocatable, it.policy) == (3, 3, "aligned")
+
+
+def test_replicas_are_numbered_ids_of_their_card() -> None:
+    it = planned(ResourceRule(GPU, sharing=replicas(2)))[GPU]
+
+    assert listed(it)["GPU-a"] == ["GPU-a::0", "GPU-a::1"]
+    assert (it.capacity, it.policy) == (6, "distributed")
+
+
+def test_the_policy_of_the_rule_wins() -> None:
+    assert planned(ResourceRule(GPU, policy="packed"))[GPU].policy == "packed"
+
+
+@pytest.mark.parametrize(
+    ("devices", "cards"),
+    [
+        ("all", ["GPU-a", "GPU-b", "GPU-c"]),
+        (2, ["GPU-a", "GPU-b"]),
+        (9, ["GPU-a", "GPU-b", "GPU-c"]),
+        ((0, 2), ["GPU-a", "GPU-c"]),
+        (("GPU-b",), ["GPU-b"]),
+        (("GPU-c", 0), ["GPU-a", "GPU-c"]),
+        ((7, "GPU-x"), []),
+    ],
+)
+def test_devices_are_all_or_a_count_or_named_by_index_or_uuid(
+    devices: Literal["all"] | int | tuple[int | str, ...], cards: list[str]
+) -> None:
+    it = planned(ResourceRule(GPU, devices=devices))
+
+    assert [card.uuid for name in it for card in it[name].cards] == cards
+
+
+def test_the_first_rule_that_names_a_card_wins_it() -> None:
+    it = planned(ResourceRule("acme.com/a", devices=(1,)), ResourceRule("acme.com/b"))
+
+    assert list(listed(it["acme.com/a"])) == ["GPU-b"]
+    assert list(listed(it["acme.com/b"])) == ["GPU-a", "GPU-c"]
+
+
+def test_a_count_counts_cards_that_are_left() -> None:
+    it = planned(ResourceRule("acme.com/a", devices=1), ResourceRule("acme.com/b", devices=2))
+
+    assert list(listed(it["acme.com/a"])) == ["GPU-a"]
+    assert list(listed(it["acme.com/b"])) == ["GPU-b", "GPU-c"]
+
+
+def test_a_vendor_offers_only_its_own_cards() -> None:
+    cards = (*CARDS, status("X-0", 0, vendor="bolt"))
+
+    it = plan(
+        [Offer("acme", (ResourceRule(GPU),)), Offer("bolt", (ResourceRule("bolt.com/x"),))],
+        node(*cards),
+        {},
+        {},
+    )
+
+    assert list(listed(it["bolt.com/x"])) == ["X-0"]
+    assert it[GPU].capacity == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "ids"),
+    [
+        ("uuid", ["GPU-a", "GPU-b", "GPU-c"]),
+        ("minor", ["4", "5", "6"]),
+        ("short", ["bl62ea", "u6v54g", "i32fyi"]),
+    ],
+)
+def test_ids_are_uuid_or_minor_or_short(form: IdForm, ids: list[str]) -> None:
+    exclusive = planned(ResourceRule(GPU, ids=form))[GPU]
+    shared = planned(ResourceRule(GPU, ids=form, sharing=replicas(2)))[GPU]
+
+    assert [device_id for card in exclusive.cards for device_id in card] == ids
+    assert [next(iter(card)) for card in shared.cards] == [f"{stem}::0" for stem in ids]
+
+
+def test_a_card_without_a_minor_goes_by_its_index() -> None:
+    it = planned(ResourceRule(GPU, ids="minor"), cards=(status("GPU-a", 3),))[GPU]
+
+    assert listed(it) == {"GPU-a": ["3"]}
+
+
+def test_short_forms_that_collide_grow_and_no_others() -> None:
+    alone = short_forms(["GPU-a", TWINS[0]])
+
+    together = short_forms(["GPU-a", *TWINS, *OTHER_TWINS])
+
+    assert alone[TWINS[0]] == "sv54m6"
+    assert together[TWINS[0]] == "sv54m6g"
+    assert together[TWINS[1]] == "sv54m6q"
+    assert together["GPU-a"] == alone["GPU-a"]
+    assert len(set(together.values())) == 5
+
+
+def test_short_forms_of_two_vendors_do_not_collide() -> None:
+    cards = (status(TWINS[0], 0), status(TWINS[1], 0, vendor="bolt"))
+    offers = [
+        Offer("acme", (ResourceRule(GPU, ids="short"),)),
+        Offer("bolt", (ResourceRule("b.com/x", ids="short"),)),
+    ]
+
+    it = plan(offers, node(*cards), {}, {})
+
+    assert [*it[GPU].cards[0]] != [*it["b.com/x"].cards[0]]
+
+
+@pytest.mark.parametrize(
+    ("placement", "numa"), [("local", [1, 0, None]), ("claim", [None] * 3), ("auto", [None] * 3)]
+)
+def test_numa_is_told_only_where_the_kubelet_places(placement: Placement, numa: list[int | None]) -> None:
+    it = planned(ResourceRule(GPU, placement=placement))[GPU]
+
+    assert [card.numa for card in it.cards] == numa
+
+
+def test_health_fans_out_to_all_ids_of_a_card() -> None:
+    cards = (status("GPU-a", 0, healthy=False), status("GPU-b", 1))
+
+    it = planned(ResourceRule(GPU, sharing=replicas(4)), cards=cards)[GPU]
+
+    assert [card.healthy for card in it.cards] == [False, True]
+    assert (it.capacity, it.allocatable) == (8, 4)
+
+
+def test_ids_in_use_stay_listed_when_replicas_shrink() -> None:
+    held = {GPU: {"GPU-a::3": "GPU-a", "GPU-a::0": "GPU-a"}}
+
+    it = planned(ResourceRule(GPU, sharing=replicas(2)), held=held)[GPU]
+    freed = planned(ResourceRule(GPU, sharing=replicas(2)), before={GPU: it})[GPU]
+
+    assert listed(it)["GPU-a"] == ["GPU-a::0", "GPU-a::1", "GPU-a::3"]
+    assert listed(freed)["GPU-a"] == ["GPU-a::0", "GPU-a::1"]
+
+
+def test_ids_in_use_stay_listed_when_the_card_goes_to_another_resource_or_away() -> None:
+    held = {GPU: {"GPU-a": "GPU-a", "GPU-z": "GPU-z"}}
+
+    it = planned(ResourceRule(GPU, devices=(1, 2)), held=held)[GPU]
+
+    assert listed(it) == {"GPU-b": ["GPU-b"], "GPU-c": ["GPU-c"], "GPU-a": ["GPU-a"], "GPU-z": ["GPU-z"]}
+    assert [card.healthy for card in it.cards] == [True, True, True, False]
+
+
+def test_a_removed_resource_lists_what_is_in_use_then_nothing_then_ends() -> None:
+    served = planned(ResourceRule(GPU))
+    held = {GPU: {"GPU-b": "GPU-b"}}
+
+    retired = planned(held=held, before=served)
+    still = planned(held=held, before=retired)
+    emptied = planned(before=still)
+    ended = planned(before=emptied)
+
+    assert retired[GPU].retired
+    assert listed(retired[GPU]) == listed(still[GPU]) == {"GPU-b": ["GPU-b"]}
+    assert listed(emptied[GPU]) == {}
+    assert emptied[GPU].retired
+    assert ended == {}
+
+
+def test_a_removed_resource_that_comes_back_is_whole_again() -> None:
+    served = planned(ResourceRule(GPU))
+    retired = planned(before=served)
+
+    assert planned(ResourceRule(GPU), before=retired) == served
+
+
+def test_a_resource_never_served_and_without_devices_is_not_planned() -> None:
+    assert planned(ResourceRule(GPU), cards=()) == {}
+
+
+def test_a_resource_served_before_is_planned_without_devices_the_kubelet_must_see_it_empty() -> None:
+    served = planned(ResourceRule(GPU))
+
+    it = planned(ResourceRule(GPU), cards=(), before=served)[GPU]
+
+    assert it.cards == ()
+    assert not it.retired
+
+
+def test_after_a_restart_ids_in_use_are_listed_even_while_no_card_is_seen() -> None:
+    it = planned(ResourceRule(GPU), cards=(), held={GPU: {"GPU-a": "GPU-a"}})[GPU]
+
+    assert listed(it) == {"GPU-a": ["GPU-a"]}
+    assert it.allocatable == 0
+
+
+def test_the_old_form_of_a_replica_is_understood() -> None:
+    it = planned(ResourceRule(GPU, sharing=replicas(2)))[GPU]
+
+    found = it.card_of("GPU-a-1")
+
+    assert found is not None
+    assert found.uuid == "GPU-a"
+    assert it.card_of("GPU-a-2") is None
+
+
+def test_an_id_known_exactly_wins_before_a_suffix_is_cut() -> None:
+    cards = (status("GPU-a", 0), status("GPU-a-1", 1))
+    rule = ResourceRule(GPU, devices=(0,), sharing=replicas(2))
+    mixed = planned(rule, cards=cards, held={GPU: {"GPU-a-1": "GPU-a-1"}})[GPU]
+    exclusive = planned(ResourceRule(GPU), cards=cards)[GPU]
+    shared = planned(replace(rule, devices="all"), cards=cards)[GPU]
+
+    for resource, device_id, uuid in (
+        (exclusive, "GPU-a-1", "GPU-a-1"),
+        (shared, "GPU-a-1::1", "GPU-a-1"),
+        (shared, "GPU-a-1-1", "GPU-a-1"),
+        (shared, "GPU-a-1", "GPU-a"),
+        (mixed, "GPU-a::1", "GPU-a"),
+        (mixed, "GPU-a-1", "GPU-a-1"),
+    ):
+        found = resource.card_of(device_id)
+        assert found is not None
+        assert found.uuid == uuid
+
+
+NOT_IDS = """
+    GPU-a GPU-a:: ::0 GPU-x::0 GPU-a::0::0 GPU-a::2 GPU-a::-1 GPU-a::+1 GPU-a::01 GPU-a::1e0 GPU-a::¹ GPU-a::١
+"""
+
+
+@pytest.mark.parametrize(
+    "device_id", [*NOT_IDS.split(), "", "GPU-a:: 1", "GPU-a::1 ", "GPU-a::" + "9" * 10_000]
+)
+def test_only_canonical_replica_numbers_are_ids(device_id: str) -> None:
+    it = planned(ResourceRule(GPU, sharing=replicas(2)))[GPU]
+
+    assert it.card_of(device_id) is None
+
+
+@given(
+    rules=st.lists(
+        st.builds(
+            ResourceRule,
+            name=st.sampled_from(["acme.com/a", "acme.com/b", "acme.com/c"]),
+            devices=st.just("all")
+            | st.integers(0, 4)
+            | st.lists(st.integers(0, 4) | st.sampled_from(["GPU-a", "GPU-b"]), max_size=3).map(tuple),
+            sharing=st.just(Sharing()) | st.integers(1, 3).map(replicas),
+            ids=st.sampled_from(["uuid", "minor", "short"]),
+        ),
+        max_size=4,
+    ),
+    seen=st.integers(0, 3),
+    held=st.dictionaries(
+        st.sampled_from(["acme.com/a", "acme.com/b"]),
+        st.dictionaries(
+            st.sampled_from(["GPU-a", "GPU-b::1", "GPU-c::7", "4", "gone"]),
+            st.sampled_from(["GPU-a", "GPU-b", "GPU-z"]),
+            min_size=1,
+        ),
+    ),
+)
+def test_whatever_the_config_says_ids_are_distinct_and_those_in_use_are_listed(
+    rules: list[ResourceRule], seen: int, held: Held
+) -> None:
+    served = planned(ResourceRule("acme.com/a"), ResourceRule("acme.com/b", sharing=replicas(2)))
+    served["acme.com/b"] = replace(served["acme.com/a"], name="acme.com/b")
+
+    it = planned(*rules, cards=CARDS[:seen], held=held, before=served)
+
+    for name, resource in it.items():
+        ids = [device_id for card in resource.cards for device_id in card]
+        assert len(ids) == len(set(ids)) == resource.capacity
+        assert resource.allocatable <= resource.capacity
+        for device_id in held.get(name, {}):
+            assert resource.card_of(device_id) is not None
+    assert set(held) <= set(it)
+    ruled = [card.uuid for resource in it.values() for card in resource.cards if card.ids is not None]
+    assert len(ruled) == len(set(ruled))

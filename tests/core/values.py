@@ -1,0 +1,97 @@
+"""Short ways to say the values that the rules take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from agent.core.model import (
+    AdvertisedDevice,
+    Allocation,
+    AllocationState,
+    DeviceStatus,
+    Health,
+    IdRange,
+    NodeSnapshot,
+    Owner,
+    Policy,
+    Resource,
+    ResourceRule,
+    Sharing,
+    VendorState,
+    VendorStatus,
+)
+from agent.core.topology import Topology
+from agent.core.vendor import Device, Fault, State
+
+GPU = "example.com/gpu"
+
+
+def status(
+    uuid: str,
+    index: int = 0,
+    *,
+    vendor: str = "acme",
+    minor: int | None = None,
+    numa: int | None = None,
+    healthy: bool = True,
+    reason: str = "hot",
+    message: str = "",
+) -> DeviceStatus:
+    health = Health(State.HEALTHY) if healthy else Health(State.UNHEALTHY, reason, message)
+    return DeviceStatus(vendor, Device(uuid, index, minor=minor, numa=numa), health, healthy)
+
+
+def node(*devices: DeviceStatus) -> NodeSnapshot:
+    vendors = sorted({it.vendor for it in devices})
+    return NodeSnapshot(tuple(VendorStatus(name, VendorState.OPEN) for name in vendors), devices)
+
+
+def whole(uuids: Iterable[str], policy: Policy = "aligned") -> Resource:
+    """Cards given out whole."""
+    cards = tuple(AdvertisedDevice(uuid, IdRange(uuid), healthy=True) for uuid in uuids)
+    return Resource(GPU, "acme", ResourceRule(GPU), policy, cards)
+
+
+def shared(replicas: Mapping[str, int], policy: Policy = "distributed") -> Resource:
+    """Cards with a number of replicas each."""
+    rule = ResourceRule(GPU, sharing=Sharing("replicas", max(replicas.values(), default=1)))
+    cards = tuple(AdvertisedDevice(uuid, IdRange(uuid, n), healthy=True) for uuid, n in replicas.items())
+    return Resource(GPU, "acme", rule, policy, cards)
+
+
+def near(pairs: Mapping[tuple[int, int], int], size: int, other: int = 0) -> Topology:
+    """Pair scores by card index, `other` for the pairs left out; the cards are called "0", "1", and so on."""
+    scores = {}
+    for a in range(size):
+        for b in range(size):
+            if a != b:
+                scores[str(a), str(b)] = pairs.get((min(a, b), max(a, b)), other)
+    return Topology(scores)
+
+
+def allocation(
+    name: str,
+    ids: Iterable[str],
+    *,
+    since: float = 0.0,
+    resource: str = GPU,
+    owner: Owner | None = None,
+    seen_alive: bool = False,
+    state: AllocationState = AllocationState.DONE,
+    devices: tuple[str, ...] | None = None,
+) -> Allocation:
+    listed = tuple(ids)
+    return Allocation(
+        name,
+        resource,
+        "acme",
+        listed,
+        tuple(it.partition("::")[0] for it in listed) if devices is None else devices,
+        state,
+        since,
+        owner=owner,
+        seen_alive=seen_alive,
+    )
+
+
+HOT = Fault("hot")
