@@ -230,6 +230,7 @@ def test_a_wrong_type_is_refused_with_what_was_found(text: str, error: str) -> N
     [
         ("a: &x [1]\nb: *x", "xpu.yaml:2: the alias *x is not read here; write the value out"),
         ("[" * 5000, "nested more than 40 levels deep"),
+        ("[" + "a," * 50_001 + "]", "more than 50000 values"),
         ("a: !!python/object:os.system x", "does not fit 'x'; remove it"),
         ("a: !!set {x}", "is not read here; remove it"),
         ("a: !!int x", "does not fit 'x'"),

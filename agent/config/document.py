@@ -16,6 +16,8 @@ from agent.core.errors import shorten
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
+#: A megabyte of `[a,a,a` would keep the reader busy for ten seconds.
+MAX_VALUES = 50_000
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
@@ -73,6 +75,7 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
     depth = 0
+    values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -81,9 +84,14 @@ class _Loader(yaml.SafeLoader):
                 problem=f"the alias *{shorten(event.anchor, 30)} is not read here; write the value out",
                 problem_mark=event.start_mark,
             )
-        if self.depth >= MAX_DEPTH:
+        self.values += 1
+        if self.depth >= MAX_DEPTH or self.values > MAX_VALUES:
             mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} levels deep", problem_mark=mark)
+            deep = self.depth >= MAX_DEPTH
+            problem = (
+                f"nested more than {MAX_DEPTH} levels deep" if deep else f"more than {MAX_VALUES} values"
+            )
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
