@@ -20,6 +20,8 @@ from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Container, Pod
 from agent.vendors.simulated.scenario import Scenario
 
+#: What leaves room for the longest socket below it.
+LONGEST_ROOT = 40
 WHOLE = "example.com/xpu"
 SHARED = "example.com/xpu.shared"
 REPLICAS = 4
@@ -133,7 +135,8 @@ class Stage:
 @asynccontextmanager
 async def open_stage() -> AsyncIterator[Stage]:
     """Build the stage where socket paths stay short (they end at 107 bytes); leave nothing behind."""
-    root = Path(tempfile.mkdtemp(prefix="xpu-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
+    short = len(tempfile.gettempdir()) <= LONGEST_ROOT
+    root = Path(tempfile.mkdtemp(prefix="xpu-", dir=None if short else "/tmp"))
     try:
         async with SimKubelet(root / "k", mode="1.36") as kubelet:
             stage = Stage(root, kubelet)

@@ -42,7 +42,10 @@ async def check_vendor(
     """Hold the vendor against each rule of the contract; hardware is changed only with a fault injector."""
     bench = Bench(vendor, faults, python_path)
     for check in CHECKS:
-        yield await _finding(check, bench)
+        finding = await _finding(check, bench)
+        yield finding
+        if check is it_opens and not finding.ok:
+            return
 
 
 async def _finding(check: Check, bench: Bench) -> Finding:
@@ -58,6 +61,12 @@ async def _finding(check: Check, bench: Bench) -> Finding:
     except Exception as exc:
         return Finding(name, False, f"{type(exc).__name__}: {exc}")
     return Finding(name, True, "")
+
+
+async def it_opens(bench: Bench) -> None:
+    """The library opens here; without it nothing else can be said."""
+    async with bench.opened():
+        pass
 
 
 async def discover_is_stable(bench: Bench) -> None:
@@ -308,6 +317,7 @@ def _readme(vendor: Vendor) -> Path:
 Check = Callable[[Bench], Awaitable[None]]
 
 CHECKS: tuple[Check, ...] = (
+    it_opens,
     discover_is_stable,
     uuids_can_be_ids,
     pci_addresses_are_written_one_way,

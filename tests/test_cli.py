@@ -1,0 +1,100 @@
+"""The command line: exit 0 ok, 1 refused with a sentence, 2 usage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.cli import main
+from agent.version import version
+
+SIMULATED = "version: v1\nvendors: {simulated: {settings: {devices: 2}}}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(SIMULATED)
+    return path
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"xpu-agent {version()}\n"
+
+
+def test_no_verb_shows_the_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: xpu-agent" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_a_usage_error() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["dance"])
+
+    assert ended.value.code == 2
+
+
+def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "--json"]) == 0
+
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["nvidia"]["resource"] == "nvidia.com/gpu"
+    assert "sits out" in rows["simulated"]["reason"]
+
+
+def test_config_check_prints_the_effective_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--config", str(config)]) == 0
+    assert "kubeletDir: /var/lib/kubelet/device-plugins" in capsys.readouterr().out
+
+
+def test_config_check_refuses_with_the_place_and_the_nearest_key(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("version: v1\nvendors:\n  nvidia:\n    resurces: []\n")
+
+    assert main(["config", "check", "--config", str(config)]) == 1
+
+    said = capsys.readouterr().err
+    assert f"{config}:4" in said
+    assert "resources" in said
+
+
+def test_run_refuses_a_bad_config_before_it_touches_anything(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("version: v9\n")
+    state = tmp_path / "state"
+
+    assert main(["run", "--config", str(config), "--state-dir", str(state)]) == 1
+
+    assert "v9" in capsys.readouterr().err
+    assert not state.exists()
+
+
+def test_inspect_without_an_agent_names_the_socket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", "--state-dir", str(tmp_path)]) == 1
+    assert str(tmp_path / "agent.sock") in capsys.readouterr().err
+
+
+def test_conformance_holds_the_simulated_vendor_to_the_contract(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", "simulated", "--config", str(config)]) == 0
+    assert "simulated: conforms" in capsys.readouterr().out
+
+
+def test_conformance_of_an_unknown_vendor_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "acme"]) == 1
+    assert "nvidia" in capsys.readouterr().err
+
+
+def test_conformance_without_the_library_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "nvidia"]) == 1
+
+    told = capsys.readouterr()
+    assert (told.out + told.err).count("library-not-found") == 1

@@ -1,0 +1,73 @@
+"""The demo is the smoke test: it must hold, say so in its exit status, and tell when it does not."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from agent.demo.stage import Stage
+from agent.demo.story import STORY, Evidence, Step
+from agent.demo.teller import JsonTeller, ProseTeller, Teller
+
+
+def demo(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "agent", "demo", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_every_step_of_the_day_holds() -> None:
+    told = demo("--fast", "--json")
+
+    steps = [json.loads(line) for line in told.stdout.splitlines()]
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert [it["step"] for it in steps] == [it.name for it in STORY]
+    assert all(it["held"] for it in steps)
+
+
+def test_the_story_for_people_shows_what_a_pod_was_given() -> None:
+    told = demo("--fast")
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "XPU_VISIBLE_DEVICES=SIM-" in told.stdout
+    assert "Every step held" in told.stdout
+
+
+@pytest.mark.parametrize("make", [lambda out: ProseTeller(out, 0.0), JsonTeller])
+async def test_a_step_that_does_not_hold_is_told_as_such(make: type[Teller]) -> None:
+    async def broken(stage: Stage) -> Evidence:
+        raise AssertionError("the card stayed")
+
+    out = io.StringIO()
+    held = await make(out).step(Step("a step", "It breaks.", broken), None)  # type: ignore[arg-type, call-arg]
+
+    assert not held
+    assert "the card stayed" in out.getvalue()
+
+
+async def test_a_step_that_hangs_ends_at_its_deadline() -> None:
+    async def hangs(stage: Stage) -> Evidence:
+        import anyio
+
+        await anyio.sleep_forever()
+        return {}
+
+    out = io.StringIO()
+    held = await JsonTeller(out).step(Step("a step", "It hangs.", hangs, seconds=0.01), None)  # type: ignore[arg-type]
+
+    assert not held
+    assert "within 0.01 s" in json.loads(out.getvalue())["error"]
+
+
+def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+        monkeypatch.setenv("TMPDIR", root)
+
+        assert demo("--fast").returncode == 0
+
+        assert list(Path(root).iterdir()) == []

@@ -1,0 +1,69 @@
+"""The docs say what is there: every flag, verb, example and link."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.cli import _parser
+from agent.config import parse
+from agent.vendors import nvidia, simulated
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_to_a_file_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_readme_s_configs_are_valid() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+    assert blocks
+    for block in blocks:
+        parse(block, "README.md", "a-node")
+
+
+def test_the_readme_names_every_verb() -> None:
+    readme = (ROOT / "README.md").read_text()
+    verbs = next(it.choices for it in _parser()._actions if isinstance(it.choices, dict))
+
+    for verb in verbs:
+        assert f"xpu-agent {verb}" in readme
+
+
+def test_the_vendor_guide_s_code_is_python_and_keeps_the_contract(tmp_path: Path) -> None:
+    """The guide's two files make a package that loads and registers."""
+    guide = (ROOT / "docs/vendor-guide.md").read_text()
+    backend, plugin = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[:2]
+    package = tmp_path / "acme_xpu"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "backend.py").write_text(backend)
+    (package / "plugin.py").write_text(plugin)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import acme_xpu.backend, acme_xpu.plugin\n"
+        "print(acme_xpu.plugin.register_backend({}).resource)\n"
+        "try: acme_xpu.backend.AcmeBackend({}).open()\n"
+        "except Exception as exc: print(type(exc).__name__)"
+    )
+
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert told.stdout.split() == ["acme.com/card", "BackendUnavailable"]
+
+
+@pytest.mark.parametrize("vendor", [nvidia, simulated], ids=lambda it: it.__name__.rpartition(".")[2])
+def test_a_vendor_s_readme_has_its_sections(vendor: object) -> None:
+    page = Path(vendor.__file__).parent / "README.md"  # type: ignore[attr-defined]
+
+    for section in ("Settings", "Resources", "Health reasons", "Tested with"):
+        assert f"## {section}" in page.read_text()
