@@ -1,0 +1,46 @@
+"""The NVIDIA vendor keeps the contract that all vendors keep, in its own process, on the scripted NVML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nvml_stub import NvmlStub
+
+from agent.testing.conformance import check_vendor
+from agent.vendors.nvidia.plugin import register_backend
+
+pytest_plugins = ["nvml_fixtures"]
+
+
+class NvmlFaults:
+    """Breaks the stub for the conformance kit."""
+
+    def __init__(self, stub: NvmlStub) -> None:
+        self._stub = stub
+
+    def inject(self, uuid: str) -> None:
+        """Not by an XID: one that comes before the card is watched is lost, on hardware too."""
+        self._stub.recovery(int(uuid[-12:]), 1)
+
+    def clear(self, uuid: str) -> None:
+        self._stub.recovery(int(uuid[-12:]), 0)
+
+    def absent(self) -> Mapping[str, Any]:
+        return {"library": "/nowhere/libnvidia-ml.so.1"}
+
+
+async def test_the_nvidia_vendor_keeps_the_contract(stub: NvmlStub) -> None:
+    vendor = register_backend(stub.settings)
+
+    findings = [finding async for finding in check_vendor(vendor, NvmlFaults(stub))]
+
+    assert [it for it in findings if it.ok is False] == []
+    assert {it.detail for it in findings if it.ok is None} <= {
+        "the vendor does not prepare",
+        "the backend has no prepare",
+        "the backend has no partitions",
+        "the backend has no release",
+        "the backend has no usage",
+    }
+    assert any(it.ok for it in findings)
