@@ -1,4 +1,4 @@
-"""A list of 58,000 IDs, as long as the kubelet takes: how long it travels, and how long it blocks the loop."""
+"""A list of 58,000 IDs, as long as the kubelet takes: its way to the kubelet, and the loop meanwhile."""
 
 from __future__ import annotations
 

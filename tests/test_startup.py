@@ -1,0 +1,70 @@
+"""What is loaded before the first Register: everything else would make a node wait for its devices."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.kubelet.session import REGISTER
+
+#: The agent's way to the kubelet. What is not here is imported after the first registration, or never.
+ALLOWED = {
+    "anyio",
+    "asyncinotify",
+    "betterproto2",
+    "grpclib",
+    "h2",
+    "hpack",
+    "hyperframe",
+    "msgspec",
+    "multidict",
+    "pluggy",
+    "structlog",
+    "typing_extensions",
+    "yaml",
+}
+#: Not packages: what their extensions leave behind, and how pip installs.
+NOISE = ("_", "cython_runtime")
+
+#: Runs the agent, and at its first call of the kubelet prints which packages are loaded.
+SCRIPT = """
+import json, os, sys
+before = set(sys.modules)
+from agent import cli, logs  # as `run` does: structlog must come in by way of our logs, which keep rich out
+from agent.kubelet import session
+
+async def call(path, method, request, **options):
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+    print(json.dumps([method, sorted(loaded - sys.stdlib_module_names - {"agent"})]), flush=True)
+    os._exit(0)
+
+session.call = call
+cli.main(sys.argv[1:])
+"""
+
+
+def test_nothing_heavy_is_imported_before_the_first_register(tmp_path: Path) -> None:
+    plugins = tmp_path / "p"
+    plugins.mkdir()
+    config = tmp_path / "config.yaml"
+    vendors = {"simulated": {"settings": {"devices": 8}}, "nvidia": {"enabled": False}}
+    agent = {"kubeletDir": str(plugins), "stateDir": str(tmp_path / "s"), "http": "127.0.0.1:0"}
+    config.write_text(json.dumps({"version": "v1", "agent": agent, "vendors": vendors}))
+    with socket.socket(socket.AF_UNIX) as kubelet:
+        kubelet.bind(str(plugins / "kubelet.sock"))
+        kubelet.listen()
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, "run", "--config", str(config), "--node-name", "n"],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stderr
+    method, loaded = json.loads(done.stdout.splitlines()[-1])
+    assert method == REGISTER
+    assert {name for name in loaded if not name.startswith(NOISE)} <= ALLOWED
