@@ -31,8 +31,8 @@ class LedgerStore:
             state = Saved(self._boot_id, self._ledger.all(), self._inventory.records())
             try:
                 await asyncio.to_thread(self._file.save, state, durable=durable)
-            except OSError as exc:
-                self._failed(f"{self._file.path}: {exc.strerror or exc}")
+            except (OSError, ValueError) as exc:  # ValueError: a text that is no UTF-8
+                self._failed(f"{self._file.path}: {exc}")
             else:
                 self._worked()
 

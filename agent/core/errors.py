@@ -30,7 +30,7 @@ class AllocationError(AgentError):
 
 class UnknownResource(AllocationError):
     def __init__(self, resource: str) -> None:
-        super().__init__(f"invalid allocation request for {resource!r}: the resource is not served here")
+        super().__init__(f'invalid allocation request for "{resource}": the resource is not served here')
 
 
 class UnknownDevice(AllocationError):

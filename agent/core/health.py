@@ -50,9 +50,12 @@ class Record:
 def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> Record:
     """Take in what reading the device said. Contact is there, whatever it said."""
     record = _found_again(record, now, timing)
-    if fault is not None:
+    if fault is not None and not (fault.state is State.UNKNOWN and _is_real(record.fault)):
         record = replace(record, bad=record.bad + 1, good=0, good_since=None)
         return _with_fault(record, fault, now) if record.bad >= timing.bad_polls else record
+    unwatched = record.fault is not None and record.fault.state is State.UNKNOWN
+    if unwatched and not record.bad and not record.good:
+        return record  # said by an event: reading the device well does not bring its watch back
     record = replace(record, bad=0)
     if record.fault is None or record.sticky:
         return record
@@ -92,7 +95,7 @@ def ticked(record: Record, now: float, timing: Timing) -> Record:
 
 
 def _told(record: Record, now: float, timing: Timing) -> bool:
-    if record.fault is not None and record.fault.state is not State.UNKNOWN:
+    if _is_real(record.fault):
         return False
     if record.lost_since is None:
         return True  # healthy, or unknown for want of a source
@@ -114,6 +117,10 @@ def _found_again(record: Record, now: float, timing: Timing) -> Record:
     back = replace(record, lost="", lost_since=None)
     # The kubelet was told Unhealthy meanwhile, so coming back takes the proof of clean polls.
     return replace(back, fault=Fault(LOST_CONTACT, record.lost), since=now) if too_long else back
+
+
+def _is_real(fault: Fault | None) -> bool:
+    return fault is not None and fault.state is not State.UNKNOWN
 
 
 def _with_fault(record: Record, fault: Fault, now: float) -> Record:

@@ -34,7 +34,9 @@ class Inventory:
         """Name the vendors that count; what is known of others is dropped."""
         wanted = {status.name: status for status in statuses}
         self._vendors = {name: self._vendors.get(name, status) for name, status in wanted.items()}
-        self._known = {uuid: it for uuid, it in self._known.items() if it.vendor in wanted}
+        for uuid, it in list(self._known.items()):
+            if it.vendor not in wanted:
+                self._forget(uuid, it.record)
 
     def discovered(self, vendor: str, devices: Sequence[Device], now: float) -> None:
         """Take in a full list. An empty one where devices were is a broken library, not an empty node."""
@@ -99,11 +101,15 @@ class Inventory:
             away = it.record.lost_since
             open_ = self._vendors[it.vendor].state is VendorState.OPEN
             if away is not None and open_ and uuid not in in_use and now - away >= self._timing.forget_after:
-                del self._known[uuid]
-                if it.record.sticky:
-                    self._remembered[uuid] = it.record
+                self._forget(uuid, it.record)
             else:
                 self._update(uuid, health.ticked(it.record, now, self._timing))
+
+    def _forget(self, uuid: str, record: Record) -> None:
+        """Drop a card; what only a proof ends is kept for its return."""
+        del self._known[uuid]
+        if record.sticky:
+            self._remembered[uuid] = record
 
     def next_deadline(self) -> float | None:
         """When `tick` will next change something that the kubelet hears."""

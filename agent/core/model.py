@@ -162,10 +162,10 @@ class Resource:
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
         """The card whose ID this is; an ID that is known exactly wins over the old form `uuid-n`."""
         exact = next((card for card in self.cards if device_id in card), None)
-        return exact or next((card for card in self.cards if _old_form(device_id) in card), None)
+        return exact or next((card for card in self.cards if old_form(device_id) in card), None)
 
 
-def _old_form(device_id: str) -> str:
+def old_form(device_id: str) -> str:
     """`uuid-n`, as early virtual-device plugins wrote it, in today's form `uuid::n`."""
     stem, _, number = device_id.rpartition("-")
     return f"{stem}::{number}"

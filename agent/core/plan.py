@@ -19,6 +19,7 @@ from agent.core.model import (
     Resource,
     ResourceRule,
     VendorState,
+    old_form,
 )
 
 #: Resource name to device ID to the uuid of its card.
@@ -38,7 +39,9 @@ def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
+    A card in use in another way (by another resource, whole where it is now shared) is offered once free.
     """
+    uses = _uses(held)
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
@@ -48,7 +51,8 @@ def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
             chosen = _chosen(rule, left)
             taken = {status.uuid for status in chosen}
             left = [status for status in left if status.uuid not in taken]
-            cards = tuple(_card(rule, status, stems) for status in chosen)
+            offered = (_card(rule, status, stems) for status in chosen)
+            cards = tuple(card for card in offered if not _used_otherwise(rule, card, uses))
             served = rule.name in before or (rule.name in held and offer.vendor not in starting)
             if rule.name not in resources and (cards or served):
                 resources[rule.name] = Resource(rule.name, offer.vendor, rule, _policy(rule), cards)
@@ -81,6 +85,28 @@ def _card(
     numa = status.device.numa if rule.placement == "local" else None
     ids = IdRange(stems[status.uuid][rule.ids], replicas)
     return AdvertisedDevice(status.uuid, ids, status.told_healthy, numa)
+
+
+def _uses(held: Held) -> Mapping[str, list[tuple[str, str]]]:
+    """Card to the (resource, device ID) pairs in use on it."""
+    uses: dict[str, list[tuple[str, str]]] = {}
+    for resource, ids in held.items():
+        for device_id, uuid in ids.items():
+            uses.setdefault(uuid, []).append((resource, device_id))
+    return uses
+
+
+def _used_otherwise(
+    rule: ResourceRule, card: AdvertisedDevice, uses: Mapping[str, list[tuple[str, str]]]
+) -> bool:
+    """Whether the card is held in a way that the rule does not know: it must not be given out twice."""
+    for resource, device_id in uses.get(card.uuid, ()):
+        shares = "::" in device_id or old_form(device_id) in card
+        if resource != rule.name or (
+            device_id not in card and not (shares and rule.sharing.kind == "replicas")
+        ):
+            return True
+    return False
 
 
 def _keeping(resource: Resource, held: Mapping[str, str], snapshot: NodeSnapshot) -> Resource:

@@ -57,15 +57,18 @@ class LinkCache:
 
     def __init__(self) -> None:
         self._uuids: frozenset[str] = frozenset()
+        self._readable: frozenset[str] = frozenset()
         self._links: dict[str, tuple[Link, ...]] = {}
 
     def keep_for(self, devices: Sequence[Device]) -> None:
+        # What a broken card says of its links is nothing to keep.
+        self._readable = frozenset(device.uuid for device in devices if device.fault is None)
         uuids = frozenset(device.uuid for device in devices)
         if uuids != self._uuids:
             self._uuids, self._links = uuids, {}
 
     def missing(self) -> str | None:
-        return min(self._uuids - self._links.keys(), default=None)
+        return min(self._readable - self._links.keys(), default=None)
 
     def put(self, uuid: str, links: tuple[Link, ...]) -> None:
         self._links[uuid] = links

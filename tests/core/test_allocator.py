@@ -156,7 +156,7 @@ async def test_an_id_named_twice_is_held_once() -> None:
             "acme.com/none",
             [["c0"]],
             UnknownResource,
-            "invalid allocation request for 'acme.com/none': the resource is not served here",
+            'invalid allocation request for "acme.com/none": the resource is not served here',
         ),
         (
             WHOLE,

@@ -298,3 +298,27 @@ def test_any_remembered_record_is_carried_on(record: Record, step: Step) -> None
     record = apply(replace(record, bad=0), step, now=2e9)
 
     assert record.health().state in State
+
+
+def test_reading_a_device_well_does_not_bring_back_its_watch() -> None:
+    unwatched = health.observed(Record(), bad(Fault("unmonitored", state=State.UNKNOWN)), 0.0)
+
+    it = polls(unwatched, 10.0, 20.0, 30.0, 40.0)
+
+    assert it.health().state is State.UNKNOWN
+
+
+def test_what_only_the_polls_called_unwatched_ends_with_them() -> None:
+    unwatched = polls(Record(), 0.0, 10.0, 20.0, fault=Fault("unmonitored", state=State.UNKNOWN))
+
+    it = polls(unwatched, 30.0, 40.0, 50.0)
+
+    assert it.health().state is State.HEALTHY
+
+
+def test_a_transient_fault_ends_though_the_polls_call_the_device_unwatched() -> None:
+    hot = health.observed(Record(), bad(Fault("hot")), 0.0)
+
+    it = polls(hot, 10.0, 20.0, 30.0, fault=Fault("unmonitored", state=State.UNKNOWN))
+
+    assert it.health().state is not State.UNHEALTHY

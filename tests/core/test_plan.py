@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.model import DeviceStatus, IdForm, Placement, Plan, Resource, ResourceRule, Sharing
+from agent.core.model import (
+    DeviceStatus,
+    IdForm,
+    NodeSnapshot,
+    Placement,
+    Plan,
+    Resource,
+    ResourceRule,
+    Sharing,
+    VendorState,
+    VendorStatus,
+)
 from agent.core.plan import Held, Offer, plan, short_forms
 
 from .values import GPU, node, status
@@ -317,3 +328,43 @@ def test_whatever_the_config_says_ids_are_distinct_and_those_in_use_are_listed(
     assert set(held) <= set(it)
     ruled = [card.uuid for resource in it.values() for card in resource.cards if card.ids is not None]
     assert len(ruled) == len(set(ruled))
+
+
+def test_a_card_in_use_is_not_offered_by_another_resource_until_it_is_free() -> None:
+    moved = (ResourceRule(GPU, devices=(1, 2)), ResourceRule("example.com/other", devices=(0,)))
+    held = {GPU: {"GPU-a": "GPU-a"}}
+
+    busy = planned(*moved, held=held)
+    freed = planned(*moved, before=busy)
+
+    assert listed(busy[GPU]) == {"GPU-b": ["GPU-b"], "GPU-c": ["GPU-c"], "GPU-a": ["GPU-a"]}
+    assert "example.com/other" not in busy
+    assert listed(freed["example.com/other"]) == {"GPU-a": ["GPU-a"]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "held", "then"),
+    [
+        (ResourceRule(GPU, sharing=replicas(2)), "GPU-a", ["GPU-a::0", "GPU-a::1"]),
+        (ResourceRule(GPU), "GPU-a::1", ["GPU-a"]),
+    ],
+    ids=["whole to shared", "shared to whole"],
+)
+def test_a_card_in_use_changes_its_sharing_when_it_is_free(
+    rule: ResourceRule, held: str, then: list[str]
+) -> None:
+    busy = planned(rule, held={GPU: {held: "GPU-a"}})
+    freed = planned(rule, before=busy)
+
+    assert listed(busy[GPU])["GPU-a"] == [held]
+    assert listed(freed[GPU])["GPU-a"] == then
+
+
+def test_ids_in_use_wait_for_their_vendor_to_be_heard_after_a_restart() -> None:
+    held = {GPU: {"GPU-a": "GPU-a"}}
+    starting = NodeSnapshot((VendorStatus("acme", VendorState.STARTING),))
+    failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED),))
+    offers = [Offer("acme", (ResourceRule(GPU),))]
+
+    assert plan(offers, starting, held, {}) == {}
+    assert listed(plan(offers, failed, held, {})[GPU]) == {"GPU-a": ["GPU-a"]}

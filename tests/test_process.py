@@ -1,0 +1,191 @@
+"""The real process: `xpu-agent run` with its signals, its views and its environment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import pytest
+
+from agent.inspect import fetch
+from agent.testing.kubelet import SimKubelet
+from agent.testing.node import Capacity, Container, Pod
+
+GPU = "example.com/gpu"
+CONFIG = """\
+version: v1
+vendors:
+  nvidia: {{enabled: false}}
+  simulated:
+    settings: {{devices: 2}}
+    resources: [{{name: {resource}}}]
+"""
+
+
+class Running:
+    """`xpu-agent run` as a process, with the kubelet it talks to."""
+
+    def __init__(self, root: Path, kubelet: SimKubelet, process: asyncio.subprocess.Process) -> None:
+        self.root = root
+        self.kubelet = kubelet
+        self.process = process
+        self.config = root / "config.yaml"
+
+    async def registered(self, resource: str = GPU) -> None:
+        await self.kubelet.wait(lambda it: it.counts().get(resource) == Capacity(2, 2))
+
+    async def inspected(self, condition: Callable[[dict[str, object]], bool]) -> dict[str, object]:
+        while True:
+            try:
+                document: dict[str, object] = json.loads(
+                    await asyncio.to_thread(fetch, self.root / "state" / "agent.sock")
+                )
+            except Exception:
+                document = {}
+            if document and condition(document):
+                return document
+            await anyio.sleep(0.01)
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return await self.process.wait()
+
+
+@asynccontextmanager
+async def running(*flags: str, config: str = CONFIG, **environ: str) -> AsyncIterator[Running]:
+    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+        root = Path(name)
+        (root / "config.yaml").write_text(config.format(resource=GPU))
+        async with SimKubelet(root / "k") as kubelet:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "agent", "run", "--config", str(root / "config.yaml")),
+                *("--kubelet-dir", str(kubelet.plugin_dir)),
+                *("--pod-resources-socket", str(kubelet.pod_resources_socket)),
+                *("--state-dir", str(root / "state"), "--node-name", "a-node", *flags),
+                stderr=asyncio.subprocess.PIPE,
+                env={"PATH": "/usr/bin:/bin", "XPU_AGENT_HTTP": "127.0.0.1:0", **environ},
+            )
+            try:
+                with anyio.fail_after(30):
+                    yield Running(root, kubelet, process)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_to_end_is_an_exit_of_0_that_leaves_no_socket(number: signal.Signals) -> None:
+    async with running() as it:
+        await it.registered()
+
+        assert await it.end(number) == 0
+
+        assert list(it.kubelet.plugin_dir.glob("xpu-*")) == []
+        assert not (it.root / "state" / "agent.sock").exists()
+
+
+async def test_an_allocate_that_runs_is_answered_before_the_end() -> None:
+    async with running() as it:
+        await it.registered()
+
+        verdict, status = await asyncio.gather(it.kubelet.admit(Pod("p", (Container({GPU: 1}),))), it.end())
+
+        assert status == 0
+        assert verdict.admitted or "shutting down" in verdict.message or "Unavailable" in verdict.message
+
+
+async def test_sighup_reads_the_config_at_once() -> None:
+    async with running() as it:
+        await it.registered()
+        it.config.write_text(CONFIG.format(resource="example.com/other"))
+
+        it.process.send_signal(signal.SIGHUP)
+
+        await it.registered("example.com/other")
+        await it.kubelet.wait(lambda kubelet: kubelet.counts()[GPU] == Capacity(0, 0))
+
+
+async def test_a_bad_config_keeps_the_last_good_one_and_says_so() -> None:
+    async with running() as it:
+        await it.registered()
+        it.config.write_text("version: v1\nvendors: {simulated: {resorces: []}}\n")
+
+        it.process.send_signal(signal.SIGHUP)
+
+        document = await it.inspected(lambda seen: bool(seen["config"]["error"]))  # type: ignore[index]
+        assert "resources" in document["config"]["error"]  # type: ignore[index]
+        assert it.kubelet.counts() == {GPU: Capacity(2, 2)}
+
+
+async def test_the_state_is_for_its_owner_only() -> None:
+    async with running() as it:
+        await it.registered()
+        await it.inspected(lambda seen: bool(seen["ready"]))
+
+        state = it.root / "state"
+        assert state.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in state.iterdir()} == {0o600}
+
+
+async def test_the_log_is_json_where_nobody_reads_it() -> None:
+    async with running() as it:
+        await it.registered()
+        await it.end()
+
+        assert it.process.stderr is not None
+        lines = (await it.process.stderr.read()).decode().splitlines()
+        assert [json.loads(line)["level"] for line in lines]
+
+
+async def test_a_port_that_is_taken_costs_the_views_and_nothing_else() -> None:
+    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    async with taken, running("--http", f"127.0.0.1:{port}") as it:
+        await it.registered()
+
+        document = await it.inspected(lambda seen: bool(seen["ready"]))
+
+        assert document["node"] == "a-node"
+
+
+async def test_readiness_tells_why_there_is_none() -> None:
+    free = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = free.sockets[0].getsockname()[1]
+    free.close()
+    await free.wait_closed()
+    broken = CONFIG.replace("devices: 2", "scenario: /nonexistent/scenario.json")
+    async with running("--http", f"127.0.0.1:{port}", config=broken) as it:
+        await it.inspected(lambda seen: not seen["ready"])
+
+        status, text = await _get_when_up(f"http://127.0.0.1:{port}/readyz")
+
+        assert status == 503
+        assert "/nonexistent/scenario.json" in text
+
+
+async def _get_when_up(url: str) -> tuple[int, str]:
+    while True:
+        try:
+            return await asyncio.to_thread(_get, url)
+        except OSError:
+            await anyio.sleep(0.02)
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, exc.read().decode()
