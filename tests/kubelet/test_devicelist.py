@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.model import AdvertisedDevice, IdRange, Resource
+from agent.kubelet import devicelist
 from agent.kubelet.devicelist import (
     KUBELET_RECEIVE_LIMIT,
     DeviceList,
@@ -93,11 +94,22 @@ def test_the_order_of_cards_and_of_kept_ids_does_not_matter() -> None:
     )
 
 
-def test_only_the_card_that_changed_is_encoded_again() -> None:
+def test_only_the_card_that_changed_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+
+    def spied(one: AdvertisedDevice) -> bytes:
+        encoded.append(one.uuid)
+        return b""
+
     cached = DeviceList()
     cached.encode(resource(card("a", count=5000), card("b", count=7)))
 
-    assert cached.missing(resource(card("a", count=5000), card("b", count=7, healthy=False))) == 7
+    changed = resource(card("a", count=5000), card("b", count=7, healthy=False))
+
+    assert cached.missing(changed) == 7
+    monkeypatch.setattr(devicelist, "card_block", spied)
+    cached.encode(changed)
+    assert encoded == ["b"]
 
 
 def exactly(size: int) -> Resource:

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.kubelet.directory import FileIdentity, KubeletDirectory, SocketIdentity, identify_socket
+from agent.kubelet.directory import FileIdentity, KubeletDirectory, SocketIdentity, _file_of, identify_socket
 
 from .fakes import eventually
 
@@ -122,6 +122,7 @@ async def test_another_directory_at_the_same_path_is_seen_by_the_slow_poll(plugi
         (plugins_dir / "link").symlink_to(new)
         os.replace(plugins_dir / "link", path)
         await eventually(lambda: directory.kubelet.value is not None)
+        await eventually(lambda: directory._watched == _file_of(path))  # and inotify follows
         (new / "kubelet.sock").unlink()
 
         await eventually(lambda: directory.kubelet.value is None)

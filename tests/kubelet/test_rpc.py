@@ -41,8 +41,8 @@ async def hang(request: bytes) -> bytes:
 
 
 async def feed(stream: ByteStream) -> None:
-    while True:
-        await stream.send_message(b"x" * 1_000_000)
+    await stream.send_message(b"x" * 1_000_000)
+    await asyncio.Event().wait()
 
 
 @asynccontextmanager
