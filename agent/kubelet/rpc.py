@@ -219,12 +219,18 @@ async def call(path: Path, method: str, request: bytes, *, timeout: float) -> by
     try:
         return await UnaryUnaryMethod(channel, method, bytes, bytes)(request, timeout=timeout)
     except GRPCError as exc:
+        if exc.status is Status.DEADLINE_EXCEEDED:  # the peer's clock may be ahead of ours
+            raise _silent(name, path, timeout) from exc
         raise KubeletRefused(name, exc.status.name, exc.message or "") from exc
     except TimeoutError as exc:
-        raise KubeletError(f"{name}: no answer at {path} within {timeout:g} s") from exc
+        raise _silent(name, path, timeout) from exc
     except OSError as exc:
         raise KubeletError(f"{name}: nobody answers at {path}: {exc.strerror or exc}") from exc
     except (StreamTerminatedError, ProtocolError, AssertionError, NotImplementedError) as exc:
         raise KubeletError(f"{name}: the call to {path} broke off: {exc or type(exc).__name__}") from exc
     finally:
         channel.close()
+
+
+def _silent(name: str, path: Path, timeout: float) -> KubeletError:
+    return KubeletError(f"{name}: no answer at {path} within {timeout:g} s")

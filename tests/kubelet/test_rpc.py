@@ -263,6 +263,14 @@ async def test_silence_is_an_error(path: Path) -> None:
             await call(path, ECHO, b"", timeout=0.05)
 
 
+async def test_a_peer_that_sees_the_deadline_first_is_as_silent(path: Path) -> None:
+    async with serving(path):
+        with pytest.raises(KubeletError, match="no answer") as refusal:
+            await call(path, FAIL, str(Status.DEADLINE_EXCEEDED.value).encode(), timeout=5)
+
+        assert not isinstance(refusal.value, KubeletRefused)
+
+
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 async def test_a_peer_that_speaks_something_else_is_an_error(path: Path, words: bytes) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
