@@ -301,9 +301,11 @@ async def silent_server(
 ) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
     """Accepts, at most says its SETTINGS, and tells the headers of the first request."""
     seen: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+    writers: list[asyncio.StreamWriter] = []
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         connection = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         connection.initiate_connection()
         if settings:
@@ -323,5 +325,7 @@ async def silent_server(
         yield seen
     finally:
         server.close()
+        for writer in writers:
+            writer.close()
         await server.wait_closed()
         seen.cancel()
