@@ -149,7 +149,7 @@ class Line:
         self._pods = PodResources(settings.pod_resources_socket)
         self._confirmer = Confirmer(
             self._ledger,
-            lambda: kubelet_checkpoint.read(settings.kubelet_dir / KUBELET_CHECKPOINT),
+            lambda prove: kubelet_checkpoint.read(settings.kubelet_dir / KUBELET_CHECKPOINT, prove=prove),
             self._pods.in_use,
             clock,
             lambda: self._settled(clock()),
@@ -231,11 +231,11 @@ class Line:
     async def _confirm_on_change(self) -> None:
         """The kubelet writes its checkpoint right after our answer: then the owner is known."""
         async for _ in self._directory.checkpoint.watch():
-            await self._confirm()
+            await self._confirm(prove=False)  # the next pass now and then does
 
-    async def _confirm(self) -> None:
+    async def _confirm(self, *, prove: bool = True) -> None:
         async with self._confirming:
-            if await self._confirmer.once():
+            if await self._confirmer.once(prove=prove):
                 self._node.refresh()
                 await self._store.save(durable=False)
 

@@ -25,7 +25,7 @@ class Confirmer:
     def __init__(
         self,
         ledger: Ledger,
-        read_checkpoint: Callable[[], KubeletCheckpoint],
+        read_checkpoint: Callable[[bool], KubeletCheckpoint],
         pods_in_use: Callable[[], Awaitable[Pods]],
         clock: Callable[[], float],
         settled: Callable[[], bool],
@@ -40,12 +40,12 @@ class Confirmer:
         self._complaints: dict[str, str] = {}
         self.actions: Counter[str] = Counter()
 
-    async def once(self) -> Sequence[Change]:
-        """Read, decide, apply. Returns what changed."""
+    async def once(self, *, prove: bool = True) -> Sequence[Change]:
+        """Read, decide, apply. Returns what changed. `prove` asks for the kubelet's checksum too."""
         allocations = self._ledger.in_use()
         if not allocations:
             return ()
-        granted = await self._granted()
+        granted = await self._granted(prove)
         pods = await self._pods()
         changes = [
             it
@@ -57,9 +57,9 @@ class Confirmer:
             self._apply(change)
         return changes
 
-    async def _granted(self) -> list[Granted] | None:
+    async def _granted(self, prove: bool) -> list[Granted] | None:
         try:
-            checkpoint = await asyncio.to_thread(self._read_checkpoint)
+            checkpoint = await asyncio.to_thread(self._read_checkpoint, prove)
         except KubeletError as exc:
             self._complain("kubelet checkpoint", exc)
             return None

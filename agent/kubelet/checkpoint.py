@@ -46,8 +46,11 @@ class KubeletCheckpoint:
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def read(path: Path) -> KubeletCheckpoint:
+def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint:
     """Read the file; where there is none, nothing was ever allocated.
+
+    The checksum of a node with 500 pods takes 40 ms of Python, during which calls of the kubelet wait for the
+    interpreter. Whoever reads because the kubelet just wrote, and reads again soon, need not prove it.
 
     Raises:
         KubeletError: The file can not be read or is corrupt; the kubelet itself then starts from nothing.
@@ -59,7 +62,7 @@ def read(path: Path) -> KubeletCheckpoint:
     except OSError as exc:
         raise KubeletError(f"{path} can not be read: {exc.strerror}") from exc
     try:
-        return parse(raw)
+        return parse(raw) if prove else _parsed(raw)
     except (ValueError, TypeError, KeyError, RecursionError, Undecodable) as exc:
         raise KubeletError(f"{path} is corrupt: {exc}") from exc
 
@@ -72,21 +75,37 @@ def _bounded(path: Path) -> bytes:
     return raw
 
 
-@lru_cache(maxsize=1)
 def parse(raw: bytes) -> KubeletCheckpoint:
     """The checkpoint of these bytes, if its checksum is right; remembered, for the file changes seldom.
 
     Raises:
         ValueError: Or another of the errors that wrong bytes cause; `read` gives them the file's name.
     """
+    found = _parsed(raw)
+    _prove(raw)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _parsed(raw: bytes) -> KubeletCheckpoint:
+    content, entries, _ = _parts(raw)
+    return KubeletCheckpoint(tuple(map(_entry, entries)), _registered(content))
+
+
+@lru_cache(maxsize=1)
+def _prove(raw: bytes) -> None:
+    content, entries, wanted = _parts(raw)
+    right = checksum(content, flat=_is_flat(entries))
+    if wanted != right:
+        raise ValueError(f"its checksum is {wanted}, its content makes {right}")
+
+
+def _parts(raw: bytes) -> tuple[dict[str, Any], list[dict[str, Any]], Any]:
+    """Content, its entries, and the checksum that stands beside them."""
     document = _table(json.loads(raw), "the file")
     content = _table(document.get("Data"), "Data")
     entries = [_table(entry, "an entry") for entry in content.get("PodDeviceEntries") or ()]
-    found = KubeletCheckpoint(tuple(map(_entry, entries)), _registered(content))
-    wanted, right = document.get("Checksum"), checksum(content, flat=_is_flat(entries))
-    if wanted != right:
-        raise ValueError(f"its checksum is {wanted}, its content makes {right}")
-    return found
+    return content, entries, document.get("Checksum")
 
 
 def _is_flat(entries: Iterable[Mapping[str, Any]]) -> bool:
@@ -110,7 +129,7 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
         container=_string(entry, "ContainerName"),
         resource=_string(entry, "ResourceName"),
         ids=_ids(entry.get("DeviceIDs")),
-        edits=decode("AllocResp", edits, _answer(entry) or b""),
+        edits=_edits(entry.get("AllocResp")),
     )
 
 
@@ -135,8 +154,13 @@ def _ids(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for ids in lists for one in _strings(ids)))
 
 
-def _answer(entry: Mapping[str, Any]) -> bytes | None:
-    value = entry.get("AllocResp")
+@lru_cache(maxsize=1024)
+def _edits(answer: str | None) -> ContainerEdits:
+    """An answer as it was given; remembered, for one more pod leaves all other answers as they are."""
+    return decode("AllocResp", edits, _answer(answer) or b"")
+
+
+def _answer(value: str | None) -> bytes | None:
     if value is None:
         return None
     try:
@@ -174,7 +198,8 @@ def _rendered_entry(entry: Mapping[str, Any], flat: bool) -> str:
     texts = (f"{key}:(string){_string(entry, key)}" for key in ("PodUID", "ContainerName", "ResourceName"))
     ids = entry.get("DeviceIDs")
     printed = f"([]string){_listed(ids, str)}" if flat else f"(checkpoint.DevicesPerNUMA){_mapped(ids, int)}"
-    return f"{{{' '.join(texts)} DeviceIDs:{printed} AllocResp:([]uint8){_listed(_answer(entry), str)}}}"
+    answer = _listed(_answer(entry.get("AllocResp")), str)
+    return f"{{{' '.join(texts)} DeviceIDs:{printed} AllocResp:([]uint8){answer}}}"
 
 
 def _listed(values: Iterable[Any] | None, each: Callable[[Any], str]) -> str:

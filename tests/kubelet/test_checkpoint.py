@@ -184,3 +184,12 @@ def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pyt
 
     with pytest.raises(KubeletError, match="more than 100 bytes"):
         read(path)
+
+
+def test_the_checksum_is_proven_unless_it_is_told_not_to(tmp_path: Path) -> None:
+    file = tmp_path / "kubelet_internal_checkpoint"
+    file.write_bytes(RECORDED_1_36.replace(b"1772914107", b"1"))
+
+    assert read(file, prove=False) == parse(RECORDED_1_36)
+    with pytest.raises(KubeletError, match="checksum"):
+        read(file)
