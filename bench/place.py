@@ -63,15 +63,21 @@ class Place:
         spawned_ns = time.time_ns()
         process = self._spawn(launch)
         try:
-            register = await self.event("register", resource)
-            first = await self.event("list", resource)
+            register = await self._while_alive(process, "register", resource)
+            first = await self._while_alive(process, "list", resource)
             yield Running(process.pid, spawned_ns, register, first)
-        except TimeoutError as exc:
-            raise Refused(f"{exc}; the end of its log:\n{self._last_words()}") from exc
         finally:
             await _end(process)
             with suppress(TimeoutError):
                 await self.event("end", resource, timeout=5)
+
+    async def _while_alive(self, process: subprocess.Popen[bytes], kind: str, resource: str) -> Event:
+        until = time.monotonic() + PATIENCE
+        while process.poll() is None and time.monotonic() < until:
+            with suppress(TimeoutError):
+                return await self.event(kind, resource, timeout=0.5)
+        words = "did not register in time" if process.poll() is None else "ended"
+        raise Refused(f"the process {words}; the end of its log:\n{self._last_words()}")
 
     def _spawn(self, launch: Launch) -> subprocess.Popen[bytes]:
         with (self.directory / "log").open("wb") as log:
