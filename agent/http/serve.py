@@ -1,81 +1,57 @@
-"""Listens on an address or a unix socket, for as long as its scope is open."""
+"""Listens on an address or a unix socket, for as long as it is asked to."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from socket import socket
 
-from agent.config import Address, parse_address
-from agent.http.errors import CannotServe
+from agent.config import parse_address
+from agent.http.listeners import on_address, on_path
 from agent.http.routes import Reach, Source, answer
 from agent.http.server import Conversations, Limits
-from agent.http.unix import UnixListener
-
-_BACKLOG = 64
 
 
 async def serve(view: Source, at: str | Path) -> None:
     """Show the view until cancelled, at ADDR:PORT or at the path of a unix socket.
 
+    On loopback and on a unix socket everything is shown, elsewhere only what probes and scrapes need.
+
     Raises:
         CannotServe: The address is taken or not ours.
         ConfigError: It is no address.
     """
-    async with serving(view, at):
-        await asyncio.Event().wait()
+    with _listening(str(at)) as (listener, reach, _):
+        await _conversations(view, reach, Limits()).run(listener)
 
 
 @asynccontextmanager
 async def serving(view: Source, at: str | Path, limits: Limits | None = None) -> AsyncIterator[str]:
-    """Show the view while the scope is open; yields where, with the port that was free.
-
-    On loopback and on a unix socket everything is shown, elsewhere only what probes and scrapes need.
-    """
-    limits = limits or Limits()
-    text = str(at)
-    if text.startswith("/"):
-        async with _on_path(view, text, limits):
-            yield text
-        return
-    async with _on_address(view, parse_address(text), limits) as bound:
-        yield str(bound)
-
-
-@asynccontextmanager
-async def _on_address(view: Source, address: Address, limits: Limits) -> AsyncIterator[Address]:
-    reach = Reach.LOCAL if address.loopback else Reach.NETWORK
-    conversations = Conversations(lambda path: answer(view, reach, path), limits)
-    try:
-        server = await asyncio.start_server(
-            conversations.accept, address.host, address.port, backlog=_BACKLOG, limit=limits.head_bytes
-        )
-    except OSError as error:
-        remedy = 'choose another with --http ADDR:PORT, or none with --http ""'
-        raise CannotServe(str(address), error.strerror or str(error), remedy) from error
-    try:
-        yield Address(address.host, server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-        await conversations.end()
-
-
-@asynccontextmanager
-async def _on_path(view: Source, path: str, limits: Limits) -> AsyncIterator[None]:
-    conversations = Conversations(lambda asked: answer(view, Reach.LOCAL, asked), limits)
-    listener = UnixListener(path)
-    try:
-        server = await asyncio.start_unix_server(
-            conversations.accept, sock=listener.socket, backlog=_BACKLOG, limit=limits.head_bytes
-        )
+    """Show the view while the scope is open; yields where, with the port that was free."""
+    with _listening(str(at)) as (listener, reach, where):
+        task = asyncio.create_task(_conversations(view, reach, limits or Limits()).run(listener))
         try:
-            yield
+            yield where
         finally:
-            # First the name, so that a successor's socket is never taken for ours.
-            listener.remove()
-            server.close()
-            await conversations.end()
-    finally:
-        listener.remove()
-        listener.socket.close()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def _conversations(view: Source, reach: Reach, limits: Limits) -> Conversations:
+    return Conversations(lambda path: answer(view, reach, path), limits)
+
+
+@contextmanager
+def _listening(at: str) -> Iterator[tuple[socket, Reach, str]]:
+    """A listening socket, who reaches it, and where it is."""
+    if at.startswith("/"):
+        with on_path(at) as listener:
+            yield listener, Reach.LOCAL, at
+        return
+    address = parse_address(at)
+    with on_address(address) as (listener, bound):
+        yield listener, Reach.LOCAL if address.loopback else Reach.NETWORK, str(bound)

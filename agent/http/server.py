@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ log = structlog.get_logger()
 Show = Callable[[str], Answer]
 
 _CHUNK = 16 * 1024
+_AFTER_ERROR = 0.5
 _METHODS = (b"GET", b"HEAD")
 
 
@@ -40,30 +42,47 @@ class Conversations:
     def __init__(self, show: Show, limits: Limits) -> None:
         self._show = show
         self._limits = limits
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = 0
 
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def run(self, listener: socket.socket) -> None:
+        """Talk with whoever comes, until cancelled.
+
+        asyncio's own server forgets, and leaks, a client that comes while it closes.
+        """
+        async with anyio.create_task_group() as group:
+            while True:
+                await anyio.wait_readable(listener)
+                try:
+                    client, _ = listener.accept()
+                except BlockingIOError:
+                    continue  # it went away again
+                except OSError as error:
+                    log.warning("client not accepted", error=str(error))
+                    await anyio.sleep(_AFTER_ERROR)  # out of file descriptors, say
+                    continue
+                client.setblocking(False)
+                if self._open < self._limits.connections:
+                    self._open += 1
+                    group.start_soon(self._talk, client)
+                else:
+                    client.close()
+
+    async def _talk(self, client: socket.socket) -> None:
         """Talk with one client until either side has enough."""
-        task = asyncio.current_task()
-        if task is None or len(self._tasks) >= self._limits.connections:
-            writer.transport.abort()
-            return
-        self._tasks.add(task)
+        writer: asyncio.StreamWriter | None = None
         try:
+            reader, writer = await asyncio.open_connection(sock=client, limit=_CHUNK)
             await _Conversation(reader, writer, self._show, self._limits).run()
         except (OSError, TimeoutError):
             pass  # the client went away, or takes nothing
+        except Exception:
+            log.exception("conversation broken")
         finally:
-            self._tasks.discard(task)
-            writer.transport.abort()
-
-    async def end(self) -> None:
-        """Hang up on everybody."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            with anyio.move_on_after(1.0, shield=True):
-                await asyncio.wait(set(self._tasks))
+            self._open -= 1
+            if writer is not None:
+                writer.transport.abort()
+            else:
+                client.close()
 
 
 class _Conversation:

@@ -205,6 +205,18 @@ async def test_leaving_hangs_up_on_everybody() -> None:
     writer.close()
 
 
+async def test_clients_that_come_while_the_server_leaves_are_hung_up_on() -> None:
+    async with serving(view, LOOPBACK) as at:
+        host, _, port = at.rpartition(":")
+        late = [await asyncio.open_connection(host, int(port)) for _ in range(10)]
+
+    async with asyncio.timeout(30):
+        for reader, writer in late:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+
+
 async def test_serving_ends_when_cancelled(path: Path) -> None:
     task = asyncio.create_task(serve(view, path))
     async with asyncio.timeout(30):
@@ -281,7 +293,7 @@ async def test_an_address_that_can_not_be_had_is_named(at: str, why: str) -> Non
 
 async def test_a_port_that_is_taken_is_named() -> None:
     async with serving(view, LOOPBACK) as at:
-        with pytest.raises(CannotServe, match=r"127\.0\.0\.1:\d+: .*address already in use"):
+        with pytest.raises(CannotServe, match=r"127\.0\.0\.1:\d+: Address already in use; choose"):
             await serve(view, at)
 
 
