@@ -32,7 +32,7 @@ class Lab:
         self._stack = stack
 
     async def kubelet(self, **settings: Any) -> SimKubelet:
-        settings = {"dial_timeout": 0.2, "registry_interval": 0.01, **settings}
+        settings = {"registry_interval": 0.01, **settings}
         return await self._stack.enter_async_context(SimKubelet(self.directory, **settings))
 
     async def plugin(self, kubelet: SimKubelet, **settings: Any) -> ToyPlugin:

@@ -149,7 +149,7 @@ async def test_a_plugin_that_stays_away_after_a_restart_is_forgotten(lab: Lab) -
 
 
 async def test_registering_the_wiped_socket_again_fails(lab: Lab) -> None:
-    kubelet, plugin = await lab.pair("abc")
+    kubelet, plugin = await lab.pair("abc", dial_timeout=1)
     await kubelet.restart()
     with pytest.raises(Exception, match="failed to dial device plugin"):
         await plugin.register()

@@ -65,13 +65,13 @@ async def test_an_extended_resource_name_is_taken(lab: Lab, name: str) -> None:
 
 @pytest.mark.parametrize("mode", [*LEGACY, "1.37"])
 async def test_a_socket_nobody_serves_fails_the_registration(lab: Lab, mode: str) -> None:
-    plugin = await lab.plugin(await lab.kubelet(mode=mode))
+    plugin = await lab.plugin(await lab.kubelet(mode=mode, dial_timeout=0.2))
     text = "failed to dial device plugin: context deadline exceeded"
     assert await refused(plugin, endpoint="nobody.sock") == text
 
 
 async def test_a_listener_that_never_speaks_fails_the_registration(lab: Lab) -> None:
-    kubelet = await lab.kubelet()
+    kubelet = await lab.kubelet(dial_timeout=0.2)
     async with silent_server(kubelet.plugin_dir / "mute.sock"):
         request = pb.RegisterRequest(version="v1beta1", endpoint="mute.sock", resource_name=TOY)
         with pytest.raises(GRPCError, match="failed to dial device plugin: context deadline exceeded"):
@@ -79,7 +79,7 @@ async def test_a_listener_that_never_speaks_fails_the_registration(lab: Lab) -> 
 
 
 async def test_a_socket_that_is_served_a_little_later_is_found(lab: Lab) -> None:
-    kubelet = await lab.kubelet(dial_timeout=5)
+    kubelet = await lab.kubelet(dial_timeout=2)
     plugin = ToyPlugin(kubelet.plugin_dir, endpoint="late.sock")
     request = asyncio.create_task(plugin.register())
     await until(kubelet, lambda k: bool(k.journal.register_requests))
@@ -228,7 +228,7 @@ async def test_the_end_of_an_old_stream_takes_the_new_plugin_down(lab: Lab, mode
 async def test_after_a_failed_second_registration_nobody_notices_the_end_of_the_first(
     lab: Lab, mode: str
 ) -> None:
-    kubelet, plugin = await lab.pair("abc", mode=mode)
+    kubelet, plugin = await lab.pair("abc", mode=mode, dial_timeout=1)
     await refused(plugin, endpoint="nobody.sock")
     plugin.publish(devices("abcd"))
     await offers(kubelet, 4, 4)

@@ -1,0 +1,251 @@
+"""The same scenarios with the simulated kubelet and with the real device manager: both must tell the same."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from grpclib.exceptions import GRPCError
+from peers.real import RealKubelet, built_peers
+
+from agent.kubelet.pb.deviceplugin import v1beta1 as pb
+from agent.testing.kubelet import SimKubelet
+from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
+from agent.testing.simkubelet.checkpoint import decode, encode
+
+from .conftest import pod
+from .plugin import TOY, ToyPlugin, device, devices, refusal
+
+Told = list[Any]
+Scenario = Callable[[NodeKubelet], Awaitable[Told]]
+OTHER = "other.com/toy"
+NODES = 4
+WANTS_BOTH = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+
+
+@pytest.fixture(params=[path.name for path in built_peers()] or ["peer"])
+def binary(request: pytest.FixtureRequest) -> Path:
+    found = [path for path in built_peers() if path.name == request.param]
+    if not found:
+        pytest.skip("no kubelet peer is built: run `make peers`")
+    return found[0]
+
+
+@asynccontextmanager
+async def both(binary: Path, policy: Any) -> AsyncIterator[tuple[NodeKubelet, NodeKubelet]]:
+    async with AsyncExitStack() as stack:
+        homes = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="two-"))) for _ in range(2)]
+        mode = binary.name.removeprefix("peer-")
+        simulated = SimKubelet(homes[0], mode=mode, numa_nodes=NODES, policy=policy)
+        real = RealKubelet(binary, homes[1], numa=NODES, policy=policy)
+        yield await stack.enter_async_context(simulated), await stack.enter_async_context(real)
+
+
+async def offers(kubelet: NodeKubelet, expected: Mapping[str, tuple[int, int]]) -> None:
+    wanted = {resource: Capacity(*counts) for resource, counts in expected.items()}
+    with anyio.fail_after(10):
+        while True:
+            if await kubelet.capacity() == wanted:
+                return
+            await anyio.sleep(0.005)  # a real kubelet tells nobody when its capacity changes
+
+
+@asynccontextmanager
+async def toy(kubelet: NodeKubelet, ids: str = "abc", **settings: Any) -> AsyncIterator[ToyPlugin]:
+    async with ToyPlugin(kubelet.plugin_dir, **settings) as plugin:
+        plugin.publish(devices(ids))
+        await plugin.register()
+        await offers(kubelet, {plugin.resource: (len(ids), len(ids))})
+        yield plugin
+
+
+async def words(attempt: Awaitable[Any]) -> str:
+    try:
+        await attempt
+    except GRPCError as exc:
+        return f"{exc.status} {exc.message}"
+    return "ok"
+
+
+def shapes(calls: list[tuple[str, Any]]) -> Told:
+    """What can be compared of calls: the device IDs themselves are chosen at random."""
+    told: Told = []
+    for name, request in calls:
+        if name == "Allocate":
+            told.append((name, [len(one.devices_ids) for one in request.container_requests]))
+        elif name == "GetPreferredAllocation":
+            (one,) = request.container_requests
+            available, must = one.available_deviceIDs, one.must_include_deviceIDs
+            told.append((name, len(available), len(must), one.allocation_size))
+        else:
+            told.append(name)
+    return told
+
+
+async def registrations(kubelet: NodeKubelet) -> Told:
+    async with ToyPlugin(kubelet.plugin_dir) as plugin:
+        names = ["gpu", "a.kubernetes.io/x", "V.com/x", "v.com/a/b", "", "requests.v.com/x", 'v.com/x"y']
+        told = [await words(plugin.register(version="v1"))]
+        told += [await words(plugin.register(resource=name)) for name in names]
+        told += [await words(plugin.register(resource=f"v.com/{'x' * size}")) for size in (63, 64)]
+        plugin.fail["GetDevicePluginOptions"] = refusal("not now")
+        return [*told, await words(plugin.register())]
+
+
+async def admissions(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet, options=WANTS_BOTH) as plugin:
+        plugin.publish([*devices("abde"), device("b", "healthy"), device("c", "Unhealthy")])
+        await offers(kubelet, {TOY: (6, 4)})
+        one = pod(2, 2, init=3)
+        told: Told = [await kubelet.admit(one), await kubelet.admit(pod(1))]
+        held = await kubelet.devices(one.uid)
+        told += [{name: len(ids[TOY]) for name, ids in held.items()}, held["c0"][TOY] < held["init"][TOY]]
+        await kubelet.run_options(one.uid, "c0")
+        return told + shapes(plugin.calls)
+
+
+async def refusals(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet, options=WANTS_BOTH) as plugin:
+        told: Told = []
+        for call in ("Allocate", "GetPreferredAllocation"):
+            for error in (refusal("no such device"), ValueError("no text")):
+                plugin.fail = {call: error}
+                told.append(await kubelet.admit(pod(1)))
+        plugin.fail = {}
+        plugin.answer = lambda ids: pb.AllocateResponse()
+        told.append(await kubelet.admit(pod(2)))
+        plugin.answer = None
+        told.append(await kubelet.admit(pod(2)))
+        return told
+
+
+async def preferences(kubelet: NodeKubelet) -> Told:
+    told: Told = []
+    async with toy(kubelet, "abcd", options=WANTS_BOTH) as plugin:
+        for size, liked in ((2, ["c", "zz", "d"]), (4, ["a"]), (1, []), (3, ["a", "b", "d"])):
+            plugin.prefer = lambda request, liked=liked: liked
+            one = pod(size)
+            told.append(await kubelet.admit(one))
+            ids = (await kubelet.devices(one.uid))["c0"][TOY]
+            told.append(sorted(ids) if len(liked) >= size else len(ids))
+            await kubelet.delete(one.uid)
+        return told + shapes(plugin.calls)
+
+
+async def stream_ends(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet) as plugin:
+        one = pod(1)
+        await kubelet.admit(one)
+        plugin.end_streams()
+        await offers(kubelet, {TOY: (3, 0)})
+        told: Told = [await kubelet.admit(pod(1)), list((await kubelet.health(one.uid)).values())]
+        told += [sorted((await kubelet.run_options(one.uid, "c0")).env), await kubelet.admit(one)]
+        return told
+
+
+async def health(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet) as plugin:
+        one = pod(3)
+        await kubelet.admit(one)
+        plugin.publish([device("a", "Unhealthy"), device("b", "broken"), device("c")])
+        await offers(kubelet, {TOY: (3, 1)})
+        told: Told = [await kubelet.health(one.uid)]
+        plugin.publish(devices("c"))
+        await offers(kubelet, {TOY: (1, 1)})
+        return [*told, await kubelet.health(one.uid), await kubelet.admit(one)]
+
+
+async def second_plugins(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet) as old, toy(kubelet, "abcd") as new:
+        old.publish(devices("ab"))
+        await offers(kubelet, {TOY: (2, 2)})
+        told: Told = [await kubelet.admit(pod(1)), len(old.of("Allocate")), len(new.of("Allocate"))]
+        old.end_streams()
+        await offers(kubelet, {TOY: (2, 0)})
+        with anyio.fail_after(5):
+            await new.cancelled.wait()
+        return told
+
+
+async def restarts(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet, "abcdef") as plugin:
+        one, other = pod(1), pod(1, sidecar=1)
+        told: Told = [await kubelet.admit(one), await kubelet.admit(other)]
+        held = await kubelet.devices(other.uid)
+        await kubelet.restart()
+        told += [await kubelet.capacity(), plugin.socket.exists(), await kubelet.devices(other.uid) == held]
+        told.append(await kubelet.admit(pod(1)))
+        await plugin.serve()
+        await plugin.register()
+        await offers(kubelet, {TOY: (6, 6)})
+        return [*told, await kubelet.admit(pod(4)), await kubelet.admit(pod(3))]
+
+
+async def checkpoints(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet) as plugin:
+        listed = [device("a", "Healthy", 0), device("b", "Healthy", 0, 1), device("c"), device("d", "?")]
+        plugin.publish(listed)
+        await offers(kubelet, {TOY: (4, 3)})
+        await kubelet.admit(Pod("one", (Container({TOY: 1}, name="<&>"),)))
+        file = kubelet.plugin_dir / "kubelet_internal_checkpoint"
+        raw = file.read_bytes()
+        (held,) = decode(raw).holdings
+        return [encode(decode(raw)) == raw, held.container, oct(file.stat().st_mode)]
+
+
+SCENARIOS: list[Scenario] = [
+    registrations,
+    admissions,
+    refusals,
+    preferences,
+    stream_ends,
+    health,
+    second_plugins,
+    restarts,
+    checkpoints,
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_both_tell_the_same_of(scenario: Scenario, binary: Path) -> None:
+    async with both(binary, "none") as (simulated, real):
+        assert await scenario(simulated) == await scenario(real)
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+async def test_both_judge_any_topology_alike_under(policy: str, binary: Path) -> None:
+    async with both(binary, policy) as (simulated, real):
+        assert await verdicts(simulated) == await verdicts(real)
+
+
+async def verdicts(kubelet: NodeKubelet, rounds: int = 20) -> list[Admission]:
+    """Of one pod after another, each on devices of its own."""
+    rng, told = random.Random(1), []
+    async with ToyPlugin(kubelet.plugin_dir) as one, ToyPlugin(kubelet.plugin_dir, resource=OTHER) as other:
+        await one.register()
+        await other.register()
+        for turn in range(rounds):
+            await one_after(kubelet, [one, other], turn, rng)
+            limits = {name: rng.randrange(1, 4) for name in rng.choice(((TOY,), (TOY, OTHER)))}
+            wanted = Pod("pod", (Container(limits),))
+            verdict = await kubelet.admit(wanted)
+            # Which of two short resources is named is up to a Go map.
+            told.append(Admission(verdict.admitted, verdict.reason))
+            await kubelet.delete(wanted.uid)
+    return told
+
+
+async def one_after(kubelet: NodeKubelet, plugins: list[ToyPlugin], turn: int, rng: random.Random) -> None:
+    """Publish lists of new lengths, so that the capacity tells when they have been taken in."""
+    for plugin in plugins:
+        spread = (0, 1, 1, 2, 3) if plugin is plugins[0] else (1, 1, 2)
+        size = 2 * rng.randrange(1, 4) - turn % 2
+        nodes = [rng.sample(range(NODES), rng.choice(spread)) for _ in range(size)]
+        plugin.publish([device(f"{turn}-{at}", "Healthy", *where) for at, where in enumerate(nodes)])
+    await offers(kubelet, {plugin.resource: (len(plugin.list),) * 2 for plugin in plugins})
