@@ -181,8 +181,9 @@ def _config(verbs: Verbs[argparse.ArgumentParser]) -> None:
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with."""
     from agent.config import load, to_yaml
+    from agent.plugins import names
 
-    print(to_yaml(load(args.config, _node_name(args))), end="")
+    print(to_yaml(load(args.config, _node_name(args), vendors=names())), end="")
     return 0
 
 

@@ -68,8 +68,8 @@ def load(
     One that is broken, or that the settings name and nobody brings, is left out and harms no other.
     """
     registry = _Registry()
-    names = sorted({it.name for it in _found()})
-    unknown = [name for name in settings if name not in names and _wants(wanted, name)]
+    known = sorted(set(names()))
+    unknown = [name for name in settings if name not in known and _wants(wanted, name)]
     return (
         *(
             _plugin(it, registry, settings.get(it.name, {}))
@@ -77,7 +77,7 @@ def load(
             else it.quiet(NOT_ENABLED)
             for it in _found()
         ),
-        *(_unknown(name, names) for name in unknown),
+        *(_unknown(name, known) for name in unknown),
     )
 
 
@@ -95,12 +95,17 @@ def _plugin(found: _Found, registry: _Registry, settings: Mapping[str, Any]) -> 
     return found.quiet(SITS_OUT) if vendor is None else found.offers(vendor)
 
 
+def names() -> tuple[str, ...]:
+    """Every vendor there is, enabled or not."""
+    return tuple(it.name for it in _found())
+
+
 def _wants(wanted: Container[str] | None, name: str) -> bool:
     return wanted is None or name in wanted
 
 
-def _unknown(name: str, names: list[str]) -> Plugin:
-    reason = f"no vendor of this name is installed; there are: {', '.join(names)}"
+def _unknown(name: str, known: list[str]) -> Plugin:
+    reason = f"no vendor of this name is installed; there are: {', '.join(known)}"
     return Plugin(name, "", "", None, reason, broken=True)
 
 

@@ -62,6 +62,16 @@ def test_config_check_refuses_with_the_place_and_the_nearest_key(
     assert "resources" in said
 
 
+def test_config_check_knows_which_vendors_there_are(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("version: v1\nvendors:\n  nvidai: {enabled: true}\n")
+
+    assert main(["config", "check", "--config", str(config)]) == 1
+
+    said = capsys.readouterr().err
+    assert f"{config}:3" in said
+    assert "nvidia" in said
+
+
 def test_run_refuses_a_bad_config_before_it_touches_anything(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
