@@ -28,5 +28,6 @@ async def measure(subject: Subject) -> list[Row]:
                 p50.append(timing.p50_us / 1000)
                 p99.append(timing.p99_us / 1000)
             here.forget()
-    note = f"{CALLS} calls a run; the ledger grows to the {WARM + CALLS} pods that a node has at most"
+    ledger = f"the ledger grows to {WARM + CALLS} allocations, as many as a node has pods"
+    note = f"{CALLS} calls a run" + ("" if subject.is_rival else f"; {ledger}")
     return [P50.row(p50, note), P99.row(p99, note)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from statistics import median
 
 from peers.real import Timing
 
@@ -13,11 +14,12 @@ from bench.rows import Figure, Row
 from bench.subjects import GPU, Refused, Subject
 
 RUNS = 3
+RIVALS_RUNS = 1
 CARDS = 16
 SIZES = (1, 2, 4, 8)
 CALLS = 100
 #: A plugin that takes seconds is not asked a hundred times.
-PATIENCE = 20.0
+PATIENCE = 10.0
 SLOW = (
     "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetNvLinkRemotePciInfo_v2",
@@ -37,7 +39,7 @@ async def measure(subject: Subject) -> list[Row]:
     async with place(subject, CARDS) as here:
         for symbol in SLOW:
             here.stub.latency(symbol, 0.001)
-        for _ in range(RUNS):
+        for _ in range(RIVALS_RUNS if subject.is_rival else RUNS):
             async with here.running():
                 devices = sorted(await here.kubelet.ids(GPU))
                 cold.append(await _ask(here, devices, 4))
@@ -46,7 +48,7 @@ async def measure(subject: Subject) -> list[Row]:
             p99.append(took[(len(took) * 99 + 99) // 100 - 1])
             medians.append(took[len(took) // 2])
             here.forget()
-    note = f"worst of all sizes; median {sorted(medians)[1]:.2f}; right after registration {max(cold):.2f}"
+    note = f"all sizes; median {median(medians):.2f}; right after registration {max(cold):.2f}"
     return [PREFERRED.row(p99, note)]
 
 
