@@ -1,11 +1,32 @@
-"""What all tests share: property tests that are quick and say the same on every run."""
+"""What all tests share: quick property tests that say the same on every run, and which kubelets there are."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.register_profile("campaign", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kubelets")
+    group.addoption(
+        "--peers",
+        action="store_true",
+        help="run the scenarios with the real kubelet device managers too, as far as they are built",
+    )
+    group.addoption(
+        "--require-peers",
+        action="store_true",
+        help="the same, and a device manager that is not built is an error (what `make peers` asks for)",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    from scenarios.kubelets import header
+
+    return header(config)

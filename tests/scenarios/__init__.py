@@ -1,0 +1,1 @@
+"""The agent from the hardware to the kubelet, scenario by scenario, with every kubelet that can show it."""

@@ -1,0 +1,137 @@
+"""The hardware of a scenario: simulated cards from a file, or NVIDIA's library played by a compiled stub."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from agent.core.vendor import Proof
+from agent.vendors.simulated.scenario import Scenario
+
+sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
+
+from nvml_stub import DRIVER_NOT_LOADED, NvmlStub
+
+
+class Cards(Protocol):
+    """Hardware that a test breaks and repairs; cards are named by their index."""
+
+    vendor: str
+    #: The variable that tells a container its cards.
+    visible: str
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The vendor's part of the configuration, without resources."""
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+
+    @property
+    def uuids(self) -> tuple[str, ...]: ...
+
+    def fail(self, index: int) -> None:
+        """Report XID 79, which takes a proof to be over."""
+
+    def reset(self, index: int) -> None:
+        """Reset the card, with proof."""
+
+    def unload(self) -> None:
+        """Take the driver away."""
+
+    def load(self) -> None:
+        """Bring the driver back."""
+
+    def segfault(self) -> None:
+        """Let the library die in its next call."""
+
+    def hang(self) -> None:
+        """Let the library's next call not return."""
+
+    def behave(self) -> None:
+        """Let the library work again."""
+
+
+class Simulated:
+    vendor = "simulated"
+    visible = "XPU_VISIBLE_DEVICES"
+    environment: Mapping[str, str] = {}
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.scenario = Scenario(directory / "scenario.json", devices=count)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"settings": {"scenario": str(self.scenario.path)}}
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return self.scenario.uuids
+
+    def fail(self, index: int) -> None:
+        proofs = (Proof.RESET, Proof.REBOOT)
+        self.scenario.fault(self.uuids[index], "xid-79", "fell off the bus", cleared_by=proofs)
+
+    def reset(self, index: int) -> None:
+        self.scenario.heal(self.uuids[index], Proof.RESET)
+
+    def unload(self) -> None:
+        self.scenario.unload()
+
+    def load(self) -> None:
+        self.scenario.reload()
+
+    def segfault(self) -> None:
+        self.scenario.crash()
+
+    def hang(self) -> None:
+        self.scenario.hang("discover")
+
+    def behave(self) -> None:
+        self.scenario.hang(None)
+
+
+class Nvidia:
+    vendor = "nvidia"
+    visible = "NVIDIA_VISIBLE_DEVICES"
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.stub = NvmlStub(directory, count)
+        self._count = count
+        self._sysfs = directory / "sys"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"library": str(self.stub.library), "settings": {"sysfs": str(self._sysfs)}}
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.stub.environment
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(self.stub.uuid(index) for index in range(self._count))
+
+    def fail(self, index: int) -> None:
+        self.stub.xid(index, 79)
+
+    def reset(self, index: int) -> None:
+        self.stub.recovery(index, 0)
+
+    def unload(self) -> None:
+        self.stub.driver_gone()
+        self.stub.fail("nvmlDeviceGetHandleByIndex_v2", DRIVER_NOT_LOADED)
+
+    def load(self) -> None:
+        self.stub.clear()
+
+    def segfault(self) -> None:
+        self.stub.segv("nvmlDeviceGetCount_v2")
+
+    def hang(self) -> None:
+        self.stub.hang("nvmlDeviceGetCount_v2")
+
+    def behave(self) -> None:
+        self.stub.clear()

@@ -1,0 +1,67 @@
+"""The kubelets that scenarios run with: simulated ones always, the real device managers where asked for."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from peers import real
+
+from agent.testing.kubelet import SimKubelet
+from agent.testing.node import NodeKubelet
+from agent.testing.simkubelet.topology import Policy
+
+NUMA_NODES = 2
+SIMULATED = ("1.36", "1.24", "1.37")
+#: One file per release that build.sh builds.
+MODULES = ("go.mod", "go.old.mod")
+REMEDY = "run `make peers`, which builds it"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kubelet of one release; `binary` is the real device manager's."""
+
+    release: str
+    binary: Path | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{'real' if self.binary else 'sim'}-{self.release}"
+
+    @property
+    def is_built(self) -> bool:
+        return self.binary is None or self.binary.exists()
+
+    def open(self, directory: Path, policy: Policy) -> AbstractAsyncContextManager[NodeKubelet]:
+        if self.binary is not None:
+            return real.RealKubelet(self.binary, directory, numa=NUMA_NODES, policy=policy)
+        return SimKubelet(directory, mode=self.release, numa_nodes=NUMA_NODES, policy=policy)
+
+
+def simulated() -> list[Kind]:
+    return [Kind(release) for release in SIMULATED]
+
+
+def kinds(config: pytest.Config) -> list[Kind]:
+    """What this run is to use, built or not."""
+    if config.getoption("--peers") or config.getoption("--require-peers"):
+        return [*simulated(), *(_real(module) for module in MODULES)]
+    return simulated()
+
+
+def _real(module: str) -> Kind:
+    text = (Path(real.__file__).parent / module).read_text()
+    found = re.search(r"k8s\.io/kubernetes v([\d.]+)", text)
+    assert found is not None, f"{module} names no release"
+    return Kind(found[1], real.BUILD / f"peer-{found[1]}")
+
+
+def header(config: pytest.Config) -> str:
+    """The line at the head of a run that says what it covers."""
+    used = kinds(config)
+    more = "" if len(used) > len(SIMULATED) else "; `make peers` adds the real device managers"
+    return f"kubelets of the scenarios: {', '.join(kind.id for kind in used)}{more}"

@@ -1,0 +1,208 @@
+"""A node in a test: its kubelet, its cards, its configuration, and the agent in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from agent.app import Agent
+from agent.config import ConfigWatch
+from agent.core.health import Timing
+from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
+from agent.core.view import View
+from agent.demo.node import PACE
+from agent.kubelet.session import Intervals
+from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
+
+from .cards import Cards
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+LOOK = 0.01
+PACE_OF_TESTS = replace(
+    PACE,
+    discover=0.1,
+    health=Timing(good_for=0.2),
+    session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
+)
+Rule = Mapping[str, Any]
+
+
+def whole(name: str, devices: Any = "all", **more: Any) -> Rule:
+    return {"name": name, "devices": devices, **more}
+
+
+def shared(name: str, replicas: int, devices: Any = "all", **more: Any) -> Rule:
+    return {
+        "name": name,
+        "devices": devices,
+        "sharing": {"kind": "replicas", "replicas": replicas},
+        **more,
+    }
+
+
+class Node:
+    """Waits with `until` and `counts`: nothing here sleeps for a fixed time."""
+
+    def __init__(self, root: Path, kubelet: NodeKubelet, cards: Cards) -> None:
+        self.root = root
+        self.kubelet = kubelet
+        self.cards = cards
+        self.config = root / "config.yaml"
+        self.state = root / "state"
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # The configuration
+
+    def configure(self, *rules: Rule, **vendors: Mapping[str, Any]) -> None:
+        """Write the file anew: the rules of the node's own cards, and other vendors whole."""
+        own = {self.cards.vendor: {"enabled": True, **self.cards.settings, "resources": rules}}
+        agent = {
+            "kubeletDir": str(self.kubelet.plugin_dir),
+            "podResourcesSocket": str(self.kubelet.pod_resources_socket),
+            "stateDir": str(self.state),
+            "http": "",
+        }
+        document = {
+            "version": "v1",
+            "agent": agent,
+            "vendors": {"nvidia": {"enabled": False}, **own, **vendors},
+        }
+        self.write(json.dumps(document, default=list))
+
+    def write(self, text: str) -> None:
+        """Replace the file, whatever the text is."""
+        fresh = self.config.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.config)
+
+    # The agent
+
+    async def start(self, *rules: Rule) -> None:
+        """Start the agent; rules are written into its configuration before."""
+        if rules:
+            self.configure(*rules)
+        watch = ConfigWatch(self.config, "node", every=0.05, settle=0.02)
+        self.agent = Agent(watch.cell, "node", PACE_OF_TESTS)
+        self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
+
+    async def stop(self) -> None:
+        """End the agent in order; what it failed with comes out here."""
+        for task in self._tasks:
+            task.cancel()
+        ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        for it in ended:
+            if isinstance(it, Exception):
+                raise it
+
+    @property
+    def view(self) -> View:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        return self.agent.view()
+
+    async def until(self, condition: Callable[[View], object]) -> View:
+        """Look at the agent until it is as wanted."""
+
+        async def look() -> View | None:
+            return view if condition(view := self.view) else None
+
+        return await self._wait(look)
+
+    def streams(self, resource: str) -> float:
+        """How many lists the kubelet has asked for since the agent began."""
+        return self.count("plugin_streams", resource=resource)
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.view.counters.get((name, tuple(labels.items())), 0)
+
+    # The kubelet
+
+    async def counts(self, expected: Mapping[str, tuple[int, int]]) -> None:
+        """Wait until the kubelet counts (capacity, allocatable) of these resources so."""
+        wanted = {name: Capacity(*both) for name, both in expected.items()}
+
+        async def look() -> bool:
+            return (await self.kubelet.capacity()).items() >= wanted.items()
+
+        await self._wait(look)
+
+    async def admit(self, name: str, limits: Mapping[str, int], namespace: str = "default") -> Pod:
+        """Admit a pod of one container; a refusal fails the test."""
+        return await self.admit_pod(Pod(name, (Container(dict(limits)),), namespace))
+
+    async def admit_pod(self, pod: Pod) -> Pod:
+        verdict = await self.kubelet.admit(pod)
+        assert verdict.admitted, f"{pod.name}: {verdict.reason}: {verdict.message}"
+        return pod
+
+    async def refused(self, name: str, limits: Mapping[str, int]) -> Admission:
+        """Ask for a pod that must not be admitted; what the kubelet says."""
+        verdict = await self.kubelet.admit(Pod(name, (Container(dict(limits)),)))
+        assert not verdict.admitted, f"{name} was admitted"
+        return verdict
+
+    async def cards_of(self, pod: Pod, container: str = "main") -> set[str]:
+        """The physical cards that the container is told of."""
+        options = await self.kubelet.run_options(pod.uid, container)
+        return set(options.env[self.cards.visible].split(","))
+
+    async def _wait(self, look: Callable[[], Awaitable[T]]) -> T:
+        with anyio.move_on_after(PATIENCE):
+            while True:
+                if found := await look():
+                    return found
+                await anyio.sleep(LOOK)
+        raise AssertionError(f"not as wanted after {PATIENCE:g} s:\n{await self._picture()}")
+
+    async def _picture(self) -> str:
+        view = self.view
+        parts: list[object] = [
+            f"kubelet: {dict(await self.kubelet.capacity())}",
+            *view.snapshot.vendors,
+            *((it.uuid, it.health, it.told_healthy) for it in view.snapshot.devices),
+            *view.sessions.items(),
+            *view.allocations,
+            f"troubles: {view.troubles}",
+            f"counters: {dict(view.counters)}",
+        ]
+        return "\n".join(map(str, parts))
+
+
+def in_use(view: View) -> list[Allocation]:
+    return [it for it in view.allocations if it.state is AllocationState.DONE]
+
+
+def owned_by(view: View, pod: Pod) -> list[Allocation]:
+    """The allocations of the pod, released ones too."""
+    return [it for it in view.allocations if it.owner is not None and it.owner.uid == pod.uid]
+
+
+def confirmed(view: View, *pods: Pod) -> bool:
+    """Whether each pod is known by name as the owner of an allocation in use."""
+    named = {(it.owner.namespace, it.owner.pod) for it in in_use(view) if it.owner}
+    return all((pod.namespace, pod.name) in named for pod in pods)
+
+
+def released(view: View, pod: Pod) -> bool:
+    mine = owned_by(view, pod)
+    return bool(mine) and all(it.state is AllocationState.RELEASED for it in mine)
+
+
+def device(view: View, uuid: str) -> DeviceStatus:
+    found = view.snapshot.device(uuid)
+    assert found is not None, f"{uuid} is not known"
+    return found
+
+
+def vendor_is(view: View, name: str, state: VendorState) -> bool:
+    return any(it.name == name and it.state is state for it in view.snapshot.vendors)
