@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from agent.core.errors import AgentError, shorten
+from agent.core.errors import AgentError
+from agent.core.text import printable, shorten
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -259,15 +260,6 @@ def _text(text: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(printable(text), style=style)
-
-
-def printable(text: str) -> str:
-    """The text with control characters, half characters and turns of direction spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
-    )
 
 
 def _rows(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from typing import Any, TextIO, cast
 
 from agent.config.settings import LogFormat, LogLevel, LogSettings
 from agent.core.errors import ConfigError
+from agent.core.text import printable
 
 if "rich" in sys.modules or "structlog" in sys.modules:
     import structlog
@@ -100,15 +101,6 @@ def _compact(value: object) -> str:
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
         return "[" + ", ".join(str(item) for item in value) + "]"
     return str(value)
-
-
-def printable(text: str) -> str:
-    """The text with control characters, half characters and turns of direction spelled out."""
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(letter: str) -> str:
-    return letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
 
 
 _OUTPUT = Output()

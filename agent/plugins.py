@@ -14,8 +14,8 @@ import msgspec
 import pluggy
 
 import agent.vendors
-from agent.core.errors import shorten
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
+from agent.core.text import shorten
 from agent.core.vendor import SettingsError, Vendor
 
 DISTRIBUTION = "xpu-agent"

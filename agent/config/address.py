@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.core.errors import ConfigError, shorten
+from agent.core.errors import ConfigError
+from agent.core.text import shorten
 
 _REMEDY = 'write ADDR:PORT, such as 127.0.0.1:9808 or [::1]:9808, or "" for none'
 

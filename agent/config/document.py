@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import yaml
 
 from agent.config.place import Path, refused
-from agent.core.errors import shorten
+from agent.core.text import shorten
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40

@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from agent.config.address import parse_address
 from agent.config.settings import Config, LogFormat, LogLevel
-from agent.core.errors import ConfigError, shorten
+from agent.core.errors import ConfigError
+from agent.core.text import shorten
 
 PREFIX = "XPU_AGENT_"
 

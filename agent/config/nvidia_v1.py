@@ -10,8 +10,9 @@ from agent.config.place import Path, found, nearest, refused
 from agent.config.rules import MAX_REPLICAS
 from agent.config.settings import VendorSettings
 from agent.config.shape import convert, mapping, sequence
-from agent.core.errors import ConfigError, shorten
+from agent.core.errors import ConfigError
 from agent.core.model import ResourceRule, Sharing
+from agent.core.text import shorten
 
 KEYS = ("flags", "resources", "sharing", "imex")
 

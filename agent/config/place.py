@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agent.core.errors import ConfigError, shorten
+from agent.core.errors import ConfigError
+from agent.core.text import shorten
 
 Path = tuple[str | int, ...]
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from agent.config.address import parse_address
 from agent.config.place import Path
 from agent.config.settings import AgentSettings, Config, LogSettings, VendorSettings
-from agent.core.errors import ConfigError, shorten
+from agent.core.errors import ConfigError
 from agent.core.model import ResourceRule, Sharing
+from agent.core.text import shorten
 
 #: More entries of one card never fit into the 4 MiB list that the kubelet receives.
 MAX_REPLICAS = 131_072

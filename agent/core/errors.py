@@ -15,6 +15,8 @@ AgentError
 
 from __future__ import annotations
 
+from agent.core.text import shorten
+
 
 class AgentError(Exception):
     """Base of everything the agent refuses or fails at on purpose."""
@@ -71,9 +73,3 @@ class VendorTimeout(VendorError):
 class VendorCrashed(VendorError):
     def __init__(self, vendor: str, how: str) -> None:
         super().__init__(f"{vendor}: the vendor's process ended: {how}")
-
-
-def shorten(text: str, limit: int = 80) -> str:
-    """A stranger's text, printable and bounded, fit for a message."""
-    clean = text.encode("unicode_escape").decode("ascii")
-    return clean if len(clean) <= limit else f"{clean[:limit]}… ({len(clean)} characters)"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agent.core.errors import shorten
+from agent.core.text import shorten
 from agent.core.vendor import Device, HealthEvent, Link, Partition, Usage
 
 T = TypeVar("T")

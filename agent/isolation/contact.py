@@ -17,8 +17,9 @@ from typing import Any, Literal, Protocol
 import anyio
 import msgspec
 
-from agent.core.errors import VendorError, shorten
+from agent.core.errors import VendorError
 from agent.core.model import VendorState
+from agent.core.text import shorten
 from agent.core.vendor import Vendor
 from agent.isolation import child
 

@@ -19,7 +19,7 @@ from http_views import EMPTY, HOSTILE, VIEW, hostile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import inspect
+from agent.core.text import printable
 from agent.http import serving
 from agent.http.inspect import inspect as document_of
 from agent.inspect import CannotAsk, age, as_text, fetch, show, table
@@ -131,8 +131,8 @@ def test_no_text_of_a_stranger_reaches_the_terminal_as_a_command(stream: io.Stri
 
 @given(st.text())
 def test_any_text_becomes_printable_and_printable_text_stays(text: str) -> None:
-    assert inspect.printable(text).isprintable()
-    assert not text.isprintable() or inspect.printable(text) == text
+    assert printable(text).isprintable()
+    assert not text.isprintable() or printable(text) == text
 
 
 def test_a_terminal_gets_colors_and_a_pipe_does_not() -> None:
