@@ -48,6 +48,8 @@ class Pace:
     standby: float = 0.1
     save: float = 1.0
     directory: float = 5.0
+    #: Between two calls of PodResources, whose limit all its clients on the node share.
+    pod_resources: float = 1.0
     backoff: tuple[float, float] = (0.1, 30.0)
     health: Timing = field(default_factory=Timing)
     session: Intervals = field(default_factory=Intervals)
@@ -146,7 +148,7 @@ class Line:
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
-        self._pods = PodResources(settings.pod_resources_socket)
+        self._pods = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
         self._confirmer = Confirmer(
             self._ledger,
             lambda prove: kubelet_checkpoint.read(settings.kubelet_dir / KUBELET_CHECKPOINT, prove=prove),
@@ -178,9 +180,14 @@ class Line:
             self._confirm_on_change,
             self._save_on_change,
         ]
-        async with anyio.create_task_group() as group:
-            for loop in loops:
-                group.start_soon(loop)
+        try:
+            async with anyio.create_task_group() as group:
+                for loop in loops:
+                    group.start_soon(loop)
+        finally:
+            # What changed since the last write may be a fault, which only its proof may end.
+            with anyio.CancelScope(shield=True):
+                await self._store.save(durable=False)
 
     def seen(self, base: View) -> View:
         """The view with everything the line knows."""
