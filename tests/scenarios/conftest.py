@@ -15,6 +15,7 @@ from agent.testing.simkubelet.topology import Policy
 from .cards import Cards, Nvidia, Simulated
 from .kubelets import REMEDY, Kind, kinds, simulated
 from .node import Node
+from .process import AgentProcess
 
 MakeCards = Callable[[Path, int], Cards]
 
@@ -51,6 +52,7 @@ def policy() -> Policy:
 
 @pytest.fixture
 async def kubelet(kind: Kind, root: Path, policy: Policy) -> AsyncIterator[NodeKubelet]:
+    (root / "k").mkdir()
     async with kind.open(root / "k", policy) as kubelet:
         yield kubelet
 
@@ -86,6 +88,13 @@ async def node(root: Path, kubelet: NodeKubelet, cards: Cards) -> AsyncIterator[
     node = Node(root, kubelet, cards)
     yield node
     await node.stop()
+
+
+@pytest.fixture
+async def process(node: Node) -> AsyncIterator[AgentProcess]:
+    process = AgentProcess(node)
+    yield process
+    await process.kill()
 
 
 #: For tests of the whole line, from NVIDIA's library to the kubelet.

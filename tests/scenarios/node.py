@@ -29,6 +29,7 @@ LOOK = 0.01
 PACE_OF_TESTS = replace(
     PACE,
     discover=0.1,
+    pod_resources=0.05,
     health=Timing(good_for=0.2),
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
@@ -124,6 +125,16 @@ class Node:
 
     def count(self, name: str, **labels: str) -> float:
         return self.view.counters.get((name, tuple(labels.items())), 0)
+
+    async def saved(self, *texts: str) -> None:
+        """Wait until the checkpoint holds these texts: what is killed then has written them."""
+
+        async def look() -> bool:
+            checkpoint = self.state / "checkpoint.json"
+            content = checkpoint.read_text() if checkpoint.exists() else ""
+            return all(text in content for text in texts)
+
+        await self._wait(look)
 
     # The kubelet
 

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from agent.core.vendor import Device
 from agent.testing.kubelet import SimKubelet
 
 from .conftest import EVERY_VENDOR
@@ -112,6 +111,3 @@ async def test_a_list_is_sent_once_however_often_the_hardware_is_looked_at(
     assert sim.journal.lists == {XPU: 1}
     assert len(in_use(node.view)) == 1
 
-
-def lanes(device: Device, peer: str) -> int:
-    return next((link.lanes for link in device.links if link.peer == peer), 0)

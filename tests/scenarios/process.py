@@ -1,0 +1,66 @@
+"""The agent as a process of its own, which can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from agent.inspect import fetch
+
+from .node import LOOK, PATIENCE, Node
+
+
+class AgentProcess:
+    """Runs on the configuration and the state of a node, whose own agent stays unstarted."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._log = node.root / "agent.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "agent.demo.node", str(self._node.config)),
+                env={**os.environ, "NODE_NAME": "node"},
+                stdout=log,
+                stderr=log,
+            )
+
+    async def kill(self) -> None:
+        """SIGKILL: no goodbye, no last write."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
+            await self._process.wait()
+
+    async def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Look at what the agent shows until it is as wanted."""
+        document: dict[str, Any] = {}
+        with anyio.move_on_after(PATIENCE):
+            while True:
+                document = await asyncio.to_thread(_inspect, self._node.state / "agent.sock")
+                if document and condition(document):
+                    return document
+                await anyio.sleep(LOOK)
+        raise AssertionError(f"not as wanted after {PATIENCE:g} s: {document}\n{self._last_words()}")
+
+    def _last_words(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _inspect(socket: Path) -> dict[str, Any]:
+    """What is shown; nothing while nobody answers."""
+    try:
+        document: dict[str, Any] = msgspec.json.decode(fetch(socket))
+    except Exception:
+        return {}
+    return document

@@ -1,0 +1,147 @@
+"""The configuration changes while pods run."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.core.model import VendorState
+from agent.testing.kubelet import SimKubelet
+from agent.testing.node import Capacity
+
+from .node import Node, confirmed, in_use, released, shared, vendor_is, whole
+
+XPU = "example.com/xpu"
+OTHER = "example.com/other"
+
+
+async def test_a_resource_that_leaves_keeps_ids_in_use_until_they_are_free_and_then_ends(node: Node) -> None:
+    await node.start(whole(XPU, [0, 1]), shared(OTHER, 4, [2, 3]))
+    await node.counts({XPU: (2, 2), OTHER: (8, 8)})
+    pod = await node.admit("last", {OTHER: 1})
+    await node.until(lambda it: confirmed(it, pod))
+
+    node.configure(whole(XPU, [0, 1]))
+    await node.counts({XPU: (2, 2), OTHER: (1, 1)})
+    assert node.view.resources[OTHER].retired
+    assert set((await node.kubelet.health(pod.uid)).values()) == {"Healthy"}
+    await node.refused("late", {OTHER: 1})
+
+    await node.kubelet.delete(pod.uid)
+    await node.until(lambda it: released(it, pod))
+    await node.counts({XPU: (2, 2), OTHER: (0, 0)})
+    await node.until(lambda it: OTHER not in it.sessions and OTHER not in it.resources)
+    assert node.view.troubles == ()
+    assert node.view.sessions[XPU].registrations == 1
+
+
+async def test_a_resource_that_comes_back_is_registered_anew(node: Node) -> None:
+    await node.start(whole(XPU, [0, 1]), whole(OTHER, [2, 3]))
+    await node.counts({XPU: (2, 2), OTHER: (2, 2)})
+    node.configure(whole(XPU, [0, 1]))
+    await node.until(lambda it: OTHER not in it.sessions)
+
+    node.configure(whole(XPU, [0, 1]), whole(OTHER, [2, 3]))
+
+    await node.counts({XPU: (2, 2), OTHER: (2, 2)})
+    await node.admit("one", {OTHER: 2})
+
+
+async def test_a_reload_that_changes_nothing_for_a_resource_leaves_its_stream_alone(
+    node: Node, sim: SimKubelet
+) -> None:
+    await node.start(whole(XPU, [0, 1]), shared(OTHER, 4, [2, 3]))
+    await node.counts({XPU: (2, 2), OTHER: (8, 8)})
+
+    node.configure(whole(XPU, [0, 1]), shared(OTHER, 6, [2, 3]))
+
+    await node.counts({OTHER: (12, 12)})
+    assert (sim.journal.streams[XPU], sim.journal.lists[XPU]) == (1, 1)
+    assert (sim.journal.streams[OTHER], sim.journal.lists[OTHER]) == (1, 2)
+    assert sim.journal.stream_ends == {}
+
+
+async def test_fewer_replicas_leave_those_in_use_listed_until_they_are_free(node: Node) -> None:
+    await node.start(shared(XPU, 4, [0, 1]))
+    await node.counts({XPU: (8, 8)})
+    pods = [await node.admit(f"pod-{n}", {XPU: 1}) for n in range(8)]
+    await node.until(lambda it: confirmed(it, *pods))
+
+    node.configure(shared(XPU, 2, [0, 1]))
+    await node.until(lambda it: it.resources[XPU].rule.sharing.replicas == 2)
+    assert await node.kubelet.capacity() == {XPU: Capacity(8, 8)}
+    await node.refused("ninth", {XPU: 1})
+
+    for pod in pods:
+        await node.kubelet.delete(pod.uid)
+    await node.counts({XPU: (4, 4)})
+    assert node.view.sessions[XPU].registrations == 1
+
+
+@pytest.mark.parametrize("count", [2])
+async def test_a_card_in_use_changes_to_another_resource_only_when_it_is_free(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (2, 2)})
+    pod = await node.admit("both", {XPU: 2})
+    await node.until(lambda it: confirmed(it, pod))
+
+    node.configure(whole(XPU, [0]), shared(OTHER, 5, [1]))
+    await node.until(lambda it: it.resources[XPU].rule.devices == (0,))
+    assert await node.kubelet.capacity() == {XPU: Capacity(2, 2)}
+
+    await node.kubelet.delete(pod.uid)
+    await node.counts({XPU: (1, 1), OTHER: (5, 5)})
+
+
+async def test_a_bad_file_changes_nothing_and_is_told_until_it_is_good(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    node.write("version: v1\nvendors: [")
+
+    view = await node.until(lambda it: it.config_error)
+    assert str(node.config) in view.config_error
+    assert "the last good configuration stays in force" in view.config_error
+    await node.admit("one", {XPU: 1})
+    assert node.streams(XPU) == 1
+    node.configure(shared(XPU, 2))
+    await node.counts({XPU: (7, 7)})  # the card in use stays whole until it is free
+    assert node.view.config_error == ""
+
+
+async def test_no_content_of_the_file_ends_the_agent(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    for number, text in enumerate(("\x00", "[]", "vendors: {simulated: {resources: 7}}", "a: &a [*a]", "{")):
+        before = node.view.config_error
+        node.write(text)
+        await node.until(lambda it, before=before: it.config_error not in ("", before))
+        if number < 4:
+            await node.admit(f"pod-{number}", {XPU: 1})
+
+    assert node.streams(XPU) == 1
+
+
+async def test_a_file_that_is_gone_leaves_the_last_configuration(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    node.config.unlink()
+
+    await node.until(lambda it: it.config_error)
+    await node.admit("one", {XPU: 1})
+
+
+async def test_a_vendor_that_is_switched_off_takes_its_resources_along_and_can_come_back(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    node.configure(whole(XPU), simulated={"enabled": False})
+    await node.counts({XPU: (0, 0)})
+    await node.until(lambda it: not it.snapshot.vendors and not it.sessions)
+    node.configure(whole(XPU))
+
+    await node.counts({XPU: (4, 4)})
+    assert vendor_is(node.view, "simulated", VendorState.OPEN)
+    await node.admit("one", {XPU: 1})
+    assert len(in_use(node.view)) == 1

@@ -1,0 +1,286 @@
+"""Somebody ends and comes back: the kubelet, the agent, and a second agent that waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.core.model import AllocationState
+from agent.core.vendor import State
+from agent.testing.kubelet import SimKubelet
+from agent.testing.node import Container, Pod
+
+from .cards import Simulated
+from .conftest import EVERY_VENDOR
+from .node import Node, confirmed, device, in_use, released, shared, whole
+from .process import AgentProcess
+
+XPU = "example.com/xpu"
+SHARED = "example.com/xpu.shared"
+
+
+def sockets(node: Node) -> set[str]:
+    return {path.name for path in node.kubelet.plugin_dir.glob("xpu-*.sock")}
+
+
+# The kubelet
+
+
+@EVERY_VENDOR
+async def test_a_kubelet_that_restarts_is_registered_with_once_more_on_new_sockets(node: Node) -> None:
+    await node.start(whole(XPU, [0, 1]), shared(SHARED, 4, [2, 3]))
+    await node.counts({XPU: (2, 2), SHARED: (8, 8)})
+    before = sockets(node)
+
+    await node.kubelet.restart()
+
+    await node.counts({XPU: (2, 2), SHARED: (8, 8)})
+    view = await node.until(lambda it: not it.troubles)
+    assert {name: it.registrations for name, it in view.sessions.items()} == {XPU: 2, SHARED: 2}
+    assert (node.streams(XPU), node.streams(SHARED)) == (2, 2)
+    assert len(sockets(node)) == 2
+    assert sockets(node).isdisjoint(before)
+
+
+async def test_a_kubelet_that_restarts_again_and_again_gets_one_registration_each(
+    node: Node, sim: SimKubelet
+) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    for _ in range(3):
+        await sim.restart()
+        await node.counts({XPU: (4, 4)})
+
+    assert sim.journal.registrations == {XPU: 4}
+    assert sim.journal.streams == {XPU: 4}
+
+
+@EVERY_VENDOR
+async def test_faults_and_allocations_outlast_a_kubelet_restart(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("kept", {XPU: 2})
+    (held,) = in_use(await node.until(lambda it: confirmed(it, pod)))
+    (free, *_) = {*node.cards.uuids} - {*held.devices}
+    node.cards.fail(node.cards.uuids.index(free))
+    await node.counts({XPU: (4, 3)})
+
+    await node.kubelet.restart()
+
+    await node.counts({XPU: (4, 3)})
+    assert device(node.view, free).health.reason == "xid-79"
+    assert in_use(node.view) == [held]
+    assert await node.cards_of(pod) == {*held.devices}
+    other = await node.admit("next", {XPU: 1})
+    assert await node.cards_of(other) == {*node.cards.uuids} - {*held.devices} - {free}
+
+
+async def test_a_pod_deleted_while_the_kubelet_was_away_is_released(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("gone", {XPU: 4})
+    await node.until(lambda it: confirmed(it, pod))
+
+    await node.kubelet.delete(pod.uid)
+    await node.kubelet.restart()
+
+    await node.until(lambda it: released(it, pod))
+    await node.counts({XPU: (4, 4)})
+    await node.admit("next", {XPU: 4})
+
+
+async def test_a_socket_that_somebody_removes_is_made_anew(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    (before,) = sockets(node)
+
+    (node.kubelet.plugin_dir / before).unlink()
+
+    await node.until(lambda it: it.sessions[XPU].registrations == 2 and not it.troubles)
+    await node.counts({XPU: (4, 4)})
+    assert before not in sockets(node)
+    await node.admit("one", {XPU: 1})
+
+
+async def test_a_stream_that_breaks_is_followed_by_one_registration(node: Node, sim: SimKubelet) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    sim.drop_stream(XPU)
+
+    await node.until(lambda it: it.sessions[XPU].registrations == 2 and not it.troubles)
+    await node.counts({XPU: (4, 4)})
+    assert sim.journal.registrations == {XPU: 2}
+
+
+async def test_a_kubelet_that_refuses_to_register_is_asked_again_and_its_words_are_shown(
+    node: Node, sim: SimKubelet
+) -> None:
+    sim.refuse_registration("not today")
+    await node.start(whole(XPU))
+
+    view = await node.until(lambda it: it.troubles and it.sessions)
+    view = await node.until(lambda it: it.sessions[XPU].state == "refused")
+    sim.refuse_registration(None)
+
+    assert "not today" in view.sessions[XPU].reason
+    await node.counts({XPU: (4, 4)})
+
+
+# The agent
+
+
+@EVERY_VENDOR
+async def test_an_agent_that_was_killed_continues_from_its_checkpoint(
+    node: Node, process: AgentProcess
+) -> None:
+    node.configure(whole(XPU, [0, 1]), shared(SHARED, 4, [2, 3]))
+    await process.start()
+    await node.counts({XPU: (2, 2), SHARED: (8, 8)})
+    pods = [await node.admit("one", {XPU: 1}), await node.admit("two", {SHARED: 2})]
+    node.cards.fail(3)
+    await node.counts({SHARED: (8, 4)})
+    before = await process.until(lambda it: all(owner(it, pod) for pod in pods))
+    await node.saved('"xid-79"', *(f'"pod":"{pod.name}"' for pod in pods))
+
+    await process.kill()
+    await node.counts({XPU: (2, 0), SHARED: (8, 0)})
+    left = sockets(node)
+    await process.start()
+
+    await node.counts({XPU: (2, 2), SHARED: (8, 4)})
+    after = await process.until(lambda it: it["ready"] and len(it["devices"]) == 4)
+    assert after["allocations"] == before["allocations"]
+    assert [it["health"]["reason"] for it in after["devices"]] == ["", "", "", "xid-79"]
+    assert [it["registrations"] for it in after["resources"]] == [1, 1]
+    assert len(sockets(node)) == 2
+    assert sockets(node).isdisjoint(left)
+
+
+async def test_a_killed_agent_registers_once_per_life(
+    node: Node, process: AgentProcess, sim: SimKubelet
+) -> None:
+    node.configure(whole(XPU))
+    for _ in range(2):
+        await process.start()
+        await node.counts({XPU: (4, 4)})
+        await process.kill()
+        await node.counts({XPU: (4, 0)})
+
+    assert sim.journal.registrations == {XPU: 2}
+    assert sim.journal.streams == {XPU: 2}
+
+
+async def test_a_pod_that_runs_does_not_notice_that_the_agent_is_away(
+    node: Node, process: AgentProcess
+) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("running", {XPU: 1})
+    before = await node.kubelet.run_options(pod.uid, "main")
+
+    await process.kill()
+    away = await node.kubelet.run_options(pod.uid, "main")
+    refused = await node.kubelet.admit(pod_of("new"))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+
+    assert before == away == await node.kubelet.run_options(pod.uid, "main")
+    assert not refused.admitted
+
+
+async def test_a_pod_that_went_while_no_agent_ran_is_released(node: Node, process: AgentProcess) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("gone", {XPU: 4})
+    await node.saved('"pod":"gone"')
+
+    await process.kill()
+    await node.kubelet.delete(pod.uid)
+    await process.start()
+
+    await process.until(lambda it: [one["state"] for one in it["allocations"]] == ["released"])
+
+
+async def test_an_agent_that_ends_in_order_leaves_no_socket_and_no_healthy_device(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    await node.stop()
+
+    await node.counts({XPU: (4, 0)})
+    assert sockets(node) == set()
+
+
+async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    node.cards.fail(0)
+    await node.counts({XPU: (4, 3)})
+    await node.stop()
+
+    simulated(node).scenario.heal(node.cards.uuids[0])
+    await node.start()
+
+    await node.counts({XPU: (4, 3)})
+    node.cards.reset(0)
+    await node.counts({XPU: (4, 4)})
+    assert device(node.view, node.cards.uuids[0]).health.state is State.HEALTHY
+
+
+# Two agents
+
+
+async def test_a_second_agent_stands_by_and_takes_over(node: Node, process: AgentProcess) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("kept", {XPU: 1})
+    await node.saved('"pod":"kept"')
+
+    await node.start()
+    waiting = await node.until(lambda it: "pid" in it.standby)
+    assert waiting.troubles == ()
+    assert waiting.sessions == {}
+    assert len(sockets(node)) == 1
+    await process.kill()
+
+    await node.until(lambda it: not it.standby and it.sessions)
+    await node.until(lambda it: not it.troubles)
+    await node.counts({XPU: (4, 4)})
+    assert node.view.sessions[XPU].registrations == 1
+    assert [it.state for it in node.view.allocations] == [AllocationState.DONE]
+    assert confirmed(node.view, pod)
+
+
+# No kubelet
+
+
+async def test_an_agent_without_a_kubelet_says_so_and_registers_when_it_comes(
+    node: Node, sim: SimKubelet
+) -> None:
+    await sim.stop()
+    await node.start(whole(XPU))
+    view = await node.until(lambda it: it.sessions and it.sessions[XPU].reason)
+    assert "no kubelet at" in view.troubles[0]
+
+    await sim.start()
+
+    await node.counts({XPU: (4, 4)})
+
+
+def simulated(node: Node) -> Simulated:
+    assert isinstance(node.cards, Simulated)
+    return node.cards
+
+
+def pod_of(name: str) -> Pod:
+    return Pod(name, (Container({XPU: 1}),))
+
+
+def owner(document: dict[str, Any], pod: Pod) -> object:
+    """Whether the pod is known by name as an owner."""
+    owners = [it["owner"] for it in document["allocations"] if it["owner"]]
+    return any(it["uid"] == pod.uid and it["pod"] == pod.name for it in owners)
