@@ -46,7 +46,8 @@ class Pace:
     #: How long the same kubelet must have served before its word that pods are gone is taken.
     settle: float = 120.0
     standby: float = 0.1
-    save: float = 1.0
+    #: Between two saves of health, so that a storm of faults is a few writes.
+    save: float = 0.1
     directory: float = 5.0
     #: Between two calls of PodResources, whose limit all its clients on the node share.
     pod_resources: float = 1.0
@@ -247,8 +248,8 @@ class Line:
                 await self._store.save(durable=False)
 
     async def _save_on_change(self) -> None:
-        """Health outlives the process. A storm of changes is a few writes."""
-        async for _ in self._node.snapshot.watch():
+        """Faults outlive the process, and so do the proofs that one is over."""
+        async for _ in self._node.records.watch():
             await self._store.save(durable=False)
             await anyio.sleep(self._pace.save)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -28,8 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         return int(args.verb(args) or 0)
-    except (AgentError, SettingsError) as exc:
-        print(f"xpu-agent: {exc}", file=sys.stderr)
+    except Exception as exc:
+        if (refusal := _refusal(exc)) is None:
+            raise
+        print(f"xpu-agent: {refusal}", file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
         return 130
@@ -37,6 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has seen enough; Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _refusal(exc: BaseException) -> BaseException | None:
+    """The sentence for people, where the error is one of ours; task groups wrap it."""
+    if isinstance(exc, AgentError | SettingsError):
+        return exc
+    inner = exc.exceptions if isinstance(exc, BaseExceptionGroup) else ()
+    return next((it for it in map(_refusal, inner) if it is not None), None)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,16 +87,21 @@ def _run(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """`xpu-agent run`: serve until SIGTERM."""
+    # Before there is a loop to receive them: an end is an end, and there is nothing to read again yet.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+
     import anyio
 
     from agent import logs
     from agent.config import FLAGS, ConfigWatch, from_environ
+    from agent.fleet import check
     from agent.process import serve
 
     given = {flag: getattr(args, flag.replace("-", "_")) for flag in FLAGS}
     flags = {**from_environ(os.environ), **{flag: it for flag, it in given.items() if it is not None}}
     node_name = _node_name(args)
-    watch = ConfigWatch(_config_path(args), node_name, flags=flags)
+    watch = ConfigWatch(_config_path(args), node_name, flags=flags, check=check)
     logs.configure(watch.cell.value.config.agent.log)
     anyio.run(serve, watch, node_name)
     return 0
@@ -181,9 +197,12 @@ def _config(verbs: Verbs[argparse.ArgumentParser]) -> None:
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with."""
     from agent.config import load, to_yaml
+    from agent.fleet import check
     from agent.plugins import names
 
-    print(to_yaml(load(args.config, _node_name(args), vendors=names())), end="")
+    config = load(args.config, _node_name(args), vendors=names())
+    check(config)
+    print(to_yaml(config), end="")
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -11,14 +12,14 @@ from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
-from agent.core.errors import VendorError
+from agent.core.errors import ConfigError, VendorError
 from agent.core.inventory import left_out
 from agent.core.model import ResourceRule, VendorState, VendorStatus
 from agent.core.plan import Offer
 from agent.core.vendor import Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
-from agent.plugins import Plugin, load
+from agent.plugins import SETTINGS, Plugin, load
 
 log = structlog.get_logger(__name__)
 
@@ -44,14 +45,14 @@ class Fleet:
                     self._apply(state.config, group)
 
     def _apply(self, config: Config, group: TaskGroup) -> None:
-        plugins = wanted(config)
-        vendors = {it.name: it.vendor for it in plugins if it.vendor is not None}
+        plugins = {it.name: it for it in _without_clashes(wanted(config), config)}
+        vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         offers = [Offer(name, rules(config, vendor)) for name, vendor in vendors.items()]
-        self._node.configure(vendors, offers, [_status(it) for it in plugins])
         for name in [*self.processes]:
             if self.processes[name].vendor != vendors.get(name):
                 self._scopes.pop(name).cancel()
                 del self.processes[name]
+        self._node.configure(vendors, offers, [_status(it) for it in plugins.values()])
         for name, vendor in vendors.items():
             if name not in self.processes:
                 self._begin(vendor, group)
@@ -99,6 +100,39 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
     }
     found = load(settings, AllBut(off))
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
+
+
+def check(config: Config) -> None:
+    """Refuse settings that their vendor does not know.
+
+    Raises:
+        ConfigError: Naming the vendor and what its plugin says. A plugin that is broken itself is no fault of
+            the config: it is left out.
+    """
+    for plugin in wanted(config):
+        if plugin.name in config.vendors and plugin.reason.startswith(SETTINGS):
+            raise ConfigError(f"vendors.{plugin.name}.{plugin.reason}")
+
+
+def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plugin]:
+    """One plugin for each name, one vendor for each resource; who comes second is left out, and says so."""
+    names: set[str] = set()
+    takers: dict[str, str] = {}
+    for plugin in sorted(plugins, key=lambda it: it.vendor is None):
+        if plugin.name in names:
+            continue
+        names.add(plugin.name)
+        if plugin.vendor is not None:
+            served = [rule.name for rule in rules(config, plugin.vendor)]
+            taken = next((name for name in served if name in takers), None)
+            if taken is not None:
+                why = (
+                    f"{takers[taken]} already serves {taken}; name another in vendors.{plugin.name}.resources"
+                )
+                plugin = replace(plugin, vendor=None, reason=why, broken=True)
+            else:
+                takers.update(dict.fromkeys(served, plugin.name))
+        yield plugin
 
 
 def rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:

@@ -7,6 +7,15 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from agent.core.errors import AgentError
+
+
+class NoState(AgentError):
+    """Raised when there is no place to keep the agent's state."""
+
+    def __init__(self, path: Path, exc: OSError) -> None:
+        super().__init__(f"{path}: {exc.strerror}; name a directory of the agent's own with --state-dir")
+
 
 class AgentLock:
     """Holds `<stateDir>/agent.lock`. The file's text says who holds it."""
@@ -19,10 +28,13 @@ class AgentLock:
         """Take the lock if it is free: "" on success, else who holds it.
 
         Raises:
-            OSError: The state directory can not be used.
+            NoState: The state directory can not be used.
         """
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as exc:
+            raise NoState(self.path, exc) from exc
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

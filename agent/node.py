@@ -8,6 +8,7 @@ import structlog
 
 from agent.core.allocator import Scene
 from agent.core.cell import Cell
+from agent.core.health import Record
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
@@ -30,6 +31,8 @@ class Node:
         self.vendors: Mapping[str, Vendor] = {}
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
+        #: What must outlive the process: faults, and what was proven of them.
+        self.records: Cell[Mapping[str, Record]] = Cell({})
         #: What each session serves; a cell lives as long as its resource.
         self.resources: dict[str, Cell[Resource]] = {}
 
@@ -75,6 +78,7 @@ class Node:
             _log_changes(before, after)
             self._topology = topology(after)
             self.snapshot.set(after)
+        self.records.set(self._inventory.records())
         planned = plan(self._offers, after, self._ledger.held(), self.plan.value)
         for name, resource in planned.items():
             if name in self.resources:

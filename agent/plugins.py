@@ -19,6 +19,8 @@ from agent.core.text import shorten
 from agent.core.vendor import SettingsError, Vendor
 
 DISTRIBUTION = "xpu-agent"
+#: How the reason begins where a vendor refused its settings.
+SETTINGS = "settings: "
 NOT_ENABLED = "not enabled"
 SITS_OUT = "sits out: its register_backend offers nothing with these settings"
 
@@ -87,7 +89,7 @@ def _plugin(found: _Found, registry: _Registry, settings: Mapping[str, Any]) -> 
     try:
         vendor = registry.offer(found, settings)
     except SettingsError as exc:
-        return found.left_out(f"settings: {exc}")
+        return found.left_out(f"{SETTINGS}{exc}")
     except BrokenPlugin as exc:
         return found.left_out(str(exc))
     except (Exception, SystemExit) as exc:

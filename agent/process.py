@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import anyio
 import structlog
 
+from agent import logs
 from agent.app import Agent, Pace
-from agent.config import Config, ConfigWatch
+from agent.config import AgentSettings, Config, ConfigWatch
 
 log = structlog.get_logger()
 
@@ -26,6 +28,7 @@ async def serve(watch: ConfigWatch, node_name: str, pace: Pace | None = None) ->
             group.start_soon(watch.run)
             group.start_soon(agent.run)
             group.start_soon(_views, agent, watch.cell.value.config)
+            group.start_soon(_follow, watch)
             await _until_told_to_end(signals, watch)
             group.cancel_scope.cancel()
     log.info("ended")
@@ -39,6 +42,24 @@ async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: Conf
         else:
             log.info("ending", signal=number.name)
             return
+
+
+async def _follow(watch: ConfigWatch) -> None:
+    """Tell of each change of the config; take in at once what of the agent's own settings can change."""
+    first = last = watch.cell.value
+    async for state in watch.cell.watch():
+        if state.error:
+            log.error("config refused", error=state.error)
+        elif state != last:
+            log.info("config taken in", source=state.source)
+        if _but_level(state.config) != _but_level(first.config):
+            log.warning("the change of `agent` takes effect at the next start", source=state.source)
+        logs.set_level(state.config.agent.log.level)
+        last = state
+
+
+def _but_level(config: Config) -> AgentSettings:
+    return replace(config.agent, log=replace(config.agent.log, level="info"))
 
 
 async def _views(agent: Agent, config: Config) -> None:

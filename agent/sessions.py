@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agent.core.cell import Cell
-from agent.core.model import SessionStatus
+from agent.core.model import Resource, SessionStatus
 from agent.kubelet.deviceplugin import Answers, PluginStats
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.session import Intervals, KubeletSession
@@ -49,15 +49,16 @@ class Sessions:
 
     def _begin(self, name: str, group: TaskGroup) -> None:
         self.statuses[name] = Cell(SessionStatus())
-        group.start_soon(self._serve, name, name=f"session {name}")
+        # The cell is taken now: the plan may drop the resource before the task begins.
+        group.start_soon(self._serve, name, self._node.resources[name], name=f"session {name}")
 
-    async def _serve(self, name: str) -> None:
+    async def _serve(self, name: str, resource: Cell[Resource]) -> None:
         """One resource from its first plan to its last; a resource that comes back begins again."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch_status, self.statuses[name])
             session = KubeletSession(
                 name,
-                self._node.resources[name],
+                resource,
                 self._answers,
                 self._directory,
                 status=self.statuses[name],
@@ -71,8 +72,11 @@ class Sessions:
 
     async def _watch_kubelet(self) -> None:
         """A kubelet that begins anew is not believed at once: it lists less than it has."""
-        async for _ in self._directory.kubelet.watch():
-            self.registered_since = None
+        seen = None
+        async for kubelet in self._directory.kubelet.watch():
+            # A socket that is gone while its kubelet still listens to us is no new kubelet.
+            if kubelet is not None and kubelet != seen:
+                seen, self.registered_since = kubelet, None
 
     async def _watch_status(self, status: Cell[SessionStatus]) -> None:
         async for it in status.watch():

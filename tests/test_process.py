@@ -16,9 +16,11 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 
+from agent.core.vendor import Proof
 from agent.inspect import fetch
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
+from agent.vendors.simulated.scenario import Scenario
 
 GPU = "example.com/gpu"
 CONFIG = """\
@@ -189,3 +191,86 @@ def _get(url: str) -> tuple[int, str]:
     except urllib.error.HTTPError as exc:
         with exc:
             return exc.code, exc.read().decode()
+
+
+async def test_settings_that_a_vendor_does_not_know_keep_the_last_good_config() -> None:
+    async with running() as it:
+        await it.registered()
+        it.config.write_text(CONFIG.format(resource=GPU).replace("devices: 2", "devicez: 2"))
+
+        it.process.send_signal(signal.SIGHUP)
+
+        document = await it.inspected(lambda seen: bool(seen["config"]["error"]))  # type: ignore[index]
+        assert "devicez" in document["config"]["error"]  # type: ignore[index]
+        assert it.kubelet.counts() == {GPU: Capacity(2, 2)}
+
+
+async def test_a_config_that_is_refused_is_in_the_log_and_so_is_the_next_good_one() -> None:
+    async with running() as it:
+        await it.registered()
+        it.config.write_text("version: v9\n")
+        it.process.send_signal(signal.SIGHUP)
+        await it.inspected(lambda seen: bool(seen["config"]["error"]))  # type: ignore[index]
+        it.config.write_text(CONFIG.format(resource="example.com/other"))
+        it.process.send_signal(signal.SIGHUP)
+        await it.registered("example.com/other")
+        await it.end()
+
+        assert it.process.stderr is not None
+        events = [json.loads(line)["event"] for line in (await it.process.stderr.read()).splitlines()]
+        assert events.index("config refused") < events.index("config taken in")
+
+
+async def test_a_fault_just_before_the_end_is_remembered() -> None:
+    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+        scenario = Scenario(Path(name) / "scenario.json", devices=2)
+        config = CONFIG.replace("devices: 2", f"scenario: {scenario.path}")
+        async with running(config=config) as it:
+            await it.registered()
+            scenario.fault(scenario.uuids[0], "xid-79", cleared_by=(Proof.RESET,))
+            await it.kubelet.wait(lambda kubelet: kubelet.counts()[GPU] == Capacity(2, 1))
+
+            await it.end()
+
+            saved = json.loads((it.root / "state" / "checkpoint.json").read_text())
+            assert saved["data"]["health"][scenario.uuids[0]]["fault"]["reason"] == "xid-79"
+
+
+@pytest.mark.parametrize("state", ["a file", "a loop"])
+async def test_a_state_directory_that_can_not_be_is_a_sentence(state: str, tmp_path: Path) -> None:
+    place = tmp_path / "state"
+    if state == "a file":
+        place.write_text("in the way")
+    else:
+        place.symlink_to(place)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "agent", "run", "--state-dir", str(place), "--kubelet-dir", str(tmp_path), "--http", ""),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    with anyio.fail_after(30):
+        _, told = await process.communicate()
+
+    assert process.returncode == 1
+    assert str(place) in told.decode()
+    assert "--state-dir" in told.decode()
+    assert "Traceback" not in told.decode()
+
+
+async def test_the_log_level_follows_the_config_and_of_the_rest_it_is_said_that_it_waits() -> None:
+    quiet = CONFIG + "agent: {{log: {{level: warning, keep: 7}}}}\n"
+    async with running() as it:
+        await it.registered()
+        it.config.write_text(quiet.format(resource="example.com/other"))
+        it.process.send_signal(signal.SIGHUP)
+        await it.registered("example.com/other")
+        await it.kubelet.restart()
+        await it.registered("example.com/other")
+        await it.end()
+
+        assert it.process.stderr is not None
+        lines = [json.loads(line) for line in (await it.process.stderr.read()).splitlines()]
+        told = [line["event"] for line in lines]
+        waits = told.index("the change of `agent` takes effect at the next start")
+        assert "info" in {line["level"] for line in lines[:waits]}
+        assert "info" not in {line["level"] for line in lines[waits:]}

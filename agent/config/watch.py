@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +36,10 @@ class ConfigWatch:
         *,
         flags: Mapping[str, str | Path | None] | None = None,
         vendors: Collection[str] | None = None,
+        check: Callable[[Config], None] = lambda config: None,
         settle: float = 0.1,
     ) -> None:
-        """Read the file.
+        """Read the file. `check` may refuse what only others can judge, with a ConfigError.
 
         Raises:
             ConfigError: It can not be used, and there is no good one before it.
@@ -48,6 +49,7 @@ class ConfigWatch:
         self._every = every
         self._flags = dict(flags or {})
         self._vendors = vendors
+        self._check = check
         self._settle = settle
         self._asked = asyncio.Event()
         self._seen = self._look()
@@ -97,12 +99,15 @@ class ConfigWatch:
             return str(error)
 
     def _read(self, seen: bytes | str) -> Config:
-        if self._path is None:
-            return with_flags(Config(), self._flags)
         if isinstance(seen, str):
             raise ConfigError(seen)
-        config = parse(text_of(seen, self._source), self._source, self._node_name, vendors=self._vendors)
-        return with_flags(config, self._flags)
+        config = Config()
+        if self._path is not None:
+            text = text_of(seen, self._source)
+            config = parse(text, self._source, self._node_name, vendors=self._vendors)
+        config = with_flags(config, self._flags)
+        self._check(config)
+        return config
 
     def _next(self, seen: bytes | str) -> ConfigState:
         try:
