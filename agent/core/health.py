@@ -33,6 +33,8 @@ class Record:
     good_since: float | None = None
     lost: str = ""
     lost_since: float | None = None
+    #: Whether an event told of the fault: reading the device well does not bring its watch back then.
+    by_event: bool = False
 
     @property
     def sticky(self) -> bool:
@@ -53,11 +55,9 @@ def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> R
     if fault is not None and not (fault.state is State.UNKNOWN and _is_real(record.fault)):
         record = replace(record, bad=record.bad + 1, good=0, good_since=None)
         return _with_fault(record, fault, now) if record.bad >= timing.bad_polls else record
-    unwatched = record.fault is not None and record.fault.state is State.UNKNOWN
-    if unwatched and not record.bad and not record.good:
-        return record  # said by an event: reading the device well does not bring its watch back
     record = replace(record, bad=0)
-    if record.fault is None or record.sticky:
+    unwatched = record.fault is not None and record.fault.state is State.UNKNOWN and record.by_event
+    if record.fault is None or record.sticky or unwatched:
         return record
     since = now if record.good_since is None else record.good_since
     record = replace(record, good=record.good + 1, good_since=since)
@@ -69,9 +69,9 @@ def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> R
 def observed(record: Record, event: HealthEvent, now: float) -> Record:
     """Take in an event: bad news counts at once, good news only with the proof that the fault asks for."""
     if event.fault is not None:
-        return _with_fault(record, event.fault, now)
+        return _with_fault(record, event.fault, now, by_event=True)
     if record.fault is not None and record.fault.state is State.UNKNOWN:
-        return replace(record, fault=None, since=now, bad=0)  # something watches it now
+        return replace(record, fault=None, since=now, bad=0, by_event=False)  # something watches it now
     return proven(record, event.proof, now) if event.proof else record
 
 
@@ -109,6 +109,21 @@ def deadline(record: Record, timing: Timing) -> float | None:
     return record.lost_since + timing.patience
 
 
+def not_ahead(record: Record, now: float) -> Record:
+    """The record without times that are yet to come: one written while the clock was ahead."""
+    return replace(
+        record,
+        since=min(record.since, now),
+        good_since=None if record.good_since is None else min(record.good_since, now),
+        lost_since=None if record.lost_since is None else min(record.lost_since, now),
+    )
+
+
+def remembered(record: Record) -> bool:
+    """Whether the record must outlive the process. That nothing watches a device is said anew."""
+    return _is_real(record.fault)
+
+
 def _found_again(record: Record, now: float, timing: Timing) -> Record:
     if record.lost_since is None:
         return record
@@ -123,17 +138,20 @@ def _is_real(fault: Fault | None) -> bool:
     return fault is not None and fault.state is not State.UNKNOWN
 
 
-def _with_fault(record: Record, fault: Fault, now: float) -> Record:
+def _with_fault(record: Record, fault: Fault, now: float, *, by_event: bool = False) -> Record:
+    if fault.state is State.UNKNOWN and _is_real(record.fault):
+        return record  # that nothing watches the device says nothing of what is wrong with it
     if record.fault is not None and not _worse(fault, record.fault):
         return replace(record, good=0, good_since=None)
     same = record.fault is not None and record.fault.state is fault.state
-    return replace(record, fault=fault, since=record.since if same else now, good=0, good_since=None)
+    record = replace(record, fault=fault, good=0, good_since=None, by_event=record.by_event or by_event)
+    return record if same else replace(record, since=now)
 
 
 def _worse(new: Fault, old: Fault) -> bool:
     """Whether the new fault is harder to clear than the old one, or the old one told less."""
     if old.state is State.UNKNOWN:
         return True
-    if not new.cleared_by or new.state is State.UNKNOWN:
+    if not new.cleared_by:
         return False
     return not old.cleared_by or set(new.cleared_by) < set(old.cleared_by)

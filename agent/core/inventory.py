@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,30 +24,58 @@ class _Known:
 class Inventory:
     """Folds what vendors report. It never forgets a device that is in use, nor a fault without its proof."""
 
-    def __init__(self, remembered: Mapping[str, Record] | None = None, timing: Timing | None = None) -> None:
+    def __init__(
+        self,
+        remembered: Mapping[str, Record] | None = None,
+        timing: Timing | None = None,
+        now: float = math.inf,
+    ) -> None:
+        """`now` corrects records that were written while the clock was ahead."""
         self._timing = timing or Timing()
-        self._remembered = dict(remembered or {})
+        self._remembered = {
+            uuid: health.not_ahead(record, now)
+            for uuid, record in (remembered or {}).items()
+            if health.remembered(record)
+        }
         self._known: dict[str, _Known] = {}
         self._vendors: dict[str, VendorStatus] = {}
         self._driver_gone: set[str] = set()
+        self._now = 0.0  # the latest time that was told
 
     def enable(self, statuses: Iterable[VendorStatus]) -> None:
-        """Name the vendors that count; what is known of others is dropped."""
-        wanted = {status.name: status for status in statuses}
-        self._vendors = {name: self._vendors.get(name, status) for name, status in wanted.items()}
+        """Name the vendors that count; what is known of others is dropped.
+
+        One that is left out is asked no more: its devices are unknown from now on.
+        """
+        wanted: dict[str, VendorStatus] = {}
+        for status in statuses:  # a second plugin of the same name is left out, the first one serves
+            if wanted.get(status.name, status).state is VendorState.LEFT_OUT:
+                wanted[status.name] = status
+            else:
+                wanted.setdefault(status.name, status)
+        before = self._vendors
+        self._vendors = {name: _status_of(before.get(name), status) for name, status in wanted.items()}
         for uuid, it in list(self._known.items()):
             if it.vendor not in wanted:
                 self._forget(uuid, it.record)
+            elif (status := wanted[it.vendor]).state is VendorState.LEFT_OUT:
+                self._update(uuid, health.lost(it.record, status.reason, self._now))
 
     def discovered(self, vendor: str, devices: Sequence[Device], now: float) -> None:
         """Take in a full list. An empty one where devices were is a broken library, not an empty node."""
+        if not self._serves(vendor):
+            return
+        self._now = now
         had = [it for it in self._known.values() if it.vendor == vendor]
         if had and not devices:
             self.lost(vendor, VendorState.FAILED, f"the library lists no devices, it had {len(had)}", now)
             return
-        self._vendors[vendor] = VendorStatus(vendor, VendorState.OPEN)
+        foreign = {it.uuid: owner for it in devices if (owner := self._owner(it.uuid)) not in (None, vendor)}
+        reason = "; ".join(f"{uuid} is listed by {owner} already" for uuid, owner in foreign.items())
+        self._vendors[vendor] = VendorStatus(vendor, VendorState.OPEN, reason)
         for device in devices:
-            self._see(vendor, device, now)
+            if device.uuid not in foreign:
+                self._see(vendor, device, now)
         if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
             self._prove(vendor, Proof.DRIVER_RELOAD, now)
@@ -54,6 +83,16 @@ class Inventory:
         for it in had:
             if it.device.uuid not in listed:
                 self._update(it.device.uuid, health.lost(it.record, "the library no longer lists it", now))
+
+    def _serves(self, vendor: str) -> bool:
+        """Whether the vendor counts; the last words of one that was replaced do not."""
+        status = self._vendors.get(vendor)
+        return status is not None and status.state is not VendorState.LEFT_OUT
+
+    def _owner(self, uuid: str) -> str | None:
+        """The vendor that listed the card first. Another one that lists it, too, does not take it over."""
+        known = self._known.get(uuid)
+        return known.vendor if known else None
 
     def _see(self, vendor: str, device: Device, now: float) -> None:
         known = self._known.get(device.uuid)
@@ -64,15 +103,14 @@ class Inventory:
             record = health.polled(record, device.fault, now, first)
         else:
             record = health.polled(known.record, device.fault, now, self._timing)
-            device = (
-                device
-                if device.links or not known.device.links
-                else replace(device, links=known.device.links)
-            )
+            links = device.links or known.device.links
+            minor = known.device.minor if device.minor is None else device.minor  # not read this time
+            device = replace(device, links=links, minor=minor)
         self._known[device.uuid] = _Known(vendor, device, health.ticked(record, now, self._timing))
 
     def observed(self, vendor: str, events: Sequence[HealthEvent], now: float) -> None:
         """Take in events. One for a device that nobody listed marks nobody."""
+        self._now = now
         for event in events:
             for uuid, it in list(self._known.items()):
                 if it.vendor == vendor and event.uuid in (uuid, None):
@@ -82,8 +120,11 @@ class Inventory:
 
     def lost(self, vendor: str, state: VendorState, reason: str, now: float) -> None:
         """The vendor can not be asked: its devices are unknown, not gone."""
+        if not self._serves(vendor):
+            return
+        self._now = now
         self._vendors[vendor] = VendorStatus(vendor, state, reason)
-        if reason.startswith(DRIVER_NOT_LOADED):
+        if reason == DRIVER_NOT_LOADED or reason.startswith(f"{DRIVER_NOT_LOADED}:"):
             self._driver_gone.add(vendor)
         for uuid, it in list(self._known.items()):
             if it.vendor == vendor:
@@ -97,6 +138,7 @@ class Inventory:
 
     def tick(self, now: float, in_use: Collection[str]) -> None:
         """Let time pass; free cards that stay away are forgotten."""
+        self._now = now
         for uuid, it in list(self._known.items()):
             away = it.record.lost_since
             open_ = self._vendors[it.vendor].state is VendorState.OPEN
@@ -128,7 +170,7 @@ class Inventory:
 
     def records(self) -> Mapping[str, Record]:
         """What must outlive the process: every fault, also of devices not seen since the start."""
-        seen = {uuid: it.record for uuid, it in self._known.items() if it.record.fault is not None}
+        seen = {uuid: it.record for uuid, it in self._known.items() if health.remembered(it.record)}
         return {**self._remembered, **seen}
 
     def _prove(self, vendor: str, proof: Proof, now: float) -> None:
@@ -138,6 +180,13 @@ class Inventory:
 
     def _update(self, uuid: str, record: Record) -> None:
         self._known[uuid] = replace(self._known[uuid], record=record)
+
+
+def _status_of(before: VendorStatus | None, now: VendorStatus) -> VendorStatus:
+    """What is known of a vendor stays known, but being left out is the config's word alone."""
+    if before is None or VendorState.LEFT_OUT in (before.state, now.state):
+        return now
+    return before
 
 
 def left_out(name: str, reason: str) -> VendorStatus:

@@ -322,3 +322,23 @@ def test_a_transient_fault_ends_though_the_polls_call_the_device_unwatched() -> 
     it = polls(hot, 10.0, 20.0, 30.0, fault=Fault("unmonitored", state=State.UNKNOWN))
 
     assert it.health().state is not State.UNHEALTHY
+
+
+def test_a_transient_fault_ends_though_events_tell_again_and_again_that_nothing_watches() -> None:
+    it = health.observed(Record(), bad(HOT), 0.0)
+
+    for now in (10.0, 20.0, 30.0):
+        it = health.observed(polls(it, now), bad(NOT_WATCHED), now)
+
+    assert it.fault == NOT_WATCHED
+    assert told(it, 30.0)
+
+
+@pytest.mark.parametrize("failed", [1, 2])
+def test_failed_polls_do_not_make_the_polls_those_who_called_it_unwatched(failed: int) -> None:
+    before = polls(Record(), *range(failed), fault=HOT)
+    after = health.observed(Record(), bad(NOT_WATCHED), 0.0)
+    after = polls(after, *range(failed), fault=HOT)
+
+    for it in (health.observed(before, bad(NOT_WATCHED), 5.0), after):
+        assert polls(it, 10.0, 20.0, 30.0, 40.0).fault == NOT_WATCHED

@@ -340,8 +340,8 @@ def test_records_round_trip(marked: list[tuple[str, Fault]]) -> None:
     after = inventory(remembered=before.records())
     after.discovered("acme", devices, now=10)
 
-    sick = {status.uuid: status.health for status in before.snapshot().devices if status.health.reason}
-    assert {status.uuid: status.health for status in after.snapshot().devices if status.health.reason} == sick
+    faults = {it.uuid: it.health for it in before.snapshot().devices if it.health.state is State.UNHEALTHY}
+    assert {it.uuid: it.health for it in after.snapshot().devices if it.health.reason} == faults
 
 
 @given(
@@ -377,3 +377,88 @@ def test_a_device_in_use_is_never_forgotten_nor_told_healthy_with_a_fault(
         assert look(it, used)
         for status in it.snapshot().devices:
             assert not (status.told_healthy and status.health.state is State.UNHEALTHY)
+
+
+def test_a_vendor_left_out_at_a_reload_loses_its_devices() -> None:
+    it = seen()
+
+    it.enable([left_out("acme", "settings: bad"), BOLT])
+    it.discovered("acme", [A0, A1], now=1)  # the last words of a process that is being stopped
+    it.lost("acme", VendorState.FAILED, "stopped", now=1)
+
+    assert it.snapshot().vendors[0] == VendorStatus("acme", VendorState.LEFT_OUT, "settings: bad")
+    assert states(it) == {"a-0": "unknown", "a-1": "unknown", "b-0": "healthy"}
+    it.tick(30, in_use=())
+    assert not look(it, "a-0").told_healthy
+
+
+def test_a_vendor_that_was_left_out_starts_once_it_is_mended() -> None:
+    it = Inventory()
+    it.enable([left_out("acme", "settings: bad")])
+
+    it.enable([ACME])
+
+    assert it.snapshot().vendors == (ACME,)
+
+
+def test_a_second_plugin_of_the_same_name_does_not_stop_the_first() -> None:
+    it = seen()
+
+    it.enable([ACME, left_out("acme", "there is one of this name"), BOLT])
+
+    assert it.snapshot().vendors[0].state is VendorState.OPEN
+    assert states(it)["a-0"] == "healthy"
+
+
+def test_that_nothing_watches_a_device_does_not_outlive_the_process() -> None:
+    unwatched = Record(Fault("unmonitored", state=State.UNKNOWN))
+    it = inventory(remembered={"a-1": unwatched})
+    it.discovered("acme", [A0], now=0)
+    it.observed("acme", [HealthEvent("a-0", unwatched.fault)], now=1)
+
+    assert it.records() == {}
+    it.discovered("acme", [A0, A1], now=2)
+    assert states(it) == {"a-0": "unknown", "a-1": "healthy"}
+
+
+def test_a_uuid_that_two_vendors_list_stays_with_the_first() -> None:
+    it = seen()
+
+    for now in (10, 20):
+        it.discovered("bolt", [B0, Device("a-0", 7, fault=Fault("gone"))], now)
+        it.discovered("acme", [A0, A1], now)
+
+    assert look(it, "a-0").vendor == "acme"
+    assert states(it) == {"a-0": "healthy", "a-1": "healthy", "b-0": "healthy"}
+    assert it.snapshot().vendors == (
+        VendorStatus("acme", VendorState.OPEN),
+        VendorStatus("bolt", VendorState.OPEN, "a-0 is listed by acme already"),
+    )
+
+
+def test_a_minor_that_was_not_read_this_time_is_still_known() -> None:
+    it = inventory()
+
+    it.discovered("acme", [Device("a-0", 0, minor=4)], now=0)
+    it.discovered("acme", [Device("a-0", 0, fault=Fault("unreadable"))], now=10)
+
+    assert look(it, "a-0").device.minor == 4
+
+
+def test_a_reason_that_only_begins_like_a_missing_driver_proves_no_reload() -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=5)
+
+    it.lost("acme", VendorState.FAILED, f"{DRIVER_NOT_LOADED}-completely", now=10)
+    for now in (20, 30, 40):
+        it.discovered("acme", [A0, A1], now=now)
+
+    assert states(it)["a-0"] == "unhealthy"
+
+
+def test_a_record_of_a_clock_that_was_ahead_counts_from_now() -> None:
+    ahead = Record(XID, since=9000, good_since=9000, lost="hung", lost_since=9000)
+
+    it = Inventory({"a-0": ahead}, now=100)
+
+    assert it.records() == {"a-0": Record(XID, since=100, good_since=100, lost="hung", lost_since=100)}
