@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -15,8 +16,9 @@ class Ledger:
     """Records who holds what. The same device IDs may stand in several allocations: init containers share
     them within a pod, and the kubelet gives them out again before anybody tells us that they were free."""
 
-    def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
-        self._allocations = {it.id: it for it in allocations}
+    def __init__(self, allocations: Iterable[Allocation] = (), now: float = math.inf) -> None:
+        """`now` corrects allocations that were written while the clock was ahead."""
+        self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
 
     def __len__(self) -> int:
         return len(self._allocations)

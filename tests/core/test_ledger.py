@@ -103,3 +103,9 @@ def test_a_forgotten_allocation_leaves_no_trace() -> None:
     ledger.forget("never there")
 
     assert ledger.all() == ()
+
+
+def test_an_allocation_of_a_clock_that_was_ahead_counts_from_now() -> None:
+    it = Ledger([allocation("old", ["0"], since=5), allocation("ahead", ["1"], since=9000)], now=100)
+
+    assert [one.since for one in it.all()] == [5, 100]
