@@ -19,6 +19,7 @@ class Ledger:
     def __init__(self, allocations: Iterable[Allocation] = (), now: float = math.inf) -> None:
         """`now` corrects allocations that were written while the clock was ahead."""
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
+        self._held: Mapping[str, Mapping[str, str]] | None = None  # until the next change
 
     def __len__(self) -> int:
         return len(self._allocations)
@@ -35,11 +36,13 @@ class Ledger:
 
     def held(self) -> Mapping[str, Mapping[str, str]]:
         """Resource to device ID to card, for every ID in use."""
-        held: dict[str, dict[str, str]] = {}
-        for it in self.in_use():
-            cards = it.devices if len(it.devices) == len(it.ids) else it.devices[:1] * len(it.ids)
-            held.setdefault(it.resource, {}).update(zip(it.ids, cards, strict=False))
-        return held
+        if self._held is None:
+            held: dict[str, dict[str, str]] = {}
+            for it in self.in_use():
+                cards = it.devices if len(it.devices) == len(it.ids) else it.devices[:1] * len(it.ids)
+                held.setdefault(it.resource, {}).update(zip(it.ids, cards, strict=False))
+            self._held = held
+        return self._held
 
     def devices_in_use(self) -> frozenset[str]:
         return frozenset(uuid for it in self.in_use() for uuid in it.devices)
@@ -47,10 +50,12 @@ class Ledger:
     def record(self, allocation: Allocation) -> None:
         """Add an allocation, or replace the one of the same id."""
         self._allocations[allocation.id] = allocation
+        self._held = None
 
     def forget(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
         self._allocations.pop(allocation_id, None)
+        self._held = None
 
     def confirm(self, allocation_id: str, owner: Owner, *, alive: bool = False) -> None:
         """Attach the owner; once seen alive it stays seen."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from agent.core.vendor import Device, State
@@ -103,20 +104,27 @@ class IdRange:
         if self.count is None:
             yield self.stem
         else:
-            yield from (f"{self.stem}::{n}" for n in range(self.count))
+            yield from map(self.stem.__add__, _suffixes(self.count))
 
     def __contains__(self, device_id: object) -> bool:
         if not isinstance(device_id, str):
             return False
         if self.count is None:
             return device_id == self.stem
-        stem, found, number = device_id.rpartition("::")
-        return bool(found) and stem == self.stem and _is_below(number, self.count)
+        return device_id.startswith(self.stem) and device_id[len(self.stem) :] in _suffixes(self.count)
+
+    def without(self, device_ids: Iterable[str]) -> list[str]:
+        """Those IDs that are not in the range."""
+        if self.count is None:
+            return [it for it in device_ids if it != self.stem]
+        stem, size, suffixes = self.stem, len(self.stem), _suffixes(self.count)
+        return [it for it in device_ids if it[size:] not in suffixes or not it.startswith(stem)]
 
 
-def _is_below(number: str, count: int) -> bool:
-    """Whether the text is the canonical decimal of 0..count-1 (no sign, space, leading zero)."""
-    return number.isascii() and number.isdigit() and str(int(number[:12])) == number and int(number) < count
+@lru_cache(maxsize=4)
+def _suffixes(count: int) -> Mapping[str, None]:
+    """What follows the stem, in order. Cards of a resource share it; looking up beats parsing numbers."""
+    return dict.fromkeys(f"::{n}" for n in range(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +148,30 @@ class AdvertisedDevice:
         return (self.ids is not None and device_id in self.ids) or device_id in self.kept
 
 
-@dataclass(frozen=True, slots=True)
+class Index:
+    """Finds the card of an ID; 58,000 IDs must not take longer than a pod's patience."""
+
+    def __init__(self, cards: Iterable[AdvertisedDevice]) -> None:
+        self._stems: dict[str, AdvertisedDevice] = {}
+        self._kept: dict[str, AdvertisedDevice] = {}
+        for card in cards:
+            if card.ids is not None:
+                self._stems.setdefault(card.ids.stem, card)
+            self._kept.update(dict.fromkeys(card.kept, card))
+
+    def find(self, device_id: str) -> AdvertisedDevice | None:
+        for card in (
+            self._stems.get(device_id.rpartition("::")[0]),
+            self._stems.get(device_id),
+            self._kept.get(device_id),
+        ):
+            if card is not None and device_id in card:
+                return card
+        return None
+
+
+# No slots: the index is built once per value.
+@dataclass(frozen=True)
 class Resource:
     """What one resource lists now. `retired`: the config no longer has it; it ends when nothing is in use."""
 
@@ -161,8 +192,11 @@ class Resource:
 
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
         """The card whose ID this is; an ID that is known exactly wins over the old form `uuid-n`."""
-        exact = next((card for card in self.cards if device_id in card), None)
-        return exact or next((card for card in self.cards if old_form(device_id) in card), None)
+        return self.index.find(device_id) or self.index.find(old_form(device_id))
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self.cards)
 
 
 def old_form(device_id: str) -> str:
@@ -214,14 +248,6 @@ class SessionStatus:
     state: Literal["waiting", "registering", "registered", "refused", "ended"] = "waiting"
     reason: str = ""
     registrations: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A request whose owner is known before it is answered."""
-
-    owner: Owner
-    devices: tuple[str, ...] = field(default_factory=tuple)
 
 
 Plan = Mapping[str, Resource]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.core.model import (
     AdvertisedDevice,
@@ -34,14 +34,14 @@ class Offer:
     rules: tuple[ResourceRule, ...]
 
 
-def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Plan) -> dict[str, Resource]:
+def plan(offers: Sequence[Offer], snapshot: NodeSnapshot, held: Held, before: Plan) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
     A card in use in another way (by another resource, whole where it is now shared) is offered once free.
     """
-    uses = _uses(held)
+    uses = _Uses(held)
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
@@ -51,17 +51,31 @@ def plan(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
             chosen = _chosen(rule, left)
             taken = {status.uuid for status in chosen}
             left = [status for status in left if status.uuid not in taken]
-            offered = (_card(rule, status, stems) for status in chosen)
+            offered = (_card(rule, status, stems) for status in chosen if rule.ids in stems[status.uuid])
             cards = tuple(card for card in offered if not _used_otherwise(rule, card, uses))
             served = rule.name in before or (rule.name in held and offer.vendor not in starting)
             if rule.name not in resources and (cards or served):
                 resources[rule.name] = Resource(rule.name, offer.vendor, rule, _policy(rule), cards)
+    offered_names = {rule.name for offer in offers for rule in offer.rules}
+    resources |= _orphans(held.keys() - offered_names - before.keys(), held, snapshot)
     for name, resource in before.items():
         if name not in resources and not (resource.retired and not resource.cards and name not in held):
             resources[name] = Resource(
                 name, resource.vendor, resource.rule, resource.policy, (), retired=True
             )
-    return {name: _keeping(it, held.get(name, {}), snapshot) for name, it in resources.items()}
+    return {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
+
+
+def _orphans(names: Iterable[str], held: Held, snapshot: NodeSnapshot) -> dict[str, Resource]:
+    """Resources in use that left the config while the agent was away; their cards say whose they are."""
+    vendors = {status.uuid: status.vendor for status in snapshot.devices}
+    found: dict[str, Resource] = {}
+    for name in sorted(names):
+        vendor = next((vendors[uuid] for uuid in held[name].values() if uuid in vendors), None)
+        if vendor is not None:
+            rule = ResourceRule(name)
+            found[name] = Resource(name, vendor, rule, _policy(rule), (), retired=True)
+    return found
 
 
 def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[DeviceStatus]:
@@ -87,68 +101,90 @@ def _card(
     return AdvertisedDevice(status.uuid, ids, status.told_healthy, numa)
 
 
-def _uses(held: Held) -> Mapping[str, list[tuple[str, str]]]:
-    """Card to the (resource, device ID) pairs in use on it."""
-    uses: dict[str, list[tuple[str, str]]] = {}
-    for resource, ids in held.items():
-        for device_id, uuid in ids.items():
-            uses.setdefault(uuid, []).append((resource, device_id))
-    return uses
+class _Uses:
+    """The device IDs in use, by resource and card. There may be tens of thousands: each is looked at once."""
+
+    def __init__(self, held: Held) -> None:
+        self._ids = {resource: _by_card(ids) for resource, ids in held.items()}
+        self._others: dict[tuple[str, AdvertisedDevice], list[str]] = {}
+
+    def cards(self, resource: str) -> Iterable[str]:
+        """The cards on which IDs of the resource are in use."""
+        return self._ids.get(resource, {})
+
+    def elsewhere(self, resource: str, uuid: str) -> bool:
+        """Whether another resource's IDs are in use on the card."""
+        return any(uuid in cards for name, cards in self._ids.items() if name != resource)
+
+    def beyond(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
+        """IDs of the resource in use on the card that its rule does not make."""
+        ids = self._ids.get(resource, {}).get(uuid, [])
+        if card is None or card.ids is None or not ids:
+            return ids
+        if (resource, card) not in self._others:
+            self._others[resource, card] = card.ids.without(ids)
+        return self._others[resource, card]
 
 
-def _used_otherwise(
-    rule: ResourceRule, card: AdvertisedDevice, uses: Mapping[str, list[tuple[str, str]]]
-) -> bool:
+def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:
+    cards: defaultdict[str, list[str]] = defaultdict(list)
+    for device_id, uuid in ids.items():
+        cards[uuid].append(device_id)
+    return cards
+
+
+def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> bool:
     """Whether the card is held in a way that the rule does not know: it must not be given out twice."""
-    for resource, device_id in uses.get(card.uuid, ()):
-        shares = "::" in device_id or old_form(device_id) in card
-        if resource != rule.name or (
-            device_id not in card and not (shares and rule.sharing.kind == "replicas")
-        ):
-            return True
-    return False
+    if uses.elsewhere(rule.name, card.uuid):
+        return True
+    others = uses.beyond(rule.name, card.uuid, card)
+    if rule.sharing.kind == "exclusive":
+        return bool(others)
+    return not all("::" in device_id or old_form(device_id) in card for device_id in others)
 
 
-def _keeping(resource: Resource, held: Mapping[str, str], snapshot: NodeSnapshot) -> Resource:
+def _keeping(resource: Resource, uses: _Uses, snapshot: NodeSnapshot) -> Resource:
     """The resource with IDs in use that its rule no longer makes."""
-    strays: dict[str, list[str]] = {}
-    for device_id, uuid in held.items():
-        card = resource.card_of(device_id)
-        if card is None or (card.uuid != uuid and device_id not in card):  # only its old form fits there
-            strays.setdefault(uuid, []).append(device_id)
-    if not strays:
-        return resource
     cards = {card.uuid: card for card in resource.cards}
+    strays = {uuid: _strays(resource, uuid, cards.get(uuid), uses) for uuid in uses.cards(resource.name)}
+    if not any(strays.values()):
+        return resource
+    statuses = {status.uuid: status for status in snapshot.devices}
+    local = resource.rule.placement == "local"
     for uuid, ids in strays.items():
-        status = snapshot.device(uuid)
-        old = cards.get(uuid)
-        cards[uuid] = AdvertisedDevice(
-            uuid,
-            old.ids if old else None,
-            status.told_healthy if status else False,
-            status.device.numa if status and resource.rule.placement == "local" else None,
-            tuple(sorted(ids)),
-        )
-    return Resource(
-        resource.name,
-        resource.vendor,
-        resource.rule,
-        resource.policy,
-        tuple(cards.values()),
-        resource.retired,
-    )
+        if ids:
+            status, old = statuses.get(uuid), cards.get(uuid)
+            cards[uuid] = AdvertisedDevice(
+                uuid,
+                old.ids if old else None,
+                status.told_healthy if status else False,
+                status.device.numa if status and local else None,
+                tuple(sorted(ids)),
+            )
+    return replace(resource, cards=tuple(cards.values()))
+
+
+def _strays(resource: Resource, uuid: str, card: AdvertisedDevice | None, uses: _Uses) -> list[str]:
+    """IDs in use on the card that the resource lists nowhere, nor knows there in the old form."""
+    return [
+        it
+        for it in uses.beyond(resource.name, uuid, card)
+        if resource.index.find(it) is None and (card is None or old_form(it) not in card)
+    ]
 
 
 def _stems(statuses: Sequence[DeviceStatus]) -> dict[str, dict[IdForm, str]]:
+    """Card to its ID in each form. A minor that is not known, or another card's too, makes none."""
     shorts = short_forms([status.uuid for status in statuses])
-    return {
-        it.uuid: {
-            "uuid": it.uuid,
-            "minor": str(it.device.index if it.device.minor is None else it.device.minor),
-            "short": shorts[it.uuid],
-        }
-        for it in statuses
-    }
+    stems: dict[str, dict[IdForm, str]] = {}
+    minors: set[tuple[str, int]] = set()
+    for it in statuses:
+        stems[it.uuid] = {"uuid": it.uuid, "short": shorts[it.uuid]}
+        minor = it.device.minor
+        if minor is not None and (it.vendor, minor) not in minors:
+            minors.add((it.vendor, minor))
+            stems[it.uuid]["minor"] = str(minor)
+    return stems
 
 
 def short_forms(uuids: Sequence[str]) -> dict[str, str]:

@@ -109,3 +109,18 @@ def test_an_allocation_of_a_clock_that_was_ahead_counts_from_now() -> None:
     it = Ledger([allocation("old", ["0"], since=5), allocation("ahead", ["1"], since=9000)], now=100)
 
     assert [one.since for one in it.all()] == [5, 100]
+
+
+def test_ids_in_use_follow_every_change() -> None:
+    ledger = Ledger([allocation("one", ["0"])])
+    seen = [ledger.held(), ledger.held()]
+
+    ledger.record(allocation("two", ["1"]))
+    seen.append(ledger.held())
+    ledger.release("one", "pod gone", now=1)
+    seen.append(ledger.held())
+    ledger.forget("two")
+    seen.append(ledger.held())
+
+    assert seen[0] is seen[1]
+    assert [sorted(it.get(GPU, {})) for it in seen] == [["0"], ["0"], ["0", "1"], ["1"], []]

@@ -134,10 +134,12 @@ def test_ids_are_uuid_or_minor_or_short(form: IdForm, ids: list[str]) -> None:
     assert [next(iter(card)) for card in shared.cards] == [f"{stem}::0" for stem in ids]
 
 
-def test_a_card_without_a_minor_goes_by_its_index() -> None:
-    it = planned(ResourceRule(GPU, ids="minor"), cards=(status("GPU-a", 3),))[GPU]
+def test_a_card_without_a_minor_of_its_own_is_left_out_where_ids_are_minors() -> None:
+    cards = (status("GPU-a", 0, minor=1), status("GPU-b", 1), status("GPU-c", 2, minor=1))
 
-    assert listed(it) == {"GPU-a": ["3"]}
+    it = planned(ResourceRule(GPU, ids="minor"), cards=cards)[GPU]
+
+    assert listed(it) == {"GPU-a": ["1"]}
 
 
 def test_short_forms_that_collide_grow_and_no_others() -> None:
@@ -368,3 +370,61 @@ def test_ids_in_use_wait_for_their_vendor_to_be_heard_after_a_restart() -> None:
 
     assert plan(offers, starting, held, {}) == {}
     assert listed(plan(offers, failed, held, {})[GPU]) == {"GPU-a": ["GPU-a"]}
+
+
+@given(
+    st.lists(st.none() | st.integers(0, 3), max_size=6),
+    st.lists(st.sampled_from(["uuid", "minor", "short"]), min_size=2, max_size=2),
+    st.integers(0, 6),
+    st.sampled_from([Sharing(), replicas(2)]),
+)
+def test_no_id_is_listed_twice_on_the_cards_of_a_vendor(
+    minors: list[int | None], forms: list[IdForm], count: int, sharing: Sharing
+) -> None:
+    cards = tuple(status(f"GPU-{n}", n, minor=minor) for n, minor in enumerate(minors))
+    rules = [ResourceRule(GPU, count, sharing, ids=forms[0]), ResourceRule("acme.com/rest", ids=forms[1])]
+
+    it = planned(*rules, cards=cards)
+
+    ids = [device_id for resource in it.values() for card in resource.cards for device_id in card]
+    assert len(ids) == len(set(ids))
+
+
+def test_after_a_restart_ids_in_use_of_a_resource_that_left_the_config_are_listed_until_freed() -> None:
+    held = {"acme.com/old": {"GPU-b::1": "GPU-b"}}
+
+    busy = planned(ResourceRule(GPU), held=held)
+    freed = planned(ResourceRule(GPU), before=busy)
+
+    assert listed(busy["acme.com/old"]) == {"GPU-b": ["GPU-b::1"]}
+    assert (busy["acme.com/old"].vendor, busy["acme.com/old"].retired) == ("acme", True)
+    assert list(listed(busy[GPU])) == ["GPU-a", "GPU-c"]
+    assert listed(freed["acme.com/old"]) == {}
+    assert planned(ResourceRule(GPU), before=freed).keys() == {GPU}
+
+
+def test_ids_in_use_of_a_resource_that_left_the_config_wait_until_their_card_is_seen() -> None:
+    held = {"acme.com/old": {"GPU-b": "GPU-b"}}
+
+    assert planned(ResourceRule(GPU), cards=CARDS[:1], held=held).keys() == {GPU}
+
+
+@pytest.mark.parametrize(
+    "uuids", [("GPU-a", "GPU-a::0", "GPU-a-1"), ("GPU-a::0", "GPU-a", "GPU-a::0::1")], ids=str
+)
+def test_cards_whose_names_look_like_anothers_ids_are_found_exactly(uuids: tuple[str, ...]) -> None:
+    cards = tuple(status(uuid, n) for n, uuid in enumerate(uuids))
+
+    for sharing in (Sharing(), replicas(2)):
+        it = planned(ResourceRule(GPU, sharing=sharing), cards=cards)[GPU]
+        for card in it.cards:
+            assert all(it.card_of(device_id) == card for device_id in card)
+
+
+def test_ids_in_use_that_the_rule_makes_need_no_search() -> None:
+    held = {f"GPU-{'abc'[n % 3]}::{n // 3}": f"GPU-{'abc'[n % 3]}" for n in range(50_000)}
+
+    it = planned(ResourceRule(GPU, sharing=replicas(20_000)), held={GPU: held})[GPU]
+
+    assert it.capacity == 60_000
+    assert "index" not in vars(it)
