@@ -14,10 +14,12 @@ from agent.core.vendor import (
     Backend,
     BackendUnavailable,
     Device,
+    Fault,
     HealthEvent,
     Link,
     Partition,
     Request,
+    State,
     Usage,
 )
 
@@ -124,10 +126,15 @@ class Nothing(list[Device]):
 class Watched(Good):
     """Has an event source, which is as bad as the setting `events` says."""
 
+    _first_wait = True
+
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
         kind = self.settings["events"]
         if kind == "raise" and self.bad:
             raise OSError("event source is gone")
+        if kind == "unmonitored" and self._first_wait:
+            self._first_wait = False
+            return (HealthEvent("dev-a", Fault("unmonitored", state=State.UNKNOWN)),)
         if kind == "nonsense":
             return cast("Sequence[HealthEvent]", [1])
         time.sleep(0.01)

@@ -409,11 +409,11 @@ async def test_what_a_library_prints_harms_nothing(sink: Recorder) -> None:
 
 async def test_lost_events_are_told_once_and_so_is_their_return(sink: Recorder, flag: Flag) -> None:
     async with serving(sink, "Watched", events="raise", flag=str(flag), every=100):
-        await sink.until(lambda: sink.events)
-        flag.lower()
         await sink.until(lambda: len(sink.events) >= 2)
+        flag.lower()
+        await sink.until(lambda: len(sink.events) >= 3)
 
-        lost, found = sink.events
+        _, lost, found = sink.events
         assert (lost.uuid, found) == (None, HealthEvent(None, None))
         assert lost.fault is not None
         assert (lost.fault.reason, lost.fault.message) == ("events-lost", "OSError: event source is gone")
@@ -422,12 +422,42 @@ async def test_lost_events_are_told_once_and_so_is_their_return(sink: Recorder, 
 
 async def test_lost_events_do_not_stop_the_lists_and_are_said_again_after_each(sink: Recorder) -> None:
     async with serving(sink, "Watched", events="raise"):
-        await sink.until(lambda: sink.events)
+        await sink.until(lambda: len(sink.events) >= 2)
         listed, told = len(sink.lists), len(sink.events)
         await sink.until(lambda: len(sink.lists) >= listed + 5)
 
         assert told <= len(sink.events) <= told + 6
         assert sink.losses == []
+
+
+async def test_events_lost_with_one_process_are_found_by_the_next(sink: Recorder, flag: Flag) -> None:
+    async with serving(sink, "Watched", events="raise", flag=str(flag)) as process:
+        await sink.until(lambda: len(sink.events) >= 2)
+        assert process.pid is not None
+        flag.lower()
+        os.kill(process.pid, signal.SIGKILL)
+        await sink.until(lambda: sink.losses)
+        told = len(sink.events)
+        await sink.until(lambda: len(sink.events) > told)
+
+        assert sink.events[-1] == HealthEvent(None, None)
+
+
+async def test_what_the_first_events_of_a_process_say_holds(sink: Recorder) -> None:
+    async with serving(sink, "Watched", events="unmonitored", every=100):
+        await sink.until(lambda: len(sink.events) >= 2)
+
+        assert sink.events[0] == HealthEvent(None, None)
+        assert [(it.uuid, it.fault is not None) for it in sink.events[1:]] == [("dev-a", True)]
+
+
+async def test_a_device_that_the_list_calls_unknown_is_not_acquitted(sink: Recorder) -> None:
+    unknown = {"reason": "unread", "state": "unknown"}
+    devices = [{"uuid": "a", "index": 0, "fault": unknown}, {"uuid": "b", "index": 1}]
+    async with serving(sink, does={"discover": "devices"}, devices=devices, every=100):
+        await sink.until(lambda: sink.events)
+
+        assert sink.events == [HealthEvent("b", None)]
 
 
 async def test_events_that_are_none_cost_no_process(sink: Recorder) -> None:

@@ -230,6 +230,8 @@ class Service:
         if first:
             log.info("vendor open", vendor=self._vendor, devices=len(devices), pid=self.contact.body.pid)
         self._sink.discovered(self._vendor, self._links.merged(devices))
+        if first and self._blind is None:
+            self._sink.observed(self._vendor, _watched_again(devices))
         self._tell_events(self._early_events)
         self._early_events = []
 
@@ -275,6 +277,14 @@ class Service:
         told = (*events, self._blind) if self._blind is not None else tuple(events)
         if told:
             self._sink.observed(self._vendor, told)
+
+
+def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:
+    """Good news about what the last process left unknown, but not about what the list itself calls so."""
+    known = [it.uuid for it in devices if it.fault is None or it.fault.state is not State.UNKNOWN]
+    if len(known) == len(devices):
+        return (HealthEvent(None, None),)
+    return tuple(HealthEvent(uuid, None) for uuid in known)
 
 
 def _refusal(call: str, exc: Refused) -> Lost:

@@ -35,7 +35,7 @@ def scenario(tmp_path: Path) -> Scenario:
 
 
 class Heard:
-    """A sink that keeps what it hears and wakes who waits."""
+    """A sink that keeps what it hears and wakes who waits; that all are watched is no news."""
 
     def __init__(self) -> None:
         self.lists: list[Sequence[Device]] = []
@@ -48,7 +48,7 @@ class Heard:
         self._wake()
 
     def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
-        self.events.extend(events)
+        self.events.extend(event for event in events if event != HealthEvent(None, None))
         self._wake()
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
