@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from agent import files
+from agent.core.errors import StateError
 from agent.core.health import Record
 from agent.core.model import Allocation
 
@@ -20,6 +22,7 @@ KEPT_CORRUPT = 5
 MAX_BYTES = 64 << 20
 #: What the decoder raises on bytes that are not ours: wrong shape, not UTF-8, nested without end.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_WITHOUT = "starting without it; owners are read from the kubelet again"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -49,14 +52,21 @@ class CheckpointFile:
         self.path = path
 
     def load(self) -> tuple[Saved, str]:
-        """The saved state, and a sentence where a file had to be set aside (the state is empty then)."""
+        """The saved state, and a sentence where a file had to be set aside (the state is empty then).
+
+        Raises:
+            StateError: There is a file that can not be read. To start without it would call faulty cards
+                healthy, and would overwrite what a person can still mend.
+        """
         try:
             return self._read(), ""
         except FileNotFoundError:
             return Saved(), ""
         except Unusable as exc:
             aside = self._set_aside()
-            return Saved(), f"{self.path}: {exc}; set aside as {aside}, rebuilding from the kubelet"
+            return Saved(), f"{self.path}: {exc}; set aside as {aside}, {_WITHOUT}"
+        except OSError as exc:
+            raise StateError(self.path, f"can not be read: {exc.strerror}") from exc
 
     def save(self, state: Saved, *, durable: bool) -> None:
         """Replace the file. `durable` also survives a power cut.
@@ -80,8 +90,7 @@ class CheckpointFile:
             _sync_directory(self.path.parent)
 
     def _read(self) -> Saved:
-        with self.path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
+        text = files.read(self.path, MAX_BYTES)
         if len(text) > MAX_BYTES:
             raise Unusable(f"larger than {MAX_BYTES} bytes")
         try:

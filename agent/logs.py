@@ -2,66 +2,47 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import sys
 import time
-import traceback
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TextIO, cast
-
-from agent.config.settings import LogFormat, LogLevel, LogSettings
-from agent.core.errors import ConfigError
-from agent.core.text import printable
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if "rich" in sys.modules or "structlog" in sys.modules:
     import structlog
 else:
     # structlog imports rich where it is installed, for a traceback style unused here: a third of its cost.
+    # Before anything of ours, which may import structlog too.
     sys.modules["rich"] = cast("Any", None)
     try:
         import structlog
     finally:
         del sys.modules["rich"]
 
+from agent.core.errors import ConfigError
+from agent.core.text import printable
+from agent.writer import Writer, to_descriptor
+
+if TYPE_CHECKING:
+    from agent.config.settings import LogFormat, LogLevel, LogSettings
+
 Event = MutableMapping[str, Any]
 
 FILE_NAME = "xpu-agent.log"
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+#: What is waited for at the end until the last lines are written.
+LAST_WORDS = 0.5
+_METHODS = ("debug", "info", "warning", "error", "critical", "exception")
 _COLORS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
 #: Libraries that tell of every frame at debug.
 _CHATTY = ("asyncio", "hpack", "h2", "grpclib")
 
 _encode = json.JSONEncoder(default=str, allow_nan=False, check_circular=True).encode
-
-
-class Output:
-    """Where lines go. There is one, so that loggers cached before a change follow it."""
-
-    def __init__(self) -> None:
-        self.threshold = _LEVELS["info"]
-        self.stream: TextIO | None = None
-        self.file: RotatingFileHandler | None = None
-        self.render: Callable[[Event], str] = as_json
-
-    def write(self, event: Event) -> None:
-        """Write one event; nothing that is logged, and nowhere it goes, may stop the agent."""
-        try:
-            line = self.render(event)
-            if self.file is not None:
-                self.file.handle(logging.makeLogRecord({"msg": as_json(event)}))
-            # None: the stream as it is now, which tests and supervisors replace.
-            stream = sys.stderr if self.stream is None else self.stream
-            if stream is not None:
-                stream.write(line + "\n")
-                stream.flush()
-        except (OSError, ValueError):
-            pass  # a full disk, a closed pipe
 
 
 def as_json(event: Event) -> str:
@@ -103,76 +84,50 @@ def _compact(value: object) -> str:
     return str(value)
 
 
-_OUTPUT = Output()
+class _Way:
+    """One place that lines go to: by a thread where it could block, at once where it is in memory."""
 
+    def __init__(self, render: Callable[[Event], str], write: Callable[[str], object]) -> None:
+        self._render = render
+        self._put = write
+        self.writer: Writer | None = None
 
-class _Logger(structlog.BoundLoggerBase):
-    """The levels as methods; a level that is off costs one comparison."""
+    def by_thread(self, close: Callable[[], object] = lambda: None) -> _Way:
+        self.writer = Writer(self._put, self._dropped, close)
+        self._put = self.writer.put
+        return self
 
-    def debug(self, event: str, *args: object, **keys: Any) -> None:
-        if _OUTPUT.threshold <= 10:
-            self._say("debug", event, args, keys)
+    def take(self, event: Event) -> None:
+        """Nothing that is logged, and nowhere it goes, may stop the agent."""
+        try:
+            self._put(self._render(event))
+        except (OSError, ValueError):
+            return  # a stream that is closed
 
-    def info(self, event: str, *args: object, **keys: Any) -> None:
-        if _OUTPUT.threshold <= 20:
-            self._say("info", event, args, keys)
-
-    def warning(self, event: str, *args: object, **keys: Any) -> None:
-        if _OUTPUT.threshold <= 30:
-            self._say("warning", event, args, keys)
-
-    warn = warning
-
-    def error(self, event: str, *args: object, **keys: Any) -> None:
-        if _OUTPUT.threshold <= 40:
-            self._say("error", event, args, keys)
-
-    def critical(self, event: str, *args: object, **keys: Any) -> None:
-        self._say("critical", event, args, keys)
-
-    def exception(self, event: str, *args: object, **keys: Any) -> None:
-        keys.setdefault("exc_info", True)
-        self.error(event, *args, **keys)
-
-    def _say(self, level: str, event: str, args: tuple[object, ...], keys: Mapping[str, Any]) -> None:
-        self._proxy_to_logger(level, event % args if args else event, **keys)
+    def _dropped(self, lines: int) -> str:
+        return self._render(_told("warning", {"event": "log lines dropped", "lines": lines}))
 
 
 class _Sink:
-    """What structlog hands finished events to."""
+    """Where structlog and the standard library hand in. There is one: loggers in use follow a change."""
 
-    def _write(self, event: Event) -> None:
-        _OUTPUT.write(event)
+    ways: tuple[_Way, ...] = ()
 
-    debug = info = warning = error = critical = _write
+    def _take(self, event: Event) -> None:
+        for way in self.ways:
+            way.take(event)
 
+    debug = info = warning = error = critical = _take
 
-def _finish(_: Any, level: str, event: Event) -> tuple[tuple[Event], dict[str, Any]]:
-    """Put time, level and event first, and a traceback where an exception is told."""
-    keys = dict(event)
-    told = keys.pop("event", "")
-    caught = _caught(keys.pop("exc_info", None))
-    finished: Event = {"time": _now(), "level": level, "event": told, **keys}
-    if caught is not None:
-        finished["exception"] = "".join(traceback.format_exception(caught)).rstrip()
-    return (finished,), {}
+    def writers(self) -> list[Writer]:
+        return [way.writer for way in self.ways if way.writer]
 
 
-def _now() -> str:
-    return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:23] + "Z"
+_SINK = _Sink()
 
 
-def _caught(
-    told: bool
-    | BaseException
-    | tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
-    | None,
-) -> BaseException | None:
-    if isinstance(told, BaseException):
-        return told
-    if isinstance(told, tuple):
-        return told[1]
-    return sys.exc_info()[1] if told else None
+class _Logger(structlog.BoundLoggerBase):
+    """Has the methods that `set_level` gives it, so that the level changes for loggers in use too."""
 
 
 class _FromStdlib(logging.Handler):
@@ -181,17 +136,26 @@ class _FromStdlib(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             event: Event = {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
-            (finished,), _ = _finish(None, record.levelname.lower(), event)
         except Exception:
             self.handleError(record)
             return
-        _OUTPUT.write(finished)
+        _SINK._take(_told(record.levelname.lower(), structlog.processors.format_exc_info(None, "", event)))
 
 
-_PROCESSORS = [_finish]
+def _told(level: str, event: Event) -> Event:
+    """Put time, level and event first."""
+    stamp = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:23] + "Z"
+    return {"time": stamp, "level": level, "event": event.pop("event", ""), **event}
 
 
-def configure(settings: LogSettings | None = None, stream: TextIO | None = None) -> None:
+def _finish(_: Any, level: str, event: Event) -> tuple[tuple[Event], dict[str, Any]]:
+    return (_told(level, event),), {}
+
+
+_PROCESSORS: list[Any] = [structlog.processors.format_exc_info, _finish]
+
+
+def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every log line to `stream` (standard error), and as JSON to a file where `dir` is set.
 
     Called again it replaces what it set before, also for loggers that are in use.
@@ -199,36 +163,62 @@ def configure(settings: LogSettings | None = None, stream: TextIO | None = None)
     Raises:
         ConfigError: The file can not be written.
     """
-    settings = settings or LogSettings()
     file = _open_file(settings) if settings.dir else None
-    former, _OUTPUT.file = _OUTPUT.file, file
-    if former is not None:
-        former.close()
-    _OUTPUT.stream = stream
-    _OUTPUT.render = _renderer(settings.format, sys.stderr if stream is None else stream)
+    former, _SINK.ways = _SINK.writers(), tuple(_ways(settings, stream or sys.stderr, file))
+    for writer in former:
+        writer.close(LAST_WORDS)
     structlog.configure(
         processors=_PROCESSORS,
         wrapper_class=_Logger,
         context_class=dict,
-        logger_factory=lambda *_: _Sink(),
+        logger_factory=lambda *_: _SINK,
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
     root.handlers[:] = [it for it in root.handlers if not isinstance(it, _FromStdlib)]
     root.addHandler(_FromStdlib())
     set_level(settings.level)
+    atexit.unregister(flush)
+    atexit.register(flush)
 
 
 def set_level(level: LogLevel) -> None:
     """Change how much is logged, while running."""
-    _OUTPUT.threshold = _LEVELS[level]
-    logging.getLogger().setLevel(_OUTPUT.threshold)
+    filtering = structlog.make_filtering_bound_logger(level)
+    for method in _METHODS:
+        setattr(_Logger, method, getattr(filtering, method))
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger().setLevel(threshold)
     for name in _CHATTY:
-        logging.getLogger(name).setLevel(max(_OUTPUT.threshold, logging.INFO))
+        logging.getLogger(name).setLevel(max(threshold, logging.INFO))
 
 
-def _renderer(format: LogFormat, stream: TextIO | None) -> Callable[[Event], str]:
-    terminal = stream is not None and stream.isatty()
+def flush(timeout: float = LAST_WORDS) -> None:
+    """Wait until everything logged so far is written, but no longer than this."""
+    until = time.monotonic() + timeout
+    for written in [writer.mark() for writer in _SINK.writers()]:
+        written.wait(max(0.0, until - time.monotonic()))
+
+
+def _ways(settings: LogSettings, stream: TextIO | None, file: RotatingFileHandler | None) -> Iterator[_Way]:
+    if stream is not None:
+        yield _to_stream(_renderer(settings.format, stream), stream)
+    if file is not None:
+        yield _Way(as_json, lambda line: file.handle(logging.makeLogRecord({"msg": line}))).by_thread(
+            file.close
+        )
+
+
+def _to_stream(render: Callable[[Event], str], stream: TextIO) -> _Way:
+    try:
+        stream.fileno()
+    except (OSError, ValueError):  # it is in memory
+        return _Way(render, lambda line: stream.write(f"{line}\n"))
+    return _Way(render, to_descriptor(stream)).by_thread()
+
+
+def _renderer(format: LogFormat, stream: TextIO) -> Callable[[Event], str]:
+    terminal = stream.isatty()
     if format == "json" or (format == "auto" and not terminal):
         return as_json
     return as_colored_text if terminal and "NO_COLOR" not in os.environ else as_text

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import logging
+import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,23 @@ from hypothesis import strategies as st
 from agent import logs
 from agent.config import LogFormat, LogSettings
 from agent.core.errors import ConfigError
+from agent.writer import MAX_WAITING, Writer
+
+#: A program whose standard error is a pipe that holds next to nothing.
+TALKATIVE = """
+import os, sys, time, structlog
+from agent import logs, writer
+from agent.config import LogSettings
+writer.MAX_LINES = 100
+logs.configure(LogSettings(format=sys.argv[1]))
+log = structlog.get_logger()
+started = time.monotonic()
+for n in range(1000):
+    log.info("told", n=n, text="x" * 100)
+print(time.monotonic() - started, flush=True)
+if sys.argv[2] == "wait":
+    sys.stdin.read()
+"""
 
 CHATTY = ("", "asyncio", "hpack", "h2", "grpclib")
 
@@ -34,7 +54,7 @@ def _restored() -> Iterator[None]:
     levels = {name: logging.getLogger(name).level for name in CHATTY}
     handlers = list(logging.getLogger().handlers)
     yield
-    logs.configure(stream=io.StringIO())  # closes the file
+    logs.configure(LogSettings(), io.StringIO())  # closes the file
     structlog.reset_defaults()
     logging.getLogger().handlers[:] = handlers
     for name, level in levels.items():
@@ -203,10 +223,99 @@ def test_a_stream_that_is_closed_never_stops_the_caller() -> None:
     structlog.get_logger().info("told")
 
 
+def talkative(format: str, then: str, stalled: int) -> subprocess.Popen[str]:
+    fcntl.fcntl(stalled, fcntl.F_SETPIPE_SZ, 4096)
+    return subprocess.Popen(
+        [sys.executable, "-c", TALKATIVE, format, then],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stalled,
+        text=True,
+    )
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    yield reader, writer
+    os.close(reader)
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_a_reader_of_standard_error_that_stalls_holds_up_nothing_not_even_the_end(
+    pipe: tuple[int, int], format: str
+) -> None:
+    with talkative(format, "end", pipe[1]) as program:
+        os.close(pipe[1])
+        out, _ = program.communicate(timeout=30)
+        assert float(out) < 1.0
+        assert program.returncode == 0
+
+
+def test_lines_that_were_dropped_are_counted_once_they_flow_again(pipe: tuple[int, int]) -> None:
+    with talkative("json", "wait", pipe[1]) as program:
+        os.close(pipe[1])
+        assert program.stdout is not None
+        assert program.stdin is not None
+        assert float(program.stdout.readline()) < 1.0
+        program.stdin.close()
+        with os.fdopen(os.dup(pipe[0])) as reader:
+            told = [json.loads(line) for line in reader]
+
+    kept = [line["n"] for line in told if line["event"] == "told"]
+    dropped = [line["lines"] for line in told if line["event"] == "log lines dropped"]
+    assert kept == sorted(set(kept))
+    assert len(kept) + sum(dropped) == 1000
+    assert told[-1]["level"] == "warning"
+
+
+def test_what_waits_is_bounded_in_size_too() -> None:
+    gate, written = threading.Event(), list[str]()
+
+    def write(line: str) -> None:
+        gate.wait()
+        written.append(line)
+
+    lines = Writer(write, lambda dropped: f"{dropped} dropped")
+    line = "x" * (1 << 20)
+    for _ in range(MAX_WAITING // len(line) + 3):
+        lines.put(line)
+
+    gate.set()
+    lines.close(5)
+
+    assert len("".join(written)) == MAX_WAITING + len("3 dropped")
+    assert written[-1] == "3 dropped"
+
+
+def test_the_last_lines_are_written_before_the_end(tmp_path: Path) -> None:
+    code = (
+        "import structlog\nfrom agent import logs\nfrom agent.config import LogSettings\n"
+        f"logs.configure(LogSettings(format='json', dir={str(tmp_path)!r}))\n"
+        "for n in range(500): structlog.get_logger().info('told', n=n)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    for text in (done.stderr, (tmp_path / logs.FILE_NAME).read_text()):
+        assert [json.loads(line)["n"] for line in text.splitlines()] == list(range(500))
+
+
+def test_a_stream_that_somebody_made_non_blocking_loses_no_line(pipe: tuple[int, int]) -> None:
+    os.set_blocking(pipe[1], False)
+    with os.fdopen(pipe[1], "w") as stream, os.fdopen(os.dup(pipe[0])) as reader:
+        logs.configure(LogSettings(format="json"), stream)
+        for n in range(2000):
+            structlog.get_logger().info("told", n=n, text="x" * 100)
+
+        assert [json.loads(next(reader))["n"] for _ in range(2000)] == list(range(2000))
+        logs.flush()
+
+
 def test_the_file_holds_json_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     out = io.StringIO()
     logs.configure(LogSettings(format="console", dir=str(tmp_path / "logs")), out)
     structlog.get_logger().info("told", n=1)
+    logs.flush()
 
     path = tmp_path / "logs" / logs.FILE_NAME
     assert json.loads(path.read_text())["n"] == 1
@@ -218,6 +327,7 @@ def test_the_file_turns_at_its_size_and_old_ones_are_dropped(tmp_path: Path) -> 
     logs.configure(LogSettings(dir=str(tmp_path), max_bytes=10_000, keep=2), io.StringIO())
     for _ in range(400):
         structlog.get_logger().info("told", text="x" * 100)
+    logs.flush(5)
 
     files = sorted(tmp_path.iterdir())
     assert [path.name for path in files] == [f"{logs.FILE_NAME}{end}" for end in ("", ".1", ".2")]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent import files
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
 from agent.core.errors import ConfigError
 
@@ -37,19 +36,10 @@ def read_bytes(path: Path) -> bytes:
         ConfigError: It can not be read.
     """
     try:
-        # Opening a pipe would wait for its writer.
-        kind = path.stat().st_mode
-        if not stat.S_ISREG(kind) and not stat.S_ISCHR(kind):
-            raise ConfigError(f"{path}: is not a file; give --config the file itself")
-        with open(path, "rb", opener=_without_waiting) as file:
-            return file.read(_MAX_BYTES + 1)
+        return files.read(path, _MAX_BYTES, devices=True)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{path}: can not be read: {why}; give --config a readable file") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def text_of(content: bytes, source: str) -> str:

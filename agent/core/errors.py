@@ -8,6 +8,7 @@ AgentError
 │   ├── UnhealthyDevice
 │   └── InvalidRequest
 ├── ListTooLong
+├── StateError
 └── VendorError
     ├── VendorTimeout
     └── VendorCrashed
@@ -59,6 +60,13 @@ class ListTooLong(AgentError):
         super().__init__(
             f"{resource}: {ids} IDs make a list of {size} bytes, the kubelet takes {limit}; {remedy}"
         )
+
+
+class StateError(AgentError):
+    """Raised when what the agent saved can not be read; a person must mend it or move it away."""
+
+    def __init__(self, path: object, found: str) -> None:
+        super().__init__(f"{path}: {found}; mend it, or move it away to start without it")
 
 
 class VendorError(AgentError):

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from agent import files
 from agent.core.vendor import ContainerEdits
 
 from .edits import edits
@@ -68,8 +69,7 @@ def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint:
 
 
 def _bounded(path: Path) -> bytes:
-    with path.open("rb") as file:
-        raw = file.read(MAX_SIZE + 1)
+    raw = files.read(path, MAX_SIZE)
     if len(raw) > MAX_SIZE:
         raise KubeletError(f"{path} is corrupt: more than {MAX_SIZE} bytes")
     return raw

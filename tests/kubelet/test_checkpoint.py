@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +173,12 @@ def test_a_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
             read(path)
 
 
-def test_a_directory_in_its_place_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(KubeletError, match="can not be read"):
-        read(tmp_path)
+def test_a_directory_or_a_pipe_in_its_place_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    for path, kind in ((tmp_path, "directory"), (tmp_path / "pipe", "pipe"), (Path("/dev/zero"), "device")):
+        with pytest.raises(KubeletError, match=f"can not be read: is not a file but a {kind}"):
+            read(path)
 
 
 def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
