@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from posixpath import isabs
 from typing import Protocol
 
 from agent.core.errors import (
@@ -19,11 +21,14 @@ from agent.core.errors import (
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Plan, Resource
 from agent.core.placement import prefer
+from agent.core.text import shorten
 from agent.core.topology import Topology
-from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
+from agent.core.vendor import ContainerEdits, Device, DeviceNode, Mount, Partition, Request, Vendor
 
 #: Container annotation that carries our allocation id into the kubelet's checkpoint.
 ALLOCATION = "xpu-agent.io/allocation"
+#: What a container may do with a device node: read, write, make.
+PERMISSIONS = frozenset("rwm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Allocator:
         self._prepare = prepare
         self._release = release
         self._turn = asyncio.Lock()
+        self._undoing: set[asyncio.Task[None]] = set()
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """One ContainerEdits for each container. All are answered, or none is recorded.
@@ -87,8 +93,11 @@ class Allocator:
                 ]
                 await self._store.save(durable=False)
             except BaseException:
-                for allocation in begun:
-                    await self._undo(vendor, allocation)
+                undoing = asyncio.create_task(self._undo_all(vendor, begun))
+                self._undoing.add(undoing)
+                undoing.add_done_callback(self._undoing.discard)
+                # Shielded: a caller that is cancelled, even again and again, leaves no hardware behind.
+                await asyncio.shield(undoing)
                 raise
             return answered
 
@@ -115,7 +124,7 @@ class Allocator:
         if vendor.prepares:
             allocation = await self._made(vendor, allocation, request)
         distinct = list({it.uuid: it for it in devices}.values())
-        edits = vendor.container_edits(distinct, request)
+        edits = usable(vendor.name, vendor.container_edits(distinct, request))
         self._ledger.record(replace(allocation, state=AllocationState.DONE))
         return replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
 
@@ -128,6 +137,14 @@ class Allocator:
         self._ledger.record(made)
         await self._store.save(durable=True)
         return made
+
+    async def _undo_all(self, vendor: Vendor, begun: Sequence[str]) -> None:
+        written = vendor.prepares and any(self._ledger.get(it) is not None for it in begun)
+        for allocation in begun:
+            await self._undo(vendor, allocation)
+        if written:
+            with suppress(OSError):  # what was refused first is told, and the disk is tried again soon
+                await self._store.save(durable=False)
 
     async def _undo(self, vendor: Vendor, allocation: str) -> None:
         """Forget the allocation; one whose hardware can not be removed now is left to reconcile."""
@@ -158,6 +175,7 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     Raises:
         AllocationError: Naming the first ID that is unknown or unhealthy.
     """
+    statuses = {status.uuid: status for status in scene.snapshot.devices}
     planned = scene.plan.get(resource)
     if planned is None:
         raise UnknownResource(resource)
@@ -167,12 +185,12 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     sharing = planned.rule.sharing
     if sharing.fail_requests_greater_than_one and len(unique) > 1:
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
-    return [_well(planned, device_id, scene).device for device_id in unique]
+    return [_well(planned, device_id, statuses).device for device_id in unique]
 
 
-def _well(resource: Resource, device_id: str, scene: Scene) -> DeviceStatus:
+def _well(resource: Resource, device_id: str, statuses: Mapping[str, DeviceStatus]) -> DeviceStatus:
     card = resource.card_of(device_id)
-    status = scene.snapshot.device(card.uuid) if card else None
+    status = statuses.get(card.uuid) if card else None
     if card is None or status is None:
         raise UnknownDevice(resource.name, device_id)
     if not card.healthy:
@@ -181,4 +199,93 @@ def _well(resource: Resource, device_id: str, scene: Scene) -> DeviceStatus:
     return status
 
 
-__all__ = ["ALLOCATION", "AllocationError", "Allocator", "Scene", "Store", "admit"]
+class UnusableEdits(AllocationError):
+    """Raised when a vendor's container edits can not be given to the kubelet."""
+
+    def __init__(self, vendor: str, field: str, value: object, wanted: str) -> None:
+        super().__init__(f"vendor {vendor}: container edits: {field} is {_shown(value)}; wanted: {wanted}")
+
+
+def usable(vendor: str, edits: ContainerEdits) -> ContainerEdits:
+    """The same edits, fit to be sent.
+
+    Raises:
+        UnusableEdits: Naming the first field that is of another type or holds what the kubelet does not take.
+    """
+    for field, value, wanted in _wrongs(edits):
+        raise UnusableEdits(vendor, field, value, wanted)
+    return edits
+
+
+Wrong = tuple[str, object, str]
+
+
+def _wrongs(edits: object) -> Iterator[Wrong]:
+    if not isinstance(edits, ContainerEdits):
+        yield "the whole", edits, "ContainerEdits"
+        return
+    yield from _texts("env", edits.env)
+    yield from _texts("annotations", edits.annotations)
+    for field, values in (
+        ("device_nodes", edits.device_nodes),
+        ("mounts", edits.mounts),
+        ("cdi_devices", edits.cdi_devices),
+    ):
+        if not isinstance(values, tuple | list):
+            yield field, values, "a tuple"
+            return
+    for n, node in enumerate(edits.device_nodes):
+        yield from _node(f"device_nodes[{n}]", node)
+    for n, mount in enumerate(edits.mounts):
+        yield from _mount(f"mounts[{n}]", mount)
+    for n, name in enumerate(edits.cdi_devices):
+        yield from _text(f"cdi_devices[{n}]", name)
+
+
+def _texts(field: str, texts: object) -> Iterator[Wrong]:
+    if not isinstance(texts, Mapping):
+        yield field, texts, "a mapping of text to text"
+        return
+    for key, value in texts.items():
+        yield from _text(f"a key of {field}", key)
+        yield from _text(f"{field}[{_shown(key)}]", value)
+
+
+def _node(field: str, node: object) -> Iterator[Wrong]:
+    if not isinstance(node, DeviceNode):
+        yield field, node, "a DeviceNode"
+        return
+    yield from _paths(field, (("path", node.path), ("host_path", node.host_path)))
+    allowed = node.permissions
+    if not isinstance(allowed, str) or not allowed or not PERMISSIONS.issuperset(allowed):
+        yield f"{field}.permissions", allowed, 'some of "rwm"'
+
+
+def _mount(field: str, mount: object) -> Iterator[Wrong]:
+    if not isinstance(mount, Mount):
+        yield field, mount, "a Mount"
+        return
+    yield from _paths(field, (("path", mount.path), ("host_path", mount.host_path)))
+    if not isinstance(mount.read_only, bool):
+        yield f"{field}.read_only", mount.read_only, "True or False"
+
+
+def _paths(field: str, paths: Iterable[tuple[str, object]]) -> Iterator[Wrong]:
+    for name, path in paths:
+        yield from _text(f"{field}.{name}", path)
+        if isinstance(path, str) and not isabs(path):
+            yield f"{field}.{name}", path, "an absolute path"
+
+
+def _text(field: str, value: object) -> Iterator[Wrong]:
+    if not isinstance(value, str):
+        yield field, value, "text"
+    elif not value.isascii() and any("\ud800" <= it <= "\udfff" for it in value):
+        yield field, value, "text that UTF-8 can carry"
+
+
+def _shown(value: object) -> str:
+    return shorten(value if isinstance(value, str) else repr(value))
+
+
+__all__ = ["ALLOCATION", "Allocator", "Scene", "Store", "UnusableEdits", "admit"]

@@ -160,14 +160,11 @@ class Index:
             self._kept.update(dict.fromkeys(card.kept, card))
 
     def find(self, device_id: str) -> AdvertisedDevice | None:
-        for card in (
-            self._stems.get(device_id.rpartition("::")[0]),
-            self._stems.get(device_id),
-            self._kept.get(device_id),
-        ):
-            if card is not None and device_id in card:
+        for stem in (device_id.rpartition("::")[0], device_id):
+            card = self._stems.get(stem)
+            if card is not None and card.ids is not None and device_id in card.ids:
                 return card
-        return None
+        return self._kept.get(device_id)
 
 
 # No slots: the index is built once per value.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocator import ALLOCATION, Allocator, Scene, admit
+from agent.core.allocator import ALLOCATION, Allocator, Scene, UnusableEdits, admit
 from agent.core.errors import (
     AllocationError,
     InvalidRequest,
@@ -25,7 +26,7 @@ from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, ResourceRule, Sharing
 from agent.core.plan import Offer, plan
 from agent.core.topology import topology
-from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
+from agent.core.vendor import ContainerEdits, Device, DeviceNode, Edits, Mount, Partition, Request, Vendor
 
 from .values import GPU, node, status
 
@@ -51,6 +52,9 @@ class Room:
     release_fails: Exception | None = None
     save_fails: Exception | None = None
     gate: asyncio.Event | None = None
+    release_takes: float = 0.0
+    emptied: asyncio.Event = field(default_factory=asyncio.Event)
+    edits: Edits = edits
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
@@ -69,7 +73,7 @@ class Room:
                 ONE, devices=("c3",), sharing=Sharing("replicas", 4, fail_requests_greater_than_one=True)
             ),
         )
-        vendor = Vendor("acme", "", edits, WHOLE, settings={"key": "value"}, prepares=self.prepares)
+        vendor = Vendor("acme", "", self.edits, WHOLE, settings={"key": "value"}, prepares=self.prepares)
         planned = plan([Offer("acme", rules)], snapshot, {}, {})
         return Scene(planned, snapshot, topology(snapshot), {"acme": vendor})
 
@@ -78,6 +82,8 @@ class Room:
         if self.save_fails:
             raise self.save_fails
         self.disk = self.ledger.all()
+        if not self.disk:
+            self.emptied.set()
 
     async def prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         self.log.append(f"prepare {','.join(request.ids)} on {','.join(uuids)}")
@@ -92,6 +98,7 @@ class Room:
     async def release(self, vendor: str, allocation: str) -> None:
         known = self.ledger.get(allocation)
         self.log.append(f"release {','.join(known.ids) if known else allocation}")
+        await asyncio.sleep(self.release_takes)
         if self.release_fails:
             raise self.release_fails
 
@@ -236,7 +243,8 @@ async def test_edits_that_raise_leave_no_trace_on_the_hardware_either() -> None:
         await room.allocator.allocate(WHOLE, [["c0"], ["broken"]])
 
     assert room.ledger.all() == ()
-    assert room.log[-2:] == ["release c0", "release broken"]
+    assert room.log[-3:] == ["release c0", "release broken", "save"]
+    assert room.disk == ()
 
 
 async def test_a_disk_that_refuses_leaves_no_trace() -> None:
@@ -269,8 +277,8 @@ async def test_a_prepare_that_fails_is_released_and_forgotten() -> None:
     with pytest.raises(VendorCrashed):
         await room.allocator.allocate(SLICE, [["c2::0"]])
 
-    assert room.log == ["save durable", "prepare c2::0 on c2", "release c2::0"]
-    assert room.ledger.all() == ()
+    assert room.log == ["save durable", "prepare c2::0 on c2", "release c2::0", "save"]
+    assert room.ledger.all() == room.disk == ()
 
 
 async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:
@@ -280,7 +288,25 @@ async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:
         async with asyncio.timeout(0.01):
             await room.allocator.allocate(SLICE, [["c2::0"]])
 
-    assert room.log[-1] == "release c2::0"
+    assert room.log[-2:] == ["release c2::0", "save"]
+    assert room.ledger.all() == room.disk == ()
+
+
+async def test_a_prepare_that_is_cut_off_again_and_again_is_released_all_the_same() -> None:
+    room = Room(prepares=True, gate=asyncio.Event(), release_takes=0.01)
+    call = asyncio.create_task(room.allocator.allocate(SLICE, [["c2::0"]]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert room.log[-1].startswith("prepare")
+
+    while not call.done():
+        call.cancel()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await room.emptied.wait()
+
+    assert call.cancelled()
+    assert room.log[-2:] == ["release c2::0", "save"]
     assert room.ledger.all() == ()
 
 
@@ -367,3 +393,65 @@ def test_a_device_whose_plan_says_unhealthy_is_refused() -> None:
 def test_the_rule_of_the_other_resources_does_not_matter() -> None:
     with pytest.raises(UnknownResource):
         admit(Room().scene(), GPU, ["c0"])
+
+
+def loose(**fields: Any) -> ContainerEdits:
+    """Edits as a vendor writes them who checks no types."""
+    return ContainerEdits(**fields)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "the whole is None; wanted: ContainerEdits"),
+        (loose(env=["A=1"]), "env is ['A=1']; wanted: a mapping of text to text"),
+        (loose(env={"A": 1}), "env[A] is 1; wanted: text"),
+        (loose(env={1: "A"}), "a key of env is 1; wanted: text"),
+        (loose(env={"A": "\udc80"}), "env[A] is \\udc80; wanted: text that UTF-8 can carry"),
+        (loose(annotations={"a": None}), "annotations[a] is None; wanted: text"),
+        (loose(device_nodes="/dev/x"), "device_nodes is /dev/x; wanted: a tuple"),
+        (loose(device_nodes=("/dev/x",)), "device_nodes[0] is /dev/x; wanted: a DeviceNode"),
+        (
+            loose(device_nodes=(DeviceNode("dev/x", "/dev/x"),)),
+            "device_nodes[0].path is dev/x; wanted: an absolute path",
+        ),
+        (
+            loose(device_nodes=(DeviceNode("/dev/x", "/dev/x", "rwx"),)),
+            'device_nodes[0].permissions is rwx; wanted: some of "rwm"',
+        ),
+        (loose(mounts=(Mount("/lib", ""),)), "mounts[0].host_path is ; wanted: an absolute path"),
+        (
+            loose(mounts=(Mount("/lib", "/lib", cast("bool", "no")),)),
+            "mounts[0].read_only is no; wanted: True or False",
+        ),
+        (loose(cdi_devices=(7,)), "cdi_devices[0] is 7; wanted: text"),
+    ],
+)
+@pytest.mark.parametrize("prepares", [False, True])
+async def test_edits_that_the_kubelet_can_not_take_are_refused_before_anything_is_recorded(
+    prepares: bool, answer: ContainerEdits, told: str
+) -> None:
+    room = Room(prepares=prepares, edits=lambda devices, request: answer)
+
+    with pytest.raises(UnusableEdits) as refused:
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert str(refused.value) == f"vendor acme: container edits: {told}"
+    assert isinstance(refused.value, AllocationError)
+    assert room.ledger.all() == room.disk == ()
+    assert ("release c0" in room.log) is prepares
+
+
+async def test_edits_with_every_field_are_taken_as_they_are() -> None:
+    full = ContainerEdits(
+        env={"A": "é", "B": ""},
+        device_nodes=(DeviceNode("/dev/x", "/dev/x", "rwm"),),
+        mounts=(Mount("/lib", "/usr/lib"),),
+        annotations={"a/b": "c"},
+        cdi_devices=("acme.com/x=0",),
+    )
+    room = Room(edits=lambda devices, request: full)
+
+    [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert replace(answer, annotations=full.annotations) == full
