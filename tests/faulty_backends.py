@@ -98,10 +98,11 @@ class Good(Backend):
         sys.stdout.flush()
 
     def do_raise(self) -> None:
-        raise RuntimeError("the card is on fire")
+        raise RuntimeError(self.settings.get("raises", "the card is on fire"))
 
     def do_unavailable(self) -> None:
-        raise BackendUnavailable("driver-not-loaded", "no /dev/xpu")
+        reason = self.settings.get("reason", "driver-not-loaded")
+        raise BackendUnavailable(reason, self.settings.get("message", "no /dev/xpu"))
 
     def do_bytes(self) -> Any:
         return [Device(cast("str", b"GPU-1"), 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from agent.core.vendor import (
     HealthEvent,
     Link,
     Partition,
+    Proof,
     Request,
     State,
     Usage,
@@ -385,6 +387,12 @@ async def test_a_hostile_uuid_is_refused_by_name(uuid: str, sink: Recorder) -> N
         ({"memory": 1 << 80}, f"memory: {1 << 80} is not between 0 and 2^63"),
         ({"minor": "zero"}, "Expected `int | null`, got `str` - at `$[0].minor`"),
         ({"attributes": {"a": 1}}, "Expected `str`, got `int` - at `$[0].attributes[...]`"),
+        ({"paths": ["/x"] * 65}, "paths: there are 65, at most 64 work"),
+        ({"paths": ["/" * 257]}, "has 257 characters, at most 256 work"),
+        ({"attributes": {str(n): "" for n in range(65)}}, "attributes: there are 65, at most 64 work"),
+        ({"attributes": {"a": "b" * 257}}, "attribute a: has 257 characters, at most 256 work"),
+        ({"pci": "0" * 257}, "pci: has 257 characters, at most 256 work"),
+        ({"links": [{"peer": "a b"}]}, "link: uuid: contains ' ', which parts device IDs"),
         ({"index": 1.5}, "Expected `int`, got `float` - at `$[0].index`"),
     ],
 )
@@ -393,6 +401,88 @@ async def test_a_wrong_field_is_refused_by_name(part: dict[str, Any], reason: st
         await sink.until(lambda: sink.losses)
 
         assert sink.losses[0][1].endswith(reason)
+
+
+LISTS: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "discover": (answers.devices, 1024, {"uuid": "a", "index": 0}),
+    "health_events": (answers.events, 1024, {"uuid": "a", "fault": None}),
+    "links": (answers.links, 256, {"peer": "a"}),
+    "partitions": (answers.partitions, 8192, {"id": "a", "uuid": "a"}),
+}
+
+
+@pytest.mark.parametrize("call", LISTS)
+def test_a_list_without_measure_is_refused(call: str) -> None:
+    decode, limit, entry = LISTS[call]
+    entries = [{**entry, "uuid": f"dev-{n}"} if "uuid" in entry else entry for n in range(limit + 1)]
+
+    assert len(decode(json.dumps(entries[:-1]).encode())) == limit
+    with pytest.raises(answers.WrongAnswer, match=f"there are {limit + 1} .*, at most {limit} work"):
+        decode(json.dumps(entries).encode())
+
+
+def test_events_for_all_devices_are_few() -> None:
+    one = {"uuid": None, "fault": None}
+
+    assert len(answers.events(json.dumps([one] * 16).encode())) == 16
+    with pytest.raises(answers.WrongAnswer, match="more than 16 events for all devices at once"):
+        answers.events(json.dumps([one] * 17).encode())
+
+
+def test_an_event_for_no_possible_device_is_refused() -> None:
+    with pytest.raises(answers.WrongAnswer, match="event: uuid: has 16777216 characters"):
+        answers.events(json.dumps([{"uuid": "x" * (16 << 20), "fault": None}]).encode())
+
+
+@pytest.mark.parametrize("letter", ["x", "\n", "\u202e"])
+def test_long_texts_of_a_library_are_cut_and_made_printable(letter: str) -> None:
+    text = letter * (1 << 20)
+    fault = {"reason": text, "message": text, "cleared_by": ["reset"] * 10_000}
+    raw = [{"uuid": "a", "index": 0, "model": text, "fault": fault}]
+
+    (device,) = answers.devices(json.dumps(raw).encode())
+    (event,) = answers.events(json.dumps([{"uuid": "a", "fault": fault}]).encode())
+
+    assert device.fault is not None
+    assert device.fault == event.fault
+    assert [len(it) for it in (device.fault.reason, device.fault.message, device.model)] == [64, 512, 128]
+    assert device.fault.reason.isprintable()
+    assert device.fault.reason.endswith("…")
+    assert device.fault.cleared_by == (Proof.RESET,)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "told"),
+    [
+        ("driver-not-loaded", "no /dev/xpu", "driver-not-loaded: no /dev/xpu"),
+        ("driver-not-loaded", "", "driver-not-loaded"),
+        ("No Driver", "no /dev/xpu", "unavailable: No Driver: no /dev/xpu"),
+        ("driver-not-loaded, perhaps", "", "unavailable: driver-not-loaded, perhaps"),
+        ("", "no /dev/xpu", "unavailable: no /dev/xpu"),
+        ("x" * 65, "", f"unavailable: {'x' * 65}"),
+        ("gone", "y" * 3000, f"gone: {'y' * 511}…"),
+    ],
+)
+async def test_why_a_vendor_is_unavailable_begins_with_one_word(
+    reason: str, message: str, told: str, sink: Recorder
+) -> None:
+    async with serving(sink, does={"open": "unavailable"}, reason=reason, message=message):
+        await sink.until(lambda: sink.losses)
+
+        assert sink.losses[0] == (VendorState.UNAVAILABLE, told)
+
+
+def test_only_a_backend_can_say_that_the_driver_was_not_loaded() -> None:
+    lost = contact.failed("driver-not-loaded: or so")
+
+    assert (lost.state, lost.reason) == (VendorState.FAILED, "failed: driver-not-loaded: or so")
+
+
+async def test_an_exception_with_a_long_text_is_cut(sink: Recorder) -> None:
+    async with serving(sink, does={"discover": "raise"}, raises="x" * 10_000):
+        await sink.until(lambda: sink.losses)
+
+        assert len(sink.losses[0][1]) <= 600
 
 
 def test_usage_beyond_the_whole_is_refused() -> None:

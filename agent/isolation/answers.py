@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
 
-from agent.core.text import shorten
-from agent.core.vendor import Device, HealthEvent, Link, Partition, Usage
+from agent.core.text import printable, shorten
+from agent.core.vendor import Device, Fault, HealthEvent, Link, Partition, Usage
 
 T = TypeVar("T")
 
 UUID_LIMIT = 128  # characters; it becomes part of every device ID
+#: What no node has more of; a list that has is a mistake, and would hold up the agent.
+DEVICES, LINKS, EVENTS, SLICES = 1024, 256, 1024, 8192
+#: Of the events, those that speak for all devices: each is an event for each of them.
+BROADCASTS = 16
+#: Characters of text that goes on to logs, metrics, the checkpoint and the kubelet; a longer one is cut ...
+REASON_LIMIT, MESSAGE_LIMIT, MODEL_LIMIT = 64, 512, 128
+#: ... and of what is refused when it is longer, since half of it is wrong.
+NAME_LIMIT, PATHS, ATTRIBUTES = 256, 64, 64
 
 
 class WrongAnswer(ValueError):
@@ -25,27 +34,33 @@ def decode(method: str, raw: bytes) -> Any:
 
 
 def devices(raw: bytes) -> tuple[Device, ...]:
-    found = _typed(raw, tuple[Device, ...])
+    found = _several(raw, Device, DEVICES, "devices")
     for number, device in enumerate(found):
         _check_device(f"device {number} ({shorten(device.uuid)})", device)
     _check_distinct(found)
-    return found
+    return tuple(replace(it, model=clean(it.model, MODEL_LIMIT), fault=_bounded(it.fault)) for it in found)
 
 
 def events(raw: bytes) -> tuple[HealthEvent, ...]:
-    return _typed(raw, tuple[HealthEvent, ...])
+    found = _several(raw, HealthEvent, EVENTS, "events")
+    for event in found:
+        if event.uuid is not None:
+            _check_uuid("event", event.uuid)
+    if sum(event.uuid is None for event in found) > BROADCASTS:
+        raise WrongAnswer(f"more than {BROADCASTS} events for all devices at once")
+    return tuple(replace(event, fault=_bounded(event.fault)) for event in found)
 
 
 def links(raw: bytes) -> tuple[Link, ...]:
-    found = _typed(raw, tuple[Link, ...])
-    for link in found:
-        _check_counts(f"link to {shorten(link.peer)}", {"lanes": link.lanes})
+    found = _several(raw, Link, LINKS, "links")
+    _check_links("", found)
     return found
 
 
 def usage(raw: bytes) -> tuple[Usage, ...]:
-    found = _typed(raw, tuple[Usage, ...])
+    found = _several(raw, Usage, DEVICES, "usages")
     for one in found:
+        _check_uuid("usage", one.uuid)
         where = f"usage of {shorten(one.uuid)}"
         _check_counts(where, {"memory_used": one.memory_used})
         if one.utilization is not None and not 0 <= one.utilization <= 1:
@@ -54,11 +69,33 @@ def usage(raw: bytes) -> tuple[Usage, ...]:
 
 
 def partitions(raw: bytes) -> tuple[Partition, ...]:
-    return _typed(raw, tuple[Partition, ...])
+    found = _several(raw, Partition, SLICES, "partitions")
+    for one in found:
+        where = f"partition {shorten(one.id)}"
+        for name, text in (("id", one.id), ("uuid", one.uuid), ("allocation", one.allocation or "")):
+            _check_length(f"{where}: {name}", text)
+    return found
 
 
 def _nothing(raw: bytes) -> None:
     return None
+
+
+def clean(text: str, limit: int) -> str:
+    """Free text of a library, fit to go on: printable, and cut where it is too long."""
+    shown = printable(text[:limit])
+    return shown if len(shown) <= limit and len(text) <= limit else f"{shown[: limit - 1]}…"
+
+
+def _bounded(fault: Fault | None) -> Fault | None:
+    if fault is None:
+        return None
+    return replace(
+        fault,
+        reason=clean(fault.reason, REASON_LIMIT),
+        message=clean(fault.message, MESSAGE_LIMIT),
+        cleared_by=tuple(dict.fromkeys(fault.cleared_by)),
+    )
 
 
 def uuid_trouble(uuid: str) -> str:
@@ -73,13 +110,42 @@ def uuid_trouble(uuid: str) -> str:
     return f"contains {bad!r}, which parts device IDs" if bad else ""
 
 
-def _check_device(where: str, device: Device) -> None:
-    trouble = uuid_trouble(device.uuid)
+def _check_uuid(where: str, uuid: str) -> None:
+    trouble = uuid_trouble(uuid)
     if trouble:
         raise WrongAnswer(f"{where}: uuid: {trouble}")
+
+
+def _check_device(where: str, device: Device) -> None:
+    _check_uuid(where, device.uuid)
     if device.numa is not None and device.numa < 0:
         raise WrongAnswer(f"{where}: numa: {device.numa} is no NUMA node; None says that it is not known")
     _check_counts(where, {"index": device.index, "minor": device.minor, "memory": device.memory})
+    _check_amount(f"{where}: paths", device.paths, PATHS)
+    _check_amount(f"{where}: attributes", device.attributes, ATTRIBUTES)
+    _check_amount(f"{where}: links", device.links, LINKS)
+    _check_length(f"{where}: pci", device.pci or "")
+    for path in device.paths:
+        _check_length(f"{where}: path {shorten(path)}", path)
+    for key, value in device.attributes.items():
+        _check_length(f"{where}: attribute {shorten(key)}", max(key, value, key=len))
+    _check_links(f"{where}: ", device.links)
+
+
+def _check_links(where: str, found: Sequence[Link]) -> None:
+    for link in found:
+        _check_uuid(f"{where}link", link.peer)
+        _check_counts(f"{where}link to {shorten(link.peer)}", {"lanes": link.lanes})
+
+
+def _check_amount(where: str, found: Sized, limit: int) -> None:
+    if len(found) > limit:
+        raise WrongAnswer(f"{where}: there are {len(found)}, at most {limit} work")
+
+
+def _check_length(where: str, text: str) -> None:
+    if len(text) > NAME_LIMIT:
+        raise WrongAnswer(f"{where}: has {len(text)} characters, at most {NAME_LIMIT} work")
 
 
 def _check_counts(where: str, values: Mapping[str, int | None]) -> None:
@@ -94,6 +160,14 @@ def _check_distinct(found: Sequence[Device]) -> None:
         other = first.setdefault(device.uuid, number)
         if other != number:
             raise WrongAnswer(f"device {number} ({device.uuid}): uuid: device {other} has the same one")
+
+
+def _several(raw: bytes, kind: type[T], limit: int, what: str) -> tuple[T, ...]:
+    """A list of bounded length; it is counted before each entry costs something."""
+    count = len(_typed(raw, list[msgspec.Raw]))
+    if count > limit:
+        raise WrongAnswer(f"there are {count} {what}, at most {limit} work")
+    return _typed(raw, tuple[kind, ...])  # type: ignore[valid-type]
 
 
 def _typed(raw: bytes, wanted: type[T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,11 +21,14 @@ import msgspec
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.core.text import shorten
-from agent.core.vendor import Vendor
+from agent.core.vendor import DRIVER_NOT_LOADED, Vendor
 from agent.isolation import child
+from agent.isolation.answers import MESSAGE_LIMIT, REASON_LIMIT, clean
 
 LINE_LIMIT = 16 << 20  # bytes of one message
 EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
+REASON = re.compile(rf"[a-z0-9-]{{1,{REASON_LIMIT}}}")
+UNAVAILABLE = "unavailable"  # in place of a reason that is no such word
 # The agent's own folder is added so that the process starts from a source tree too; -I leaves it out.
 BOOT = "import sys; sys.path.append(sys.argv[2]); from agent.isolation.child import main; main()"
 
@@ -39,6 +43,9 @@ class Lost(Exception):
 
 
 def failed(reason: str) -> Lost:
+    # The core reads from how a reason begins that the driver was away; only the backend may say that.
+    if reason.startswith(DRIVER_NOT_LOADED):
+        reason = f"failed: {reason}"
     return Lost(VendorState.FAILED, reason)
 
 
@@ -51,6 +58,13 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}" if self.message else self.reason
+
+    def bounded(self) -> Failure:
+        """The same, fit to go on; why a vendor is unavailable begins with one lower-case word."""
+        reason, message = self.reason, self.message
+        if self.type == "unavailable" and not REASON.fullmatch(reason):
+            reason, message = UNAVAILABLE, ": ".join(filter(None, (reason[:MESSAGE_LIMIT], message)))
+        return Failure(self.type, clean(reason, REASON_LIMIT), clean(message, MESSAGE_LIMIT))
 
 
 class Refused(VendorError):
@@ -276,6 +290,8 @@ class Contact:
 def _read(line: bytes) -> _Message:
     try:
         message = msgspec.json.decode(line, type=_Message)
+        message.error = message.error and message.error.bounded()
+        message.blind = message.blind and message.blind.bounded()
     except (msgspec.MsgspecError, UnicodeDecodeError):
         message = _Message()
     replies = (bool(bytes(message.answer)), message.error is not None)

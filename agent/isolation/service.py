@@ -265,7 +265,7 @@ class Service:
 
     def blind(self, failure: Failure) -> None:
         """Hear that nothing watches the devices now."""
-        fault = Fault(EVENTS_LOST, str(failure), State.UNKNOWN)
+        fault = Fault(EVENTS_LOST, answers.clean(str(failure), answers.MESSAGE_LIMIT), State.UNKNOWN)
         if self._blind is None or self._blind.fault != fault:
             log.warning("events lost", vendor=self._vendor, reason=str(failure))
             self._blind = HealthEvent(None, fault)

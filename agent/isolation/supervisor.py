@@ -130,7 +130,7 @@ class VendorProcess:
             await self._bury(started, lost)
         except BaseException:
             self._service, self._trouble = None, "the agent stops"
-            with anyio.move_on_after(2 * self._deadlines.close, shield=True):
+            with anyio.move_on_after(self._deadlines.close + contact.EXIT_PATIENCE, shield=True):
                 await started.end(self._deadlines.close)
             raise
         finally:
