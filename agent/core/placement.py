@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from operator import add, itemgetter
 
 from agent.core.model import Resource
 from agent.core.topology import Topology
 
 #: Sets of cards that are compared one by one (under 2 ms); beyond it the choice is greedy.
 EXHAUSTIVE = 1000
-READABLE = 4096
+#: Up to so many cards each is tried as the first of a greedy choice; beyond it as many as time allows.
+FEW = 16
+EFFORT = 1 << 15
+
+Matrix = tuple[tuple[int, ...], ...]
+Near = list[list[int]]
+Chosen = tuple[int, tuple[int, ...]]
 
 
 def prefer(
     resource: Resource, available: Sequence[str], required: Sequence[str], size: int, topology: Topology
 ) -> list[str]:
     """Exactly `size` distinct available IDs including the required ones, or [] where that is impossible."""
-    free = dict.fromkeys(available)
+    free = set(available)
     must = list(dict.fromkeys(required))
-    if not 0 < size <= len(free) or len(must) > size or any(it not in free for it in must):
+    if not 0 < size <= len(free) or len(must) > size or not free.issuperset(must):
         return []
     if len(must) == size:
         return must
-    cards = _Cards(resource)
-    left: dict[str, list[str]] = {}
-    for device_id in _ordered(set(free) - set(must)):
-        left.setdefault(cards.of(device_id), []).append(device_id)
-    left = _known(left, resource, size - len(must))
-    held = Counter(map(cards.of, must))
+    free.difference_update(must)
+    left = {card.uuid: ids for card in resource.cards if (ids := list(filter(free.__contains__, card)))}
+    held = Counter(_card(resource, device_id) for device_id in must)
+    count, known = size - len(must), sum(map(len, left.values()))
+    if known <= count:  # IDs that we would refuse in Allocate come last
+        ours = [device_id for ids in left.values() for device_id in ids]
+        return must + ours + sorted(free.difference(ours))[: count - known]
     if (
         resource.policy == "aligned"
         and all(len(ids) == 1 for ids in left.values())
@@ -40,92 +48,92 @@ def prefer(
     ):
         chosen = _aligned(topology, frozenset(left), frozenset(held), size)
         return must + [left[card][0] for card in chosen if card not in held]
-    return must + _greedy(resource, left, held, size - len(must))
+    return must + _greedy(resource, left, held, count)
 
 
-def _known(left: dict[str, list[str]], resource: Resource, count: int) -> dict[str, list[str]]:
-    """Without the IDs that we would refuse in Allocate, as long as enough others are there."""
-    ours = {card.uuid for card in resource.cards}
-    known = {card: ids for card, ids in left.items() if card in ours}
-    return known if sum(map(len, known.values())) >= count else left
+def _card(resource: Resource, device_id: str) -> str:
+    card = resource.card_of(device_id)
+    return card.uuid if card else device_id  # an ID that nobody knows counts as a card of its own
 
 
-class _Cards:
-    """Finds the card of an ID quickly; 58,000 IDs must not take longer than a pod's patience."""
-
-    def __init__(self, resource: Resource) -> None:
-        self._stems = {card.ids.stem: card.uuid for card in resource.cards if card.ids is not None}
-        self._kept = {device_id: card.uuid for card in resource.cards for device_id in card.kept}
-
-    def of(self, device_id: str) -> str:
-        found = self._kept.get(device_id) or self._stems.get(device_id)
-        if found is None:
-            stem, separator, _ = device_id.rpartition("::")
-            found = self._stems.get(stem) if separator else None
-        return found or device_id  # an ID that nobody knows counts as a card of its own
-
-
-def _greedy(resource: Resource, left: dict[str, list[str]], held: Counter[str], count: int) -> list[str]:
+def _greedy(resource: Resource, left: Mapping[str, list[str]], held: Counter[str], count: int) -> list[str]:
     """Take IDs one by one: from the least used card when spreading, from the most used when packing."""
-    total = {card.uuid: len(card) for card in resource.cards}
     sign = 1 if resource.policy == "distributed" else -1
-    picked = Counter(held)
-
-    def rank(card: str) -> tuple[int, int, str]:
-        used = total.get(card, 1) - len(left[card])
-        return sign * used, sign * picked[card], card
-
+    ranks = [
+        (sign * (len(card) - len(left[card.uuid])), sign * held[card.uuid], card.uuid)
+        for card in resource.cards
+        if card.uuid in left
+    ]
+    heapq.heapify(ranks)
+    lowest = {card: iter(ids) for card, ids in left.items()}
     chosen: list[str] = []
-    for _ in range(count):
-        card = min((name for name, ids in left.items() if ids), key=rank)
-        chosen.append(left[card].pop())
-        picked[card] += 1
+    while len(chosen) < count:
+        used, picked, card = ranks[0]
+        device_id = next(lowest[card], None)
+        if device_id is None:
+            heapq.heappop(ranks)
+        else:
+            chosen.append(device_id)
+            heapq.heapreplace(ranks, (used + sign, picked + sign, card))
     return chosen
-
-
-def _ordered(ids: set[str]) -> Sequence[str]:
-    """Last first, so that pop() takes the lowest; beyond a few thousand nobody reads the order."""
-    if len(ids) > READABLE:
-        return list(ids)
-    return sorted(ids, key=lambda it: (len(it), it), reverse=True)
-
-
-@lru_cache(maxsize=1024)
-def _aligned_memo(key: tuple[tuple[int, ...], ...], must: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """The best set over an index matrix of pair scores; memoised by topology, not by name."""
-    everyone = range(len(key))
-    others = [card for card in everyone if card not in must]
-    missing = size - len(must)
-    if math.comb(len(others), missing) <= EXHAUSTIVE:
-        candidates: Iterable[tuple[int, ...]] = (must + rest for rest in combinations(others, missing))
-    else:
-        candidates = (_grown(key, must or (seed,), others, size) for seed in others)
-    return max(candidates, key=lambda chosen: _worth(key, chosen))
-
-
-def _worth(key: tuple[tuple[int, ...], ...], chosen: tuple[int, ...]) -> tuple[int, int]:
-    """How near the chosen cards are to each other; among equals, how little the others lose."""
-    inside = sum(key[a][b] for a in chosen for b in chosen)
-    cut = sum(sum(key[a]) for a in chosen) - inside
-    return inside, -cut
-
-
-def _grown(
-    key: tuple[tuple[int, ...], ...], start: tuple[int, ...], others: Sequence[int], size: int
-) -> tuple[int, ...]:
-    chosen = list(start)
-    while len(chosen) < size:
-        chosen.append(
-            max(
-                (card for card in others if card not in chosen),
-                key=lambda card: (sum(key[card][it] for it in chosen), -sum(key[card]), -card),
-            )
-        )
-    return tuple(sorted(chosen))
 
 
 def _aligned(topology: Topology, free: frozenset[str], must: frozenset[str], size: int) -> list[str]:
     names = sorted(free | must)
-    key = tuple(tuple(topology.score(a, b) for b in names) for a in names)
+    scores = topology.scores
+    key = tuple(tuple([scores.get((a, b), 0) for b in names]) for a in names)
     required = tuple(index for index, name in enumerate(names) if name in must)
     return [names[index] for index in _aligned_memo(key, required, size)]
+
+
+@lru_cache(maxsize=1024)
+def _aligned_memo(key: Matrix, must: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """The best set over an index matrix of pair scores; memoised by topology, not by name."""
+    others = [card for card in range(len(key)) if card not in must]
+    missing = size - len(must)
+    # A card is worth how near it is to the chosen ones and, among equals, how little the others lose by it.
+    unit = 1 + sum(map(sum, key))
+    near = [[unit * score for score in row] for row in key]
+    worth = [-sum(row) for row in key]
+    for card in must:
+        worth = list(map(add, worth, near[card]))
+    if math.comb(len(others), missing) <= EXHAUSTIVE:
+        return must + _best(near, worth, others, missing)[1]
+    out = -4 * unit * unit
+    worth = [out if card in must else it for card, it in enumerate(worth)]
+    starts = [()] if must else [(seed,) for seed in _seeds(near, size)]
+    return must + max((_grown(near, worth, start, missing, out) for start in starts), key=itemgetter(0))[1]
+
+
+def _best(near: Near, worth: list[int], others: list[int], missing: int) -> Chosen:
+    """The best of all sets; of equals the first."""
+    if missing == 1:
+        card = max(others, key=worth.__getitem__)
+        return worth[card], (card,)
+    found: list[Chosen] = []
+    for at, card in enumerate(others[: len(others) - missing + 1]):
+        value, rest = _best(near, list(map(add, worth, near[card])), others[at + 1 :], missing - 1)
+        found.append((worth[card] + value, (card, *rest)))
+    return max(found, key=itemgetter(0))
+
+
+def _seeds(near: Near, size: int) -> Sequence[int]:
+    """The cards to begin with; of many, those with the nearest neighbours."""
+    cards = range(len(near))
+    if len(near) <= FEW:
+        return cards
+    kin = [sum(sorted(row, reverse=True)[: size - 1]) for row in near]
+    return sorted(cards, key=kin.__getitem__, reverse=True)[: max(4, EFFORT // (size * len(near)))]
+
+
+def _grown(near: Near, worth: list[int], start: tuple[int, ...], missing: int, out: int) -> Chosen:
+    """A set that grows by the card that is worth most; `out` is the worth of a card that is taken."""
+    value = 0
+    chosen: list[int] = []
+    while len(chosen) < missing:
+        card = start[0] if start and not chosen else worth.index(max(worth))
+        value += worth[card]
+        chosen.append(card)
+        worth = list(map(add, worth, near[card]))
+        worth[card] = out
+    return value, tuple(chosen)

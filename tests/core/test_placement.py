@@ -379,3 +379,48 @@ def levels(case: dict[str, str | int], chosen: Sequence[str]) -> list[int]:
     used -= per_card([it for it in ids(str(case["available"])) if it not in must])
     taken = per_card([it for it in chosen if it not in must])
     return sorted(used[card] + n for card, count in taken.items() for n in range(count))
+
+
+@pytest.mark.parametrize(("size", "boards"), [(2, 1), (8, 1), (12, 2), (32, 4), (60, 8)])
+def test_of_sixty_four_cards_whole_boards_are_taken(size: int, boards: int) -> None:
+    """Eight linked boards of eight, whose cards stand far apart in the list."""
+    linked = {(a, b): SYSTEM + LANE for a, b in combinations(range(64), 2) if a % 8 == b % 8}
+    names = [str(n) for n in range(64)]
+
+    chosen = prefer(whole(names), names, [], size, near(linked, 64, other=SYSTEM))
+
+    assert len({int(card) % 8 for card in chosen}) == boards
+
+
+def test_of_many_cards_those_near_the_required_one_are_taken() -> None:
+    linked = {(a, b): SYSTEM + LANE for a, b in combinations(range(64), 2) if a % 8 == b % 8}
+    names = [str(n) for n in range(64)]
+
+    chosen = prefer(whole(names), names, ["13"], 8, near(linked, 64, other=SYSTEM))
+
+    assert {int(card) % 8 for card in chosen} == {13 % 8}
+
+
+@given(st.lists(st.integers(0, 300), min_size=66, max_size=66), st.integers(1, 12))
+def test_of_twelve_cards_equals_are_settled_by_what_the_others_lose(scores: list[int], size: int) -> None:
+    topology = near(dict(zip(combinations(range(12), 2), scores, strict=True)), 12)
+    names = [str(n) for n in range(12)]
+
+    chosen = prefer(whole(names), names, [], size, topology)
+
+    def worth(cards: Sequence[str]) -> tuple[int, int]:
+        return topology.total(cards), topology.total([it for it in names if it not in cards])
+
+    assert worth(chosen) == max(map(worth, combinations(names, size)))
+
+
+@pytest.mark.parametrize("policy", ["distributed", "packed"])
+def test_a_long_list_is_chosen_from_as_a_short_one(policy: Policy) -> None:
+    resource = shared({"0": 3000, "1": 3000}, policy)
+    available = [device_id for card in resource.cards for device_id in card if device_id != "1::0"]
+
+    chosen = prefer(resource, available, ["0::7"], 1000, FLAT)
+
+    assert per_card(chosen) == ({"0": 500, "1": 500} if policy == "distributed" else {"0": 1000})
+    assert chosen[0] == "0::7"
+    assert chosen == prefer(resource, available[::-1], ["0::7"], 1000, FLAT)
