@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,6 +18,8 @@ from agent.http.inspect import allocated
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "xpu_agent_"
+#: Characters of a label's value; every scrape stores it anew.
+LONGEST_LABEL = 128
 
 
 def metrics(view: View) -> Answer:
@@ -134,5 +137,9 @@ def _word(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A label's value; half a character would break the whole page."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """A label's value, bounded; half a character would break the whole page."""
+    told = text.encode("utf-8", "backslashreplace").decode()
+    if len(told) <= LONGEST_LABEL:
+        return told
+    # Two that begin alike must not become one.
+    return f"{told[: LONGEST_LABEL - 9]}…{zlib.crc32(told.encode()):08x}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from http_views import EMPTY, HOSTILE, VIEW, hostile
+from http_views import BAD, EMPTY, HOSTILE, VIEW, hostile
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.core.model import NodeSnapshot, Resource, SessionStatus, VendorState, VendorStatus
@@ -122,6 +122,21 @@ def test_an_agent_that_knows_nothing_yet_has_metrics() -> None:
 def test_two_agents_in_one_process_have_metrics_of_their_own() -> None:
     assert metrics(EMPTY).body != metrics(VIEW).body
     assert samples(VIEW).keys() == samples(VIEW).keys()
+
+
+def test_a_label_is_bounded_and_stays_different_where_the_text_is() -> None:
+    reasons = ["x" * 1_000_000 + end for end in ("a", "b")]
+    devices = tuple(
+        replace(BAD, device=replace(BAD.device, uuid=reason), health=replace(BAD.health, reason=reason))
+        for reason in reasons
+    )
+
+    view = replace(VIEW, snapshot=NodeSnapshot(VIEW.snapshot.vendors, devices))
+    told = [dict(labels) for name, labels in samples(view) if name == "xpu_agent_device_healthy"]
+
+    assert len(metrics(view).body) < 20_000
+    assert len({it["uuid"] for it in told}) == 2
+    assert all(len(it["reason"]) == 128 and it["reason"].startswith("xxx") for it in told)
 
 
 def test_hostile_names_never_break_the_page() -> None:
