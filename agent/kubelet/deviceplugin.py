@@ -57,6 +57,7 @@ class Answers(Protocol):
 class PluginStats:
     """Counters of one resource, since the start of the agent."""
 
+    registrations_failed: int = 0
     streams: int = 0
     lists: int = 0
     list_bytes: int = 0

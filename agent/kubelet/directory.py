@@ -28,23 +28,20 @@ class FileIdentity(NamedTuple):
     changed_ns: int
 
 
-class SocketIdentity(FileIdentity):
-    """Which life of a server this socket belongs to."""
-
-    __slots__ = ()
-
-
 def identify(path: Path) -> FileIdentity | None:
     """The file's identity; None where there is none (or it can not be seen)."""
     found = _stat(path)
-    return None if found is None else FileIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
+    return None if found is None else _identity(found)
 
 
-def identify_socket(path: Path) -> SocketIdentity | None:
+def identify_socket(path: Path) -> FileIdentity | None:
+    """The identity of a socket, which tells one life of its server from another; None where there is none."""
     found = _stat(path)
-    if found is None or not stat.S_ISSOCK(found.st_mode):
-        return None
-    return SocketIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
+    return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
+
+
+def _identity(found: os.stat_result) -> FileIdentity:
+    return FileIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
 def _stat(path: Path) -> os.stat_result | None:
@@ -71,7 +68,7 @@ class KubeletDirectory:
         retry: float = 1.0,
     ) -> None:
         self.path = path
-        self.kubelet: Cell[SocketIdentity | None] = Cell(None)
+        self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
         self._looks: Cell[int] = Cell(0)
         self._poll = poll
@@ -96,9 +93,6 @@ class KubeletDirectory:
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
             self._watching.cancel()  # another directory lies at the path now
-
-    def exists(self, path: Path) -> bool:
-        return identify_socket(path) is not None
 
     async def lost(self, path: Path) -> None:
         """Return once the socket that lies at the path now is gone or another one."""

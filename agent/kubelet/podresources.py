@@ -8,14 +8,13 @@ from types import MappingProxyType
 
 import anyio
 
+from agent.core.reconcile import Pods
+
 from .errors import KubeletError, KubeletRefused
 from .rpc import call
 from .wire import chunks, decoded, fields, text
 
 LIST = "/v1.PodResourcesLister/List"
-
-#: (namespace, pod) to container to resource to device IDs.
-PodsInUse = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 
 _Devices = dict[str, set[str]]
 _Pods = dict[tuple[str, str], dict[str, _Devices]]
@@ -31,7 +30,7 @@ class PodResources:
         self._turn = anyio.Lock()
         self._next = 0.0
 
-    async def in_use(self) -> PodsInUse:
+    async def in_use(self) -> Pods:
         """Every pod that the kubelet lists, those without devices too.
 
         Right after a kubelet restart the list may be incomplete. Plain init containers are never listed.
@@ -56,7 +55,7 @@ class PodResources:
             raise KubeletError(f"PodResources is asked too often on this node: {exc.text}") from exc
 
 
-def pods_in_use(data: bytes) -> PodsInUse:
+def pods_in_use(data: bytes) -> Pods:
     """Decode a ListPodResourcesResponse; strict, and blind to what nobody here needs.
 
     The kubelet lists one entry per device and NUMA node, and up to 1.33 also pods that are over: a name can

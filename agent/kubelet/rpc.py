@@ -169,7 +169,7 @@ class SocketServer(Server):
             os.chmod(path, 0o600)
         except OSError as exc:
             listener.close()
-            raise KubeletError(f"can not serve at {path}: {exc.strerror}") from exc
+            raise KubeletError(f"can not serve in {path.parent}: {exc.strerror}") from exc
         await self.start(sock=listener)
 
     async def shutdown(self, patience: float = 1.0) -> None:
@@ -227,7 +227,9 @@ async def call(path: Path, method: str, request: bytes, *, timeout: float) -> by
     except OSError as exc:
         raise KubeletError(f"{name}: nobody answers at {path}: {exc.strerror or exc}") from exc
     except (StreamTerminatedError, ProtocolError, AssertionError, NotImplementedError) as exc:
-        raise KubeletError(f"{name}: the call to {path} broke off: {exc or type(exc).__name__}") from exc
+        raise KubeletError(f"{name}: the call to {path} broke off: {str(exc) or type(exc).__name__}") from exc
+    except Exception as exc:  # grpclib takes an answer apart without checks
+        raise KubeletError(f"{name}: {path} does not speak gRPC: {exc!r}") from exc
     finally:
         channel.close()
 

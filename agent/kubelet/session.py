@@ -14,7 +14,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import anyio
 import structlog
@@ -25,7 +25,7 @@ from agent.core.model import Resource, SessionStatus
 from .calls import Calls
 from .devicelist import too_long
 from .deviceplugin import Answers, DevicePlugin, PluginStats
-from .directory import KUBELET_SOCKET, KubeletDirectory, SocketIdentity
+from .directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory
 from .errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .rpc import SocketServer, call
@@ -59,9 +59,6 @@ class Intervals:
     retire: float = 5.0
     min_list_interval: float = 0.1
     allocate: float = 10.0
-
-
-State = Literal["waiting", "registering", "registered", "refused", "ended"]
 
 
 class Ended(StrEnum):
@@ -98,6 +95,7 @@ class KubeletSession:
         self._intervals = intervals or Intervals()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
         self._numbers = itertools.count()
+        self._complaint = ""
         self._log = log.bind(resource=resource_name)
 
     async def run(self) -> None:
@@ -108,7 +106,7 @@ class KubeletSession:
                 await self._keep_registered(life)
             finally:
                 await self._drain(life)
-        self._report("ended", Ended.RETIRED)
+        self._report(SessionStatus("ended", Ended.RETIRED.value))
 
     def _plugin(self, calls: Calls) -> DevicePlugin:
         return DevicePlugin(
@@ -140,7 +138,7 @@ class KubeletSession:
                 self._over(ended, anyio.current_time() - started)
             await self._pause(kubelet)
 
-    async def _ready_kubelet(self, plugin: DevicePlugin) -> SocketIdentity | None:
+    async def _ready_kubelet(self, plugin: DevicePlugin) -> FileIdentity | None:
         """Wait for a kubelet and for a list that fits; None once the resource is retired."""
         while True:
             self._directory.refresh()
@@ -148,28 +146,31 @@ class KubeletSession:
             if _is_over(resource):
                 return None
             if not plugin.can_list():
-                self._report("refused", str(too_long(resource)))
+                self._report(SessionStatus("refused", str(too_long(resource))))
             elif kubelet is None:
-                self._report("waiting", f"no kubelet at {self._directory.path / KUBELET_SOCKET}")
+                self._report(
+                    SessionStatus("waiting", f"no kubelet at {self._directory.path / KUBELET_SOCKET}")
+                )
             else:
                 return kubelet
             await self._news(resource, kubelet)
 
-    async def _news(self, resource: Resource, kubelet: SocketIdentity | None) -> None:
+    async def _news(self, resource: Resource, kubelet: FileIdentity | None) -> None:
         await first(
             lambda: differs(self._cell, resource),
             lambda: differs(self._directory.kubelet, kubelet),
         )
 
-    async def _registration(self, life: _Life, kubelet: SocketIdentity) -> Ended:
+    async def _registration(self, life: _Life, kubelet: FileIdentity) -> Ended:
         """One registration from its socket to its end."""
         path = self._directory.path / socket_name(self.name, next(self._numbers))
         async with self._serving(life, path):
-            self._report("registering")
+            self._report(SessionStatus("registering"))
             await self._register(life.plugin, path, kubelet)
             await self._await_list(life.plugin)
             self._log.info("registered", socket=path.name)
-            self._report("registered")
+            self._complaint = ""
+            self._report(SessionStatus("registered"))
             return await self._hold(life.plugin, path, kubelet)
 
     @asynccontextmanager
@@ -186,7 +187,7 @@ class KubeletSession:
                 remove(path)
                 await server.shutdown()
 
-    async def _register(self, plugin: DevicePlugin, path: Path, kubelet: SocketIdentity) -> None:
+    async def _register(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> None:
         """Register; the kubelet dials back and asks for the options before it answers (from 1.25 on)."""
         request = RegisterRequest(
             version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
@@ -205,7 +206,7 @@ class KubeletSession:
             return
         raise KubeletError(f"no ListAndWatch within {self._intervals.stream:g} s after Register")
 
-    async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: SocketIdentity) -> Ended:
+    async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> Ended:
         over = await first(  # in the order of Ended
             lambda: self._retired(plugin),
             # A kubelet.sock that is gone proves nothing while the stream lives; another one does.
@@ -221,7 +222,7 @@ class KubeletSession:
         with anyio.move_on_after(self._intervals.retire):
             await reaches(plugin.delivered, lambda told: told is not None and _is_over(told))
 
-    async def _pause(self, kubelet: SocketIdentity) -> None:
+    async def _pause(self, kubelet: FileIdentity) -> None:
         """Wait before the next registration; a new kubelet, or the end of the resource, waits for nothing.
 
         The pause is also what the kubelet needs to notice that the old stream ended, before a new one opens.
@@ -234,17 +235,20 @@ class KubeletSession:
             self._pauses.reset()
 
     def _failed(self, error: KubeletError) -> None:
-        self._log.warning("not registered", error=str(error))
-        self._report("refused" if isinstance(error, KubeletRefused) else "waiting", str(error))
+        self.stats.registrations_failed += 1
+        if str(error) != self._complaint:
+            self._log.warning("not registered, trying again", error=str(error))
+        self._complaint = str(error)
+        self._report(SessionStatus("refused" if isinstance(error, KubeletRefused) else "waiting", str(error)))
 
     def _over(self, ended: Ended, held: float) -> None:
         self._log.warning("registration over", reason=str(ended))
-        self._report("waiting", ended)
+        self._report(SessionStatus("waiting", ended.value))
         if held >= self._intervals.settled:
             self._pauses.reset()
 
-    def _report(self, state: State, reason: str = "") -> None:
-        self.status.set(replace(self.status.value, state=state, reason=str(reason)))
+    def _report(self, status: SessionStatus) -> None:
+        self.status.set(replace(status, registrations=self.status.value.registrations))
 
 
 @dataclass(frozen=True, slots=True)

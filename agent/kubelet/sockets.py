@@ -22,7 +22,11 @@ def socket_name(resource: str, number: int) -> str:
 
 
 def remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+    """Unlink our socket; one that stays is said, for it ends nothing but its own registration."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        log.warning("our socket not removed", path=str(path), error=exc.strerror)
 
 
 def sweep(directory: Path) -> tuple[Path, ...]:
@@ -30,11 +34,23 @@ def sweep(directory: Path) -> tuple[Path, ...]:
 
     Nobody must answer and the pid must be dead or ours: in containers all agents may share one pid.
     """
-    left = tuple(path for path in sorted(directory.glob("xpu-*.sock")) if _is_leftover(path))
-    for path in left:
-        remove(path)
-        log.info("socket of a former agent removed", path=str(path))
-    return left
+    try:
+        return tuple(path for path in sorted(directory.glob("xpu-*.sock")) if _swept(path))
+    except OSError as exc:
+        log.warning("sockets of former agents not looked for", path=str(directory), error=exc.strerror)
+        return ()
+
+
+def _swept(path: Path) -> bool:
+    try:
+        if not _is_leftover(path):
+            return False
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        log.warning("socket of a former agent not removed", path=str(path), error=exc.strerror)
+        return False
+    log.info("socket of a former agent removed", path=str(path))
+    return True
 
 
 def _is_leftover(path: Path) -> bool:

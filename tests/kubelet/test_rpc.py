@@ -16,7 +16,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, Event, TrailersReceived
+from h2.events import ConnectionTerminated, Event, StreamEnded, TrailersReceived
 
 from agent.kubelet import rpc
 from agent.kubelet.errors import KubeletError, KubeletRefused
@@ -282,6 +282,28 @@ async def test_a_peer_that_speaks_something_else_is_an_error(path: Path, words: 
     async with server:
         with pytest.raises(KubeletError, match="broke off"):
             await call(path, ECHO, b"", timeout=5)
+
+
+async def test_an_answer_that_grpclib_stumbles_over_is_an_error_of_the_kubelet(path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        http = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))
+        http.initiate_connection()
+        while not any(
+            isinstance(event, StreamEnded) for event in http.receive_data(await reader.read(65_536))
+        ):
+            writer.write(http.data_to_send())
+        http.send_headers(1, [("content-type", "application/grpc")], end_stream=True)  # and no :status
+        writer.write(http.data_to_send())
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        over.set()
+
+    over = asyncio.Event()
+    async with await asyncio.start_unix_server(answer, str(path)):
+        with pytest.raises(KubeletError, match=r"does not speak gRPC: KeyError\(':status'\)"):
+            await call(path, ECHO, b"", timeout=5)
+        await over.wait()
 
 
 async def test_calls_can_be_cancelled(path: Path) -> None:

@@ -7,6 +7,7 @@ here is what this side adds to them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from dataclasses import replace
@@ -15,6 +16,7 @@ from pathlib import Path
 import anyio
 import pytest
 from grpclib.const import Status
+from structlog.testing import capture_logs
 
 from agent.core.cell import Cell
 from agent.core.model import SessionStatus
@@ -415,6 +417,57 @@ def test_a_socket_that_somebody_serves_is_not_swept(plugins_dir: Path) -> None:
         alive.listen()
 
         assert sweep(plugins_dir) == ()
+
+
+def test_what_can_not_be_swept_is_said_and_stops_nothing(
+    plugins_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = left_behind(plugins_dir / "xpu-0123abcd-999999999-3.sock")
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with capture_logs() as told:
+        assert sweep(plugins_dir) == ()
+    assert told[0]["event"] == "socket of a former agent not removed"
+    assert (told[0]["path"], told[0]["error"]) == (str(left), "Read-only file system")
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    with capture_logs() as told:
+        assert sweep(plugins_dir) == ()
+    assert told[0]["event"] == "sockets of former agents not looked for"
+
+
+async def test_a_directory_in_place_of_our_socket_ends_only_that_registration(plugins_dir: Path) -> None:
+    async with bench(plugins_dir) as node:
+        plugin = await node.registered()
+        with capture_logs() as told:
+            plugin.path.unlink()
+            plugin.path.mkdir()
+            await node.registered(times=2)
+
+        assert [line["path"] for line in told if line["event"] == "our socket not removed"] == [
+            str(plugin.path)
+        ]
+
+
+async def test_a_registration_that_fails_again_and_again_is_counted_and_said_once(plugins_dir: Path) -> None:
+    kubelet = FakeKubelet(plugins_dir)
+    kubelet.refusal = "no"
+    with capture_logs() as told:
+        async with bench(plugins_dir, kubelet=kubelet) as node:
+            await eventually(lambda: node.session.stats.registrations_failed >= 3)
+            kubelet.refusal = "never"
+            await eventually(lambda: "never" in node.status.reason)
+            kubelet.refusal = None
+            await node.registered()
+            kubelet.refusal = "never"
+            node.kubelet.plugin.close()
+            await eventually(lambda: "never" in node.status.reason)
+
+    complaints = [line["error"] for line in told if line["event"] == "not registered, trying again"]
+    assert complaints == [f"the kubelet refused Register: {words}" for words in ("no", "never", "never")]
 
 
 def test_pauses_grow_with_jitter_between_their_bounds() -> None:
