@@ -97,6 +97,14 @@ class Good(Backend):
         sys.stdout.write("noise\n")
         sys.stdout.flush()
 
+    def do_print_and_die(self) -> None:
+        os.write(2, b"farewell")
+        os._exit(3)
+
+    def do_print_a_lot(self) -> None:
+        for _ in range(100):
+            os.write(2, b"noise\n" * 1000)
+
     def do_raise(self) -> None:
         raise RuntimeError(self.settings.get("raises", "the card is on fire"))
 

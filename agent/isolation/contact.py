@@ -24,9 +24,12 @@ from agent.core.text import shorten
 from agent.core.vendor import DRIVER_NOT_LOADED, Vendor
 from agent.isolation import child
 from agent.isolation.answers import MESSAGE_LIMIT, REASON_LIMIT, clean
+from agent.isolation.output import Output, Say, logged
 
 LINE_LIMIT = 16 << 20  # bytes of one message
 EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
+ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TZ", "TMPDIR"})
+ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "XPU_", "EFML_")
 REASON = re.compile(rf"[a-z0-9-]{{1,{REASON_LIMIT}}}")
 UNAVAILABLE = "unavailable"  # in place of a reason that is no such word
 # The agent's own folder is added so that the process starts from a source tree too; -I leaves it out.
@@ -95,6 +98,10 @@ class Body(Protocol):
 
     @property
     def pid(self) -> int: ...
+    @property
+    def printed(self) -> int | None:
+        """The file from which what it prints is read."""
+
     def ended(self) -> str | None:
         """How it ended, None while it runs."""
 
@@ -105,15 +112,25 @@ class Process:
     """A process of its own, in a session of its own, which shares one socket with the agent."""
 
     def __init__(self, sock: socket.socket) -> None:
-        with sock:
-            number = str(sock.fileno())
-            root = str(Path(child.__file__).parents[1])
+        number = str(sock.fileno())
+        root = str(Path(child.__file__).parents[1])
+        self.printed, theirs = os.pipe()
+        try:
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-c", BOOT, number, root],
                 stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                stderr=theirs,
+                env=environment(),
                 pass_fds=(sock.fileno(),),
                 start_new_session=True,
             )
+        except OSError:
+            os.close(self.printed)
+            raise
+        finally:
+            sock.close()
+            os.close(theirs)
         self.pid = self._popen.pid
 
     def ended(self) -> str | None:
@@ -138,11 +155,21 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
 
 
+def environment() -> dict[str, str]:
+    """Of the agent's environment, what a library may need; the rest may hold what is none of its business."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in ENVIRONMENT or name.startswith(ENVIRONMENT_PREFIXES)
+    }
+
+
 class Thread:
     """The same code in a thread of the agent, for tests and debuggers; a hung one is left behind."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.pid = os.getpid()
+        self.printed = None
         self._how = "exited with status 0"
         self._left_behind = False
         self._thread = threading.Thread(target=self._run, args=(sock,), name="vendor", daemon=True)
@@ -171,6 +198,7 @@ class Contact:
         watch: float | None,
         in_process: bool = False,
         python_path: Sequence[str] = (),
+        say: Say | None = None,
     ) -> None:
         self._vendor = vendor.name
         self._sock, theirs = socket.socketpair()
@@ -179,6 +207,8 @@ class Contact:
         except OSError:
             self._sock.close()
             raise
+        printed = self.body.printed
+        self._output = None if printed is None else Output(printed, say or logged(vendor.name))
         self._number = 1
         self._reply: asyncio.Future[_Message] | None = None
         self._transport: asyncio.WriteTransport | None = None
@@ -193,6 +223,8 @@ class Contact:
 
     async def connect(self) -> None:
         """Join the running loop; until then the process works ahead on its own."""
+        if self._output is not None:
+            self._output.follow()
         self._sock.setblocking(False)
         self._reply = asyncio.get_running_loop().create_future()
         self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=LINE_LIMIT)
@@ -270,15 +302,23 @@ class Contact:
         """Hang up, let the backend close for `grace` seconds, then kill; return when nothing is left."""
         self._hang_up()
         await asyncio.sleep(0)  # lets the transport close its socket
-        with anyio.move_on_after(grace):
+        try:
+            with anyio.move_on_after(grace):
+                await self._gone()
+            self.body.kill()
             await self._gone()
-        self.body.kill()
-        await self._gone()
+        finally:
+            self._stop_reading()
 
     def drop(self) -> None:
         """Hang up and kill without waiting."""
         self._hang_up()
         self.body.kill()
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        if self._output is not None:
+            self._output.close()
 
     def _hang_up(self) -> None:
         if self._transport is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -45,7 +46,7 @@ class Bench:
     ) -> AsyncIterator[Talk]:
         """A process of the vendor, not yet known to be open."""
         vendor = self.vendor if settings is None else replace(self.vendor, settings=settings)
-        contact = Contact(vendor, watch=watch, python_path=self.python_path)
+        contact = Contact(vendor, watch=watch, python_path=self.python_path, say=_to_stderr)
         talk = Talk(contact)
         try:
             await contact.connect()
@@ -72,6 +73,10 @@ class Bench:
         if self.faults is None:
             raise NotMade("there is no fault injector")
         return self.faults
+
+
+def _to_stderr(line: str, dropped: int) -> None:
+    sys.stderr.write(f"{line}\n" if not dropped else f"({dropped} lines dropped) {line}\n")
 
 
 class Talk:
