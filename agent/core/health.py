@@ -33,7 +33,7 @@ class Record:
     good_since: float | None = None
     lost: str = ""
     lost_since: float | None = None
-    #: Whether an event told of the fault: reading the device well does not bring its watch back then.
+    #: Whether an event told of the fault, not the polls: these do not bring the device's watch back then.
     by_event: bool = False
 
     @property
@@ -144,7 +144,7 @@ def _with_fault(record: Record, fault: Fault, now: float, *, by_event: bool = Fa
     if record.fault is not None and not _worse(fault, record.fault):
         return replace(record, good=0, good_since=None)
     same = record.fault is not None and record.fault.state is fault.state
-    record = replace(record, fault=fault, good=0, good_since=None, by_event=record.by_event or by_event)
+    record = replace(record, fault=fault, good=0, good_since=None, by_event=by_event)
     return record if same else replace(record, since=now)
 
 

@@ -342,3 +342,13 @@ def test_failed_polls_do_not_make_the_polls_those_who_called_it_unwatched(failed
 
     for it in (health.observed(before, bad(NOT_WATCHED), 5.0), after):
         assert polls(it, 10.0, 20.0, 30.0, 40.0).fault == NOT_WATCHED
+
+
+def test_who_said_last_that_nothing_watches_the_device_ends_it() -> None:
+    by_event = health.observed(Record(), bad(Fault("events-lost", state=State.UNKNOWN)), 0.0)
+    by_polls = polls(by_event, 10.0, 20.0, 30.0, fault=NOT_WATCHED)
+    by_event_again = health.observed(by_polls, bad(Fault("events-lost", state=State.UNKNOWN)), 31.0)
+
+    assert polls(by_event, 40.0, 50.0, 60.0).health().reason == "events-lost"
+    assert polls(by_polls, 40.0, 50.0, 60.0).health().state is State.HEALTHY
+    assert polls(by_event_again, 40.0, 50.0, 60.0).health().reason == "events-lost"
