@@ -10,6 +10,7 @@ import structlog
 
 from agent.core.allocator import ALLOCATION, Allocator
 from agent.core.errors import AllocationError
+from agent.core.ledger import Ledger
 from agent.core.vendor import ContainerEdits
 from agent.core.view import BUCKETS
 
@@ -22,8 +23,9 @@ SHOWN = 16
 class TimedAllocator:
     """Serves every resource of the node from one allocator."""
 
-    def __init__(self, allocator: Allocator) -> None:
+    def __init__(self, allocator: Allocator, ledger: Ledger) -> None:
         self._allocator = allocator
+        self._ledger = ledger
         #: (resource, outcome) to [count, sum of seconds, one count per bucket].
         self.seconds: dict[tuple[str, str], list[float]] = {}
 
@@ -45,14 +47,20 @@ class TimedAllocator:
         finally:
             took = time.perf_counter() - started
             self._count(resource, outcome, took)
-        log.info(
-            "allocated",
-            resource=resource,
-            ids=[list(ids)[:SHOWN] for ids in containers],
-            allocations=[it.annotations.get(ALLOCATION) for it in edits],
-            ms=round(took * 1000, 2),
-        )
+        for it in edits:
+            self._tell(it.annotations[ALLOCATION], took)
         return edits
+
+    def _tell(self, allocation_id: str, took: float) -> None:
+        if (it := self._ledger.get(allocation_id)) is not None:
+            log.info(
+                "allocated",
+                allocation=it.id,
+                resource=it.resource,
+                ids=it.ids[:SHOWN],
+                devices=it.devices[:SHOWN],
+                ms=round(took * 1000, 2),
+            )
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int

@@ -144,7 +144,8 @@ class Line:
         self._fleet = Fleet(self._node, self._start)
         self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory)
         self._allocator = TimedAllocator(
-            Allocator(self._node.scene, self._ledger, self._store, clock, self._prepare, self._release)
+            Allocator(self._node.scene, self._ledger, self._store, clock, self._prepare, self._release),
+            self._ledger,
         )
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
