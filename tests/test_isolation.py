@@ -61,6 +61,10 @@ class Recorder:
         self.losses.append((state, reason))
         self._wake()
 
+    @property
+    def faults(self) -> list[HealthEvent]:
+        return [event for event in self.events if event.fault is not None]
+
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -570,11 +574,11 @@ def test_the_process_gets_no_environment_but_what_libraries_need(monkeypatch: py
 
 async def test_lost_events_are_told_once_and_so_is_their_return(sink: Recorder, flag: Flag) -> None:
     async with serving(sink, "Watched", events="raise", flag=str(flag), every=100):
-        await sink.until(lambda: len(sink.events) >= 2)
+        await sink.until(lambda: sink.faults)
         flag.lower()
-        await sink.until(lambda: len(sink.events) >= 3)
+        await sink.until(lambda: sink.events[-1].fault is None)
 
-        _, lost, found = sink.events
+        (lost,), found = sink.faults, sink.events[-1]
         assert (lost.uuid, found) == (None, HealthEvent(None, None))
         assert lost.fault is not None
         assert (lost.fault.reason, lost.fault.message) == ("events-lost", "OSError: event source is gone")
@@ -583,7 +587,7 @@ async def test_lost_events_are_told_once_and_so_is_their_return(sink: Recorder, 
 
 async def test_lost_events_do_not_stop_the_lists_and_are_said_again_after_each(sink: Recorder) -> None:
     async with serving(sink, "Watched", events="raise"):
-        await sink.until(lambda: len(sink.events) >= 2)
+        await sink.until(lambda: sink.faults)
         listed, told = len(sink.lists), len(sink.events)
         await sink.until(lambda: len(sink.lists) >= listed + 5)
 
@@ -593,7 +597,7 @@ async def test_lost_events_do_not_stop_the_lists_and_are_said_again_after_each(s
 
 async def test_events_lost_with_one_process_are_found_by_the_next(sink: Recorder, flag: Flag) -> None:
     async with serving(sink, "Watched", events="raise", flag=str(flag)) as process:
-        await sink.until(lambda: len(sink.events) >= 2)
+        await sink.until(lambda: sink.faults)
         assert process.pid is not None
         flag.lower()
         os.kill(process.pid, signal.SIGKILL)
