@@ -158,6 +158,7 @@ class Line:
             clock,
             lambda: self._settled(clock()),
             pace.grace,
+            (lambda: self._node.plan.value) if saved == Saved() else None,
         )
 
     def _start(self, vendor: Vendor, node: Node) -> VendorProcess:

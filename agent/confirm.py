@@ -11,8 +11,8 @@ import structlog
 
 from agent.core.allocator import ALLOCATION
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation
-from agent.core.reconcile import Change, Confirm, Granted, Pods, Release, reconcile
+from agent.core.model import Allocation, Plan
+from agent.core.reconcile import Change, Confirm, Granted, Pods, Recall, Release, recall, reconcile
 from agent.kubelet.checkpoint import KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
 
@@ -30,6 +30,7 @@ class Confirmer:
         clock: Callable[[], float],
         settled: Callable[[], bool],
         grace: float = 60.0,
+        recall_for: Callable[[], Plan] | None = None,
     ) -> None:
         self._ledger = ledger
         self._read_checkpoint = read_checkpoint
@@ -37,15 +38,21 @@ class Confirmer:
         self._clock = clock
         self._settled = settled
         self._grace = grace
+        #: Given where our own checkpoint was lost: what the kubelet knows of us then is taken back.
+        self._recall_for = recall_for
+        self._unrecalled: set[str] | None = None
         self._complaints: dict[str, str] = {}
         self.actions: Counter[str] = Counter()
 
-    async def once(self, *, prove: bool = True) -> Sequence[Change]:
+    async def once(self, *, prove: bool = True) -> Sequence[Change | Recall]:
         """Read, decide, apply. Returns what changed. `prove` asks for the kubelet's checksum too."""
-        allocations = self._ledger.in_use()
-        if not allocations:
+        if not self._ledger.in_use() and self._recall_for is None:
             return ()
-        granted = await self._granted(prove)
+        granted = await self._granted(prove or self._recall_for is not None)
+        recalled = self._recall(granted)
+        for it in recalled:
+            self._take_back(it.allocation)
+        allocations = self._ledger.in_use()
         pods = await self._pods()
         changes = [
             it
@@ -55,7 +62,20 @@ class Confirmer:
         ]
         for change in changes:
             self._apply(change)
-        return changes
+        return [*recalled, *changes]
+
+    def _recall(self, granted: Sequence[Granted] | None) -> Sequence[Recall]:
+        """Take back what the kubelet had of us at the first look; later it has nothing that we have not."""
+        if granted is None or self._recall_for is None:
+            return ()
+        if self._unrecalled is None:
+            self._unrecalled = {it.allocation for it in granted if self._ledger.get(it.allocation) is None}
+        there = [it for it in granted if it.allocation in self._unrecalled]
+        recalled = recall(there, self._recall_for(), self._clock())
+        self._unrecalled = {it.allocation for it in there} - {it.allocation.id for it in recalled}
+        if not self._unrecalled:
+            self._recall_for = None
+        return recalled
 
     async def _granted(self, prove: bool) -> list[Granted] | None:
         try:
@@ -65,7 +85,7 @@ class Confirmer:
             return None
         self._complaints.pop("kubelet checkpoint", None)
         return [
-            Granted(it.edits.annotations[ALLOCATION], it.pod_uid, it.container)
+            Granted(it.edits.annotations[ALLOCATION], it.pod_uid, it.container, it.resource, it.ids)
             for it in checkpoint.entries
             if ALLOCATION in it.edits.annotations
         ]
@@ -85,6 +105,11 @@ class Confirmer:
             log.warning("owners not confirmed", source=source, error=str(exc))
         self._complaints[source] = str(exc)
         self.actions["unreadable"] += 1
+
+    def _take_back(self, it: Allocation) -> None:
+        self._ledger.record(it)
+        self.actions["recall"] += 1
+        log.info("allocation read back from the kubelet", **_words(it))
 
     def _apply(self, change: Change) -> None:
         it = self._ledger.get(change.allocation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.core.model import Allocation, Owner
+from agent.core.model import Allocation, AllocationState, Owner, Plan
 
 #: (namespace, pod) to container to resource to device IDs, as PodResources lists them.
 Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
@@ -18,6 +18,8 @@ class Granted:
     allocation: str
     uid: str
     container: str
+    resource: str = ""
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,38 @@ class Release:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """An allocation that only the kubelet still knew."""
+
+    allocation: Allocation
+
+
 Change = Confirm | Release
+#: Where an allocation is known from that was read back.
+KUBELET = "kubelet"
+
+
+def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
+    """The allocations behind these answers of ours, as far as the cards of their IDs are known."""
+    found: list[Recall] = []
+    for it in granted:
+        resource = plan.get(it.resource)
+        cards = [card for device_id in it.ids if resource and (card := resource.card_of(device_id))]
+        if resource is not None and cards and len(cards) == len(it.ids):
+            allocation = Allocation(
+                it.allocation,
+                resource.name,
+                resource.vendor,
+                it.ids,
+                tuple(card.uuid for card in cards),
+                AllocationState.DONE,
+                now,
+                source=KUBELET,
+                owner=Owner(it.uid, it.container),
+            )
+            found.append(Recall(allocation))
+    return found
 
 
 def reconcile(

@@ -99,4 +99,5 @@ async def process(node: Node) -> AsyncIterator[AgentProcess]:
 
 #: For tests of the whole line, from NVIDIA's library to the kubelet.
 EVERY_VENDOR = pytest.mark.parametrize("make_cards", [Simulated, Nvidia], ids=["simulated", "nvidia"])
+ONLY_SIMULATED = pytest.mark.parametrize("make_cards", [Simulated], ids=["simulated"])
 ONLY_NVIDIA = pytest.mark.parametrize("make_cards", [Nvidia], ids=["nvidia"])

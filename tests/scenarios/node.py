@@ -167,7 +167,7 @@ class Node:
         options = await self.kubelet.run_options(pod.uid, container)
         return set(options.env[self.cards.visible].split(","))
 
-    async def _wait(self, look: Callable[[], Awaitable[T]]) -> T:
+    async def _wait(self, look: Callable[[], Awaitable[T | None]]) -> T:
         with anyio.move_on_after(PATIENCE):
             while True:
                 if found := await look():

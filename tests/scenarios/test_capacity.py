@@ -110,4 +110,3 @@ async def test_a_list_is_sent_once_however_often_the_hardware_is_looked_at(
 
     assert sim.journal.lists == {XPU: 1}
     assert len(in_use(node.view)) == 1
-

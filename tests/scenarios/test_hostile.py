@@ -1,0 +1,149 @@
+"""Calls that no kubelet makes, straight to our socket: each is refused by name, and nothing else happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from grpclib.client import Channel
+
+from agent.kubelet.errors import KubeletError, KubeletRefused
+from agent.kubelet.rpc import call
+from agent.kubelet.wire import delimited
+from agent.testing.node import Capacity
+
+from .node import Node, in_use, shared
+
+XPU = "example.com/xpu"
+ALLOCATE = "/v1beta1.DevicePlugin/Allocate"
+PREFERRED = "/v1beta1.DevicePlugin/GetPreferredAllocation"
+
+
+@pytest.fixture
+async def served(node: Node) -> Node:
+    """A node that is registered, with a pod that must not notice anything."""
+    await node.start(shared(XPU, 2))
+    await node.counts({XPU: (8, 8)})
+    await node.admit("bystander", {XPU: 1})
+    return node
+
+
+def socket(node: Node) -> Path:
+    (path,) = node.kubelet.plugin_dir.glob("xpu-*.sock")
+    return path
+
+
+def request(*containers: Sequence[str]) -> bytes:
+    """An AllocateRequest."""
+    return b"".join(
+        delimited(1, b"".join(delimited(1, device_id.encode()) for device_id in ids)) for ids in containers
+    )
+
+
+HOSTILE = {
+    "an unknown ID": (request(["GPU-of-somebody-else"]), "unknown device: GPU-of-somebody-else"),
+    "an ID of a replica that there is not": (
+        request(["SIM-00000000-0000-4000-8000-000000000000::2"]),
+        "unknown device: SIM-00000000-0000-4000-8000-000000000000::2",
+    ),
+    "an ID that only looks right": (
+        request(["SIM-00000000-0000-4000-8000-000000000000::01"]),
+        "unknown device",
+    ),
+    "the empty ID": (request([""]), "unknown device"),
+    "no ID": (request([]), "it names no device"),
+    "no container": (b"", "it names no container"),
+    "a good container and a bad one": (
+        request(["SIM-00000000-0000-4000-8000-000000000000::0"], ["nobody"]),
+        "unknown device: nobody",
+    ),
+    "100,000 IDs": (request([f"GPU-{n:036}" for n in range(100_000)]), "unknown device"),
+    "control characters": (request(["\x1b[2Jgpu\r\n\x00"]), r"unknown device: \x1b[2Jgpu\r\n\x00"),
+    "a line of log of its own": (request(['x\n{"level": "error"}']), r"unknown device: x\n{"),
+    "an ID of a megabyte": (request(["x" * (1 << 20)]), "(1048576 characters)"),
+    "no protobuf": (b"\xff\xfe\xfd garbage", "AllocateRequest"),
+    "a string that is no UTF-8": (delimited(1, delimited(1, b"\xff\xff")), "AllocateRequest"),
+    "a length that lies": (b"\x0a\x7f\x0a\x01a", "AllocateRequest"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_allocate_is_refused_by_name_and_changes_nothing(served: Node, name: str) -> None:
+    message, words = HOSTILE[name]
+    before = in_use(served.view)
+
+    with pytest.raises(KubeletRefused) as refusal:
+        await call(socket(served), ALLOCATE, message, timeout=10)
+
+    assert words in refusal.value.text
+    assert len(refusal.value.text) < 1000
+    assert refusal.value.text.isprintable()
+    assert in_use(served.view) == before
+    assert await served.kubelet.capacity() == {XPU: Capacity(8, 8)}
+    assert served.streams(XPU) == 1
+    await served.admit("next", {XPU: 1})
+
+
+async def test_hundreds_of_hostile_calls_at_once_hold_up_no_pod(served: Node) -> None:
+    bad = request(["nobody"])
+    calls = [asyncio.create_task(call(socket(served), ALLOCATE, bad, timeout=30)) for _ in range(300)]
+
+    await served.admit("meanwhile", {XPU: 1})
+
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(it, KubeletError) for it in answers)  # some found the queue full
+
+
+async def test_a_preferred_allocation_of_nonsense_is_answered_with_no_preference(served: Node) -> None:
+    for message in (
+        b"\xff\xff",
+        delimited(1, b"\x18\x05"),
+        delimited(1, delimited(1, b"nobody") + b"\x18\x02"),
+    ):
+        answer = await call(socket(served), PREFERRED, message, timeout=10)
+        assert b"nobody" not in answer
+
+    await served.admit("next", {XPU: 2})
+
+
+async def test_an_unknown_method_is_refused(served: Node) -> None:
+    with pytest.raises(KubeletError):
+        await call(socket(served), "/v1beta1.DevicePlugin/Destroy", b"", timeout=10)
+
+    await served.admit("next", {XPU: 1})
+
+
+async def test_a_client_that_speaks_no_grpc_harms_nobody(served: Node) -> None:
+    for noise in (
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64,
+        b"\x00" * 9,
+    ):
+        reader, writer = await asyncio.open_unix_connection(str(socket(served)))
+        writer.write(noise)
+        writer.write_eof()
+        async with asyncio.timeout(10):
+            await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    await served.admit("next", {XPU: 1})
+    assert served.streams(XPU) == 1
+
+
+async def test_a_client_that_hangs_up_in_the_middle_leaves_a_whole_allocation_or_none(served: Node) -> None:
+    good = request(["SIM-00000000-0000-4000-8000-000000000003::1"])
+    before = len(in_use(served.view))
+    channel = Channel(path=str(socket(served)))
+    await channel.__connect__()
+    asking = asyncio.create_task(call(socket(served), ALLOCATE, good, timeout=10))
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    channel.close()
+
+    await served.admit("next", {XPU: 1})
+
+    assert len(in_use(served.view)) - before in (1, 2)

@@ -1,0 +1,154 @@
+"""The vendor's library misbehaves, is late, or is one of two: pods and the other vendor do not notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.core.model import VendorState
+from agent.testing.node import Capacity
+
+from .cards import Cards, Nvidia, Simulated
+from .conftest import EVERY_VENDOR, ONLY_SIMULATED
+from .node import Node, confirmed, in_use, shared, vendor_is, whole
+
+XPU = "example.com/xpu"
+GPU = "nvidia.com/gpu"
+
+
+@EVERY_VENDOR
+async def test_a_library_that_segfaults_is_noticed_by_nobody_else(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    before = await node.admit("before", {XPU: 1})
+
+    node.cards.segfault()
+    view = await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.FAILED))
+    during = await node.admit("during", {XPU: 1})
+
+    assert "SIGSEGV" in view.troubles[0]
+    assert await node.kubelet.capacity() == {XPU: Capacity(4, 4)}
+    node.cards.behave()
+    await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.OPEN) and not it.troubles)
+    assert not await node.cards_of(before) & await node.cards_of(during)
+    assert node.streams(XPU) == 1
+
+
+@EVERY_VENDOR
+async def test_a_library_that_hangs_holds_up_no_pod(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    node.cards.hang()
+    view = await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.FAILED))
+    await node.admit("during", {XPU: 1})
+
+    assert "did not return within" in view.troubles[0]
+    assert await node.kubelet.capacity() == {XPU: Capacity(4, 4)}
+    node.cards.behave()
+    await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.OPEN) and not it.troubles)
+    assert node.streams(XPU) == 1
+
+
+@ONLY_SIMULATED
+async def test_a_library_that_answers_nonsense_is_started_anew(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    simulated(node).scenario.garbage()
+
+    view = await node.until(lambda it: vendor_is(it, "simulated", VendorState.FAILED))
+    assert "discover answered wrongly" in view.troubles[0]
+    await node.until(lambda it: vendor_is(it, "simulated", VendorState.OPEN))
+    assert await node.kubelet.capacity() == {XPU: Capacity(4, 4)}
+
+
+@EVERY_VENDOR
+async def test_a_driver_that_comes_late_is_served_without_a_restart(node: Node) -> None:
+    node.cards.unload()
+    await node.start(whole(XPU))
+    view = await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.UNAVAILABLE))
+    assert "driver-not-loaded" in view.troubles[0]
+    assert await node.kubelet.capacity() == {}
+
+    node.cards.load()
+
+    await node.counts({XPU: (4, 4)})
+    await node.until(lambda it: not it.troubles)
+    await node.admit("one", {XPU: 1})
+
+
+@EVERY_VENDOR
+async def test_a_driver_that_goes_leaves_pods_and_the_kubelets_list_alone(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("running", {XPU: 1})
+
+    node.cards.unload()
+    await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.UNAVAILABLE))
+
+    assert await node.kubelet.capacity() == {XPU: Capacity(4, 4)}  # for as long as patience lasts
+    assert set((await node.kubelet.health(pod.uid)).values()) == {"Healthy"}
+    node.cards.load()
+    await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.OPEN))
+    assert node.streams(XPU) == 1
+
+
+@pytest.fixture
+def gpus(root: Path, monkeypatch: pytest.MonkeyPatch) -> Nvidia:
+    """NVIDIA's cards, beside the simulated ones."""
+    gpus = Nvidia(root, 2)
+    for name, value in gpus.environment.items():
+        monkeypatch.setenv(name, value)
+    return gpus
+
+
+def beside(gpus: Cards) -> dict[str, object]:
+    return {"enabled": True, **gpus.settings, "resources": [shared(GPU, 10)]}
+
+
+async def test_two_vendors_are_served_by_one_agent(node: Node, gpus: Nvidia) -> None:
+    node.configure(whole(XPU), nvidia=beside(gpus))
+    await node.start()
+    await node.counts({XPU: (4, 4), GPU: (20, 20)})
+
+    pod = await node.admit("both", {XPU: 1, GPU: 1})
+
+    env = (await node.kubelet.run_options(pod.uid, "main")).env
+    assert env["XPU_VISIBLE_DEVICES"] in node.cards.uuids
+    assert env["NVIDIA_VISIBLE_DEVICES"] in gpus.uuids
+    view = await node.until(lambda it: len(in_use(it)) == 2 and confirmed(it, pod))
+    assert {it.vendor for it in in_use(view)} == {"simulated", "nvidia"}
+
+
+async def test_one_vendors_trouble_is_not_the_others(node: Node, gpus: Nvidia) -> None:
+    node.configure(whole(XPU), nvidia=beside(gpus))
+    await node.start()
+    await node.counts({XPU: (4, 4), GPU: (20, 20)})
+
+    gpus.segfault()
+    view = await node.until(lambda it: vendor_is(it, "nvidia", VendorState.FAILED))
+    node.cards.fail(0)
+    await node.counts({XPU: (4, 3), GPU: (20, 20)})
+
+    assert vendor_is(view, "simulated", VendorState.OPEN)
+    await node.admit("both", {XPU: 1, GPU: 1})
+    gpus.behave()
+    await node.until(lambda it: not it.troubles)
+
+
+async def test_a_vendor_that_is_broken_hides_no_other(node: Node, gpus: Nvidia) -> None:
+    node.configure(whole(XPU), nvidia={"enabled": True, "library": "/nonexistent/libnvidia-ml.so.1"})
+
+    await node.start()
+
+    await node.counts({XPU: (4, 4)})
+    view = await node.until(lambda it: vendor_is(it, "nvidia", VendorState.UNAVAILABLE))
+    assert any("/nonexistent/libnvidia-ml.so.1" in it for it in view.troubles)
+    await node.admit("one", {XPU: 1})
+
+
+def simulated(node: Node) -> Simulated:
+    assert isinstance(node.cards, Simulated)
+    return node.cards
