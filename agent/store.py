@@ -38,6 +38,7 @@ class LedgerStore:
         self._patience = patience
         self._turn = asyncio.Lock()
         self._writing: asyncio.Future[str] | None = None
+        self._owed: asyncio.Task[None] | None = None
         self._writer = _Writer()
         self.error = ""
         self.saves = 0
@@ -45,16 +46,31 @@ class LedgerStore:
     async def save(self, *, durable: bool) -> None:
         """Write what is known at the moment the write begins."""
         async with self._turn:
-            if self._writing is None or self._writing.done():
-                state = Saved(self._boot_id, self._ledger.all(), self._inventory.records())
-                self._writing = self._writer.submit(partial(self._file.save, state, durable=durable))
-            # Shielded: the write goes on in its thread whoever stops waiting.
             try:
                 async with asyncio.timeout(self._patience):
-                    error = await asyncio.shield(self._writing)
+                    error = await self._written(durable)
             except TimeoutError:
                 error = f"the disk has not answered for {self._patience:g} s"
+                self._again_when_it_answers()
             self._tell(f"{self._file.path}: {error}" if error else "")
+
+    async def _written(self, durable: bool) -> str:
+        """The error of a write that begins now, after one that somebody stopped waiting for."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+        state = Saved(self._boot_id, self._ledger.all(), self._inventory.records())
+        self._writing = self._writer.submit(partial(self._file.save, state, durable=durable))
+        return await asyncio.shield(self._writing)
+
+    def _again_when_it_answers(self) -> None:
+        """What came while the disk hung must not wait for the next change."""
+        if self._owed is None and self._writing is not None:
+            self._owed = asyncio.create_task(self._pay(self._writing))
+
+    async def _pay(self, late: asyncio.Future[str]) -> None:
+        await asyncio.shield(late)
+        self._owed = None
+        await self.save(durable=False)
 
     def _tell(self, error: str) -> None:
         if error and error != self.error:
