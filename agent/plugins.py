@@ -15,6 +15,7 @@ import pluggy
 
 import agent.vendors
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
+from agent.core.names import wrong_name
 from agent.core.text import shorten
 from agent.core.vendor import SettingsError, Vendor
 
@@ -185,8 +186,11 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f"name is {shorten(str(vendor.name))!r}; it is registered as {name!r}"
     if not (isinstance(vendor.backend, str) and _is_reference(vendor.backend)):
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
-    if not (isinstance(vendor.resource, str) and _is_resource(vendor.resource)):
+    if not isinstance(vendor.resource, str):
         return f'resource is {vendor.resource!r}; "domain/name" is needed'
+    wrong = wrong_name(vendor.resource)
+    if wrong:
+        return f"resource is wrong: {wrong}"
     if not callable(vendor.container_edits):
         return "container_edits can not be called"
     try:
@@ -199,8 +203,3 @@ def _trouble(name: str, vendor: Vendor) -> str:
 def _is_reference(text: str) -> bool:
     module, _, name = text.partition(":")
     return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
-
-
-def _is_resource(text: str) -> bool:
-    domain, _, name = text.partition("/")
-    return bool(domain and name) and "/" not in name and not any(letter.isspace() for letter in text)

@@ -114,7 +114,15 @@ BROKEN = {
     ),
     "a resource that is none": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource='gpu')",
-        "register_backend returned a Vendor whose resource is 'gpu'; \"domain/name\" is needed",
+        "register_backend returned a Vendor whose resource is wrong: the resource name 'gpu' needs",
+    ),
+    "the kubelet's own resource": (
+        "@hookimpl\ndef register_backend(settings): return vendor(resource='kubernetes.io/x')",
+        "register_backend returned a Vendor whose resource is wrong: the resource name 'kubernetes.io/x' must",
+    ),
+    "a resource that is no text": (
+        "@hookimpl\ndef register_backend(settings): return vendor(resource=5)",
+        'register_backend returned a Vendor whose resource is 5; "domain/name" is needed',
     ),
     "edits that are none": (
         "@hookimpl\ndef register_backend(settings): return vendor(container_edits={})",

@@ -11,16 +11,14 @@ from agent.config.place import Path
 from agent.config.settings import AgentSettings, Config, LogSettings, VendorSettings
 from agent.core.errors import ConfigError
 from agent.core.model import ResourceRule, Sharing
+from agent.core.names import LABEL, wrong_name
 from agent.core.text import shorten
 
 #: More entries of one card never fit into the 4 MiB list that the kubelet receives.
 MAX_REPLICAS = 131_072
 MIN_LOG_BYTES = 10_000
 
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_VENDOR = re.compile(_LABEL)
+_VENDOR = re.compile(LABEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +76,6 @@ def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
         yield Problem((*path, "name"), wrong)
     yield from _sharing(rule.sharing, (*path, "sharing"))
     yield from _devices(rule, (*path, "devices"))
-
-
-def wrong_name(name: str) -> str | None:
-    """Why the kubelet would refuse the resource name; None when it takes it."""
-    prefix, slash, last = name.partition("/")
-    shown = f"the resource name '{shorten(name)}'"
-    if not slash:
-        return f"{shown} needs a vendor's domain: vendor.com/{shorten(name, 40) or 'name'}"
-    if "kubernetes.io/" in name:
-        return f"{shown} must not contain 'kubernetes.io/', which is the kubelet's own"
-    if name.startswith("requests."):
-        return f"{shown} must not begin with 'requests.'"
-    # The kubelet checks "requests." + name as a qualified name.
-    if not _SUBDOMAIN.fullmatch(prefix) or len(f"requests.{prefix}") > 253:
-        return f"{shown}: '{shorten(prefix)}' is not a domain of lower-case letters, digits, '-' and '.'"
-    if not _NAME.fullmatch(last):
-        return f"{shown}: the part after '/' is letters, digits, '-', '_', '.', no sign at its ends"
-    if len(last) > 63:
-        return f"{shown}: the part after '/' has {len(last)} characters, 63 are allowed"
-    return None
 
 
 def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
