@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -152,6 +153,14 @@ class Watched(Good):
 
 class Linked(Good):
     """Reads links; counts in the file of the setting `count` how often."""
+
+    def discover(self) -> Sequence[Device]:
+        found = super().discover()
+        return (
+            (GOOD[0], replace(GOOD[1], fault=Fault("hot")))
+            if self.settings.get("sick") and self.bad
+            else found
+        )
 
     def links(self, uuid: str) -> Sequence[Link]:
         with Path(self.settings["count"]).open("a") as file:

@@ -676,6 +676,35 @@ async def test_links_that_can_not_be_read_stay_empty(sink: Recorder, tmp_path: P
         assert len(count.read_text().split()) == 2
 
 
+async def test_links_that_could_not_be_read_are_asked_again_after_a_repair(
+    sink: Recorder, tmp_path: Path, flag: Flag
+) -> None:
+    settings: dict[str, Any] = {"count": str(tmp_path / "count"), "flag": str(flag), "sick": True}
+    async with serving(sink, "Linked", does={"links": "raise"}, **settings):
+        await sink.until(lambda: len(sink.lists) >= 5)
+        assert (tmp_path / "count").read_text().split() == ["dev-a"]  # dev-b is sick
+
+        flag.lower()
+
+        await sink.until(lambda: sink.lists[-1][0].links and sink.lists[-1][1].links)
+
+
+async def test_links_are_asked_again_after_the_driver_was_away(
+    sink: Recorder, tmp_path: Path, flag: Flag
+) -> None:
+    flag.lower()
+    settings: dict[str, Any] = {"count": str(tmp_path / "count"), "flag": str(flag)}
+    async with serving(sink, "Linked", does={"discover": "unavailable"}, **settings):
+        await sink.until(lambda: sink.lists and sink.lists[-1][1].links)
+        flag.raise_()
+        await sink.until(lambda: sink.losses)
+        flag.lower()
+        listed = len(sink.lists)
+        await sink.until(lambda: len(sink.lists) > listed and sink.lists[-1][1].links)
+
+        assert sorted((tmp_path / "count").read_text().split()) == ["dev-a", "dev-a", "dev-b", "dev-b"]
+
+
 @pytest.mark.parametrize("fault", ["segfault", "hang"])
 async def test_links_that_cost_the_process_are_not_read_again(
     fault: str, sink: Recorder, tmp_path: Path

@@ -59,19 +59,36 @@ class LinkCache:
         self._uuids: frozenset[str] = frozenset()
         self._readable: frozenset[str] = frozenset()
         self._links: dict[str, tuple[Link, ...]] = {}
+        self._refused: set[str] = set()
 
     def keep_for(self, devices: Sequence[Device]) -> None:
         # What a broken card says of its links is nothing to keep.
-        self._readable = frozenset(device.uuid for device in devices if device.fault is None)
+        readable = frozenset(device.uuid for device in devices if device.fault is None)
         uuids = frozenset(device.uuid for device in devices)
         if uuids != self._uuids:
-            self._uuids, self._links = uuids, {}
+            self._uuids = uuids
+            self.forget()
+        elif readable - self._readable:  # a repair may mend the links of its peers, too
+            for uuid in self._refused:
+                self._links.pop(uuid, None)
+            self._refused.clear()
+        self._readable = readable
+
+    def forget(self) -> None:
+        """Ask anew: the devices or their driver are others."""
+        self._links = {}
+        self._refused.clear()
 
     def missing(self) -> str | None:
         return min(self._readable - self._links.keys(), default=None)
 
     def put(self, uuid: str, links: tuple[Link, ...]) -> None:
         self._links[uuid] = links
+
+    def put_refused(self, uuid: str) -> None:
+        """Keep that they could not be read, until something is repaired."""
+        self._links[uuid] = ()
+        self._refused.add(uuid)
 
     def give_up(self) -> None:
         """Ask no more: asking cost the process."""
@@ -237,17 +254,16 @@ class Service:
 
     async def _read_links(self) -> None:
         while (uuid := self._links.missing()) is not None:
-            self._links.put(uuid, await self._links_of(uuid))
+            await self._read_links_of(uuid)
         self._reading_links = False
         self._sink.discovered(self._vendor, self._links.merged(self._devices))
 
-    async def _links_of(self, uuid: str) -> tuple[Link, ...]:
+    async def _read_links_of(self, uuid: str) -> None:
         try:
-            found: tuple[Link, ...] = await self.ask("links", uuid)
+            self._links.put(uuid, await self.ask("links", uuid))
         except VendorError as exc:
             log.warning("links not read", vendor=self._vendor, device=uuid, reason=str(exc))
-            return ()
-        return found
+            self._links.put_refused(uuid)
 
     def events(self, raw: bytes) -> None:
         """Hear events; they wait for the first list, which says whose they are."""

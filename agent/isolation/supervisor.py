@@ -126,6 +126,8 @@ class VendorProcess:
             lost = await service.run()
             self._service = None
             self.restarts += lost.state is VendorState.FAILED
+            if lost.state is VendorState.UNAVAILABLE:
+                self._links.forget()
             self._tell(lost)
             await self._bury(started, lost)
         except BaseException:
