@@ -79,13 +79,13 @@ def wipe(directory: Path, release: Release) -> None:
     """Clear the plugin directory as a starting kubelet does."""
     for path in directory.iterdir():
         if path.name != checkpoint.FILE and _wiped(path, release):
-            path.unlink()
+            path.unlink(missing_ok=True)  # its plugin may be quicker
 
 
 def _wiped(path: Path, release: Release) -> bool:
-    if release.wipes_files:
-        return not stat.S_ISDIR(path.lstat().st_mode)
     try:
+        if release.wipes_files:
+            return not stat.S_ISDIR(path.lstat().st_mode)
         # Follows links, as the kubelet's os.Stat does; one that leads nowhere stays.
         return path.is_socket()
     except OSError:
