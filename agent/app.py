@@ -137,7 +137,7 @@ class Line:
         saved, complaint = file.load()
         if complaint:
             log.error("checkpoint set aside", error=complaint)
-        self._ledger = Ledger(saved.allocations)
+        self._ledger = Ledger(saved.allocations, now=clock())
         inventory = _remembering(saved, pace, clock())
         self._store = LedgerStore(file, self._ledger, inventory, boot_id())
         self._node = Node(inventory, self._ledger, clock)
@@ -261,7 +261,7 @@ class Line:
 
 
 def _remembering(saved: Saved, pace: Pace, now: float) -> Inventory:
-    inventory = Inventory(saved.health, pace.health)
+    inventory = Inventory(saved.health, pace.health, now=now)
     if saved.boot_id != boot_id():
         inventory.rebooted(now)
     return inventory
