@@ -118,7 +118,7 @@ BROKEN = {
     ),
     "the kubelet's own resource": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource='kubernetes.io/x')",
-        "register_backend returned a Vendor whose resource is wrong: the resource name 'kubernetes.io/x' must",
+        "register_backend returned a Vendor whose resource is wrong: the resource name 'kubernetes.io/x'",
     ),
     "a resource that is no text": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource=5)",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from agent.core.vendor import Device, HealthEvent, Vendor
 from agent.isolation import answers
@@ -26,6 +26,17 @@ class FaultInjector(Protocol):
 
     def absent(self) -> Mapping[str, Any] | None:
         """Settings under which the library is not there; None where there are none."""
+
+
+@runtime_checkable
+class WatchInjector(Protocol):
+    """What an injector has, too, where it can break the watch itself."""
+
+    def blind(self) -> None:
+        """Let waiting for events fail, or a device be one that nothing watches."""
+
+    def sees(self) -> None:
+        """Repair it."""
 
 
 class NotMade(Exception):
@@ -85,6 +96,7 @@ class Talk:
     def __init__(self, contact: Contact) -> None:
         self._contact = contact
         self._listening: asyncio.Task[None] | None = None
+        self._blind = False
         self.heard: asyncio.Queue[HealthEvent | Failure] = asyncio.Queue()
         self.overrides: tuple[str, ...] = ()
 
@@ -92,10 +104,14 @@ class Talk:
         self._listening = asyncio.create_task(self._contact.listen(self))
 
     def events(self, raw: bytes) -> None:
+        if self._blind:
+            self._blind = False
+            self.heard.put_nowait(HealthEvent(None, None))  # as the agent takes it
         for event in answers.events(raw):
             self.heard.put_nowait(event)
 
     def blind(self, failure: Failure) -> None:
+        self._blind = True
         self.heard.put_nowait(failure)
 
     async def opened(self) -> None:

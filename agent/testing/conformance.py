@@ -6,6 +6,7 @@ Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findi
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import json
 import re
@@ -13,14 +14,17 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from agent.core.vendor import ContainerEdits, Device, HealthEvent, Link, Request, Vendor
+from agent.core.names import wrong_name
+from agent.core.vendor import ContainerEdits, Device, HealthEvent, Link, Request, State, Vendor
 from agent.isolation import answers
 from agent.isolation.contact import Lost, Refused
-from agent.testing.bench import Bench, FaultInjector, NotMade, Talk
+from agent.testing.bench import Bench, FaultInjector, NotMade, Talk, WatchInjector
 
-__all__ = ["CHECKS", "FaultInjector", "Finding", "check_vendor"]
+__all__ = ["CHECKS", "FaultInjector", "Finding", "WatchInjector", "check_vendor"]
+
+T = TypeVar("T")
 
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
@@ -133,13 +137,33 @@ async def edits_are_pure(bench: Bench) -> None:
 
 
 def _check_edits(edits: ContainerEdits) -> None:
-    for name, value in {**edits.env, **edits.annotations}.items():
-        assert isinstance(name, str), f"{name!r} is no text"
-        assert isinstance(value, str), f"{name} is {value!r}, no text"
+    for name, value in [*edits.env.items(), *edits.annotations.items()]:
+        _check_text(name, f"{name!r}")
+        _check_text(value, f"{name} is {value!r}, which")
+        assert name, "a name is empty"
+    for name in edits.env:
+        assert "=" not in name, f"{name!r} has '=' in the name of a variable"
+    for name in edits.cdi_devices:
+        _check_text(name, f"the CDI device {name!r}")
     places = [(it.path, it.host_path) for it in edits.device_nodes]
     places += [(it.path, it.host_path) for it in edits.mounts]
     for path in (path for place in places for path in place):
+        _check_text(path, f"the path {path!r}")
         assert path.startswith("/"), f"{path!r} is no absolute path"
+    for node in edits.device_nodes:
+        right = isinstance(node.permissions, str) and node.permissions and set(node.permissions) <= set("rwm")
+        assert right, f"{node.path}: permissions are {node.permissions!r}; use letters of 'rwm'"
+    for mount in edits.mounts:
+        assert isinstance(mount.read_only, bool), f"{mount.path}: read_only is {mount.read_only!r}"
+
+
+def _check_text(text: object, what: str) -> None:
+    assert isinstance(text, str), f"{what} is no text"
+    assert "\0" not in text, f"{what} has a NUL"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise AssertionError(f"{what} is no UTF-8") from None
 
 
 _IMPORTS = """
@@ -154,6 +178,12 @@ for name in sys.argv[3:]:
     importlib.import_module(name)
 print(json.dumps([sorted(libraries() - before), sys.argv[2] in sys.modules]))
 """
+
+
+async def the_resource_is_taken(bench: Bench) -> None:
+    """`resource` is a name that the kubelet takes."""
+    wrong = wrong_name(bench.vendor.resource)
+    assert not wrong, wrong
 
 
 async def imports_do_nothing(bench: Bench) -> None:
@@ -174,10 +204,14 @@ async def imports_do_nothing(bench: Bench) -> None:
 
 def _agents_half(vendor: Vendor) -> list[str]:
     """The modules that the agent imports: edits, and the plugin beside the backend."""
-    plugin = f"{vendor.backend.partition(':')[0].rpartition('.')[0]}.plugin"
-    found = not plugin.startswith(".") and importlib.util.find_spec(plugin) is not None
+    plugin = _plugin_of(vendor)
     edits = getattr(vendor.container_edits, "__module__", None)
-    return [*([plugin] if found else []), *([edits] if edits else [])]
+    return [name for name in (plugin, edits) if name]
+
+
+def _plugin_of(vendor: Vendor) -> str | None:
+    plugin = f"{vendor.backend.partition(':')[0].rpartition('.')[0]}.plugin"
+    return plugin if not plugin.startswith(".") and importlib.util.find_spec(plugin) is not None else None
 
 
 async def absence_is_unavailable(bench: Bench) -> None:
@@ -295,13 +329,68 @@ async def _event_for(talk: Talk, uuid: str) -> None:
             return
 
 
+async def a_repaired_watch_says_so(bench: Bench) -> None:
+    """Good news follows when a broken watch is repaired."""
+    faults = bench.injector()
+    if not isinstance(faults, WatchInjector):
+        raise NotMade("the injector can not break the watch")
+    async with bench.opened(watch=WAIT) as talk:
+        talk.needs("health_events")
+        await talk.discover()
+        faults.blind()
+        try:
+            bad = await _within(_unknown(talk), "it does not say that nothing watches")
+        finally:
+            faults.sees()
+        await _within(_good_news(talk, bad), "no good news")
+
+
+async def _within(heard: Awaitable[T], otherwise: str) -> T:
+    try:
+        return await asyncio.wait_for(heard, EVENT_PATIENCE)
+    except TimeoutError:
+        raise AssertionError(otherwise) from None
+
+
+async def _unknown(talk: Talk) -> str | None:
+    """Wait until something is not watched; return what, None for all."""
+    while True:
+        heard = await talk.heard.get()
+        if not isinstance(heard, HealthEvent):
+            return None
+        if heard.fault is not None:
+            assert heard.fault.state is State.UNKNOWN, f"the watch broke, the event says {heard.fault}"
+            return heard.uuid
+
+
+async def _good_news(talk: Talk, uuid: str | None) -> None:
+    while True:
+        heard = await talk.heard.get()
+        if isinstance(heard, HealthEvent) and heard.fault is None and heard.uuid in (uuid, None):
+            return
+
+
 async def the_readme_tells_all(bench: Bench) -> None:
-    """The README of the folder has its sections, and each setting stands in it."""
+    """The README of the folder has its sections, and a table of the settings that the plugin knows."""
     text = _readme(bench.vendor).read_text()
     for section in SECTIONS:
         assert re.search(rf"^#+ {section}\s*$", text, re.MULTILINE), f"it lacks the section {section}"
-    for setting in bench.vendor.settings:
-        assert setting in text, f"it lacks the setting {setting}"
+    section = re.split(r"^#+ ", text.partition("Settings\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    told = set(re.findall(r"^\| *`(\w+)` *\|", section, re.MULTILINE))
+    known = _known_settings(bench.vendor)
+    for setting in sorted({*bench.vendor.settings, *(known or ())}):
+        assert setting in told, f"it lacks the setting {setting}"
+    assert known is None or told <= known, (
+        f"the plugin does not know {', '.join(sorted(told - (known or set())))}"
+    )
+    assert told or known == set(), "its section Settings has no table, and the plugin no empty SETTINGS"
+
+
+def _known_settings(vendor: Vendor) -> set[str] | None:
+    """What `SETTINGS` in plugin.py names; None where the plugin does not say."""
+    names = _plugin_of(vendor)
+    known = getattr(importlib.import_module(names), "SETTINGS", None) if names else None
+    return None if known is None else set(known)
 
 
 def _readme(vendor: Vendor) -> Path:
@@ -324,6 +413,7 @@ CHECKS: tuple[Check, ...] = (
     numa_is_known_or_none,
     links_agree,
     edits_are_pure,
+    the_resource_is_taken,
     imports_do_nothing,
     absence_is_unavailable,
     opening_again_works,
@@ -333,5 +423,6 @@ CHECKS: tuple[Check, ...] = (
     prepared_outlives_the_process,
     usage_names_listed_devices,
     faults_become_events,
+    a_repaired_watch_says_so,
     the_readme_tells_all,
 )

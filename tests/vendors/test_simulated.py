@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from agent.core.model import VendorState
-from agent.core.vendor import Device, Distance, HealthEvent, Partition, Proof, Request, Vendor
+from agent.core.vendor import (
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    Distance,
+    HealthEvent,
+    Mount,
+    Partition,
+    Proof,
+    Request,
+    State,
+    Vendor,
+)
 from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.plugins import load
 from agent.testing import conformance
+from agent.testing.bench import Bench
 from agent.testing.conformance import CHECKS, Finding, check_vendor
 from agent.vendors.simulated.backend import SimulatedBackend
 from agent.vendors.simulated.edits import container_edits
@@ -202,6 +216,12 @@ class ScenarioFaults:
     def clear(self, uuid: str) -> None:
         self._scenario.heal(uuid)
 
+    def blind(self) -> None:
+        self._scenario.fault(self._scenario.uuids[0], "unmonitored", state=State.UNKNOWN)
+
+    def sees(self) -> None:
+        self._scenario.heal(self._scenario.uuids[0])
+
     def absent(self) -> Mapping[str, Any]:
         return {"scenario": "/nonexistent/scenario.json"}
 
@@ -272,20 +292,74 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
     class Faults:
         def inject(self, uuid: str) -> None: ...
         def clear(self, uuid: str) -> None: ...
+        def blind(self) -> None: ...
+        def sees(self) -> None: ...
         def absent(self) -> Mapping[str, Any]:
             return {"absent": True}
 
-    vendor = Vendor("bad", "bad_vendor:Bad", bad_vendor.edits, "bad.com/x")
+    vendor = Vendor("bad", "bad_vendor:Bad", bad_vendor.edits, "kubernetes.io/x")
 
     found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]
 
     details = {it.name.partition(" ")[0].strip("`"): it.detail for it in found if it.ok is False}
     assert details.keys() == {
         "discover", "A", "Links", "container_edits", "The", "Without", "After", "health_events",
-        "release", "prepare", "What", "usage", "Each",
+        "release", "prepare", "What", "usage", "Each", "Good", "resource",
     }  # fmt: skip
     assert "a says Link(peer='b', lanes=1" in details["Links"]
     assert details["Without"] == "it raised OSError: no library"
     assert details["usage"] == "a uses 11 of 10 bytes"
     assert details["The"] == "importing it imports bad_vendor"
     assert details["container_edits"] == "the second answer differs"
+
+
+WRONG_EDITS = {
+    "a number": ContainerEdits(env={"N": cast("str", 1)}),
+    "half a character": ContainerEdits(env={"N": "\ud800"}),
+    "a NUL": ContainerEdits(annotations={"N": "\0"}),
+    "a name with '='": ContainerEdits(env={"N=": ""}),
+    "a relative path": ContainerEdits(mounts=(Mount("a", "/a"),)),
+    "a path that is none": ContainerEdits(device_nodes=(DeviceNode("/a", cast("str", None)),)),
+    "strange permissions": ContainerEdits(device_nodes=(DeviceNode("/a", "/a", "rx"),)),
+    "no permissions": ContainerEdits(device_nodes=(DeviceNode("/a", "/a", ""),)),
+    "half a truth": ContainerEdits(mounts=(Mount("/a", "/a", cast("bool", "yes")),)),
+    "a device that is no text": ContainerEdits(cdi_devices=(cast("str", 1),)),
+}
+
+
+@pytest.mark.parametrize("edits", WRONG_EDITS.values(), ids=WRONG_EDITS)
+def test_edits_that_no_answer_to_the_kubelet_can_hold_are_found(edits: ContainerEdits) -> None:
+    with pytest.raises(AssertionError):
+        conformance._check_edits(edits)
+
+
+README = "# Acme\n## Settings\n{}\n## Resources\n## Health reasons\n| `hot` | x |\n## Tested with\n"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "table", "found"),
+    [
+        ("SETTINGS = ('a', 'b')", "| `a` | x |\n| `b` | y |", ""),
+        ("SETTINGS = ('a', 'b')", "| `a` | x |", "it lacks the setting b"),
+        ("SETTINGS = ('a',)", "| `a` | x |\n| `c` | y |", "the plugin does not know c"),
+        ("SETTINGS = ()", "None.", ""),
+        ("", "| `a` | x |", ""),
+        ("", "None.", "its section Settings has no table, and the plugin no empty SETTINGS"),
+    ],
+)
+async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
+    plugin: str, table: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "readme_vendor"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "plugin.py").write_text(plugin)
+    (package / "README.md").write_text(README.format(table))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("readme_vendor", "readme_vendor.plugin"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    vendor = Vendor("acme", "readme_vendor.backend:B", container_edits, "acme.com/x")
+
+    finding = await conformance._finding(conformance.the_readme_tells_all, Bench(vendor, None, ()))
+
+    assert finding.detail == found

@@ -10,7 +10,7 @@ from agent.core.vendor import SettingsError, Vendor
 from agent.vendors.simulated.edits import container_edits
 
 RESOURCE = "xpu-agent.io/simulated"
-KNOWN = ("devices", "scenario", "resource", "prepares", "partitions")
+SETTINGS = ("devices", "scenario", "resource", "prepares", "partitions")
 
 
 @hookimpl
@@ -30,9 +30,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
 
 
 def _check(settings: Mapping[str, Any]) -> None:
-    unknown = sorted(set(settings) - set(KNOWN))
+    unknown = sorted(set(settings) - set(SETTINGS))
     if unknown:
-        raise SettingsError(f"{unknown[0]!r} is not known; these are: {', '.join(KNOWN)}")
+        raise SettingsError(f"{unknown[0]!r} is not known; these are: {', '.join(SETTINGS)}")
     devices = settings.get("devices", 0)
     if type(devices) is not int or not 0 <= devices <= 1024:
         raise SettingsError(f"devices: {devices!r} is no number from 0 to 1024")

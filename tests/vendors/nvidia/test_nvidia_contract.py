@@ -12,6 +12,8 @@ from agent.vendors.nvidia.plugin import register_backend
 
 pytest_plugins = ["nvml_fixtures"]
 
+UNKNOWN_ERROR = 999
+
 
 class NvmlFaults:
     """Breaks the stub for the conformance kit."""
@@ -25,6 +27,12 @@ class NvmlFaults:
 
     def clear(self, uuid: str) -> None:
         self._stub.recovery(int(uuid[-12:]), 0)
+
+    def blind(self) -> None:
+        self._stub.wait_error(UNKNOWN_ERROR)
+
+    def sees(self) -> None:
+        self._stub.clear("nvmlEventSetWait_v2")
 
     def absent(self) -> Mapping[str, Any]:
         return {"library": "/nowhere/libnvidia-ml.so.1"}
