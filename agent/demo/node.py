@@ -23,6 +23,7 @@ PACE = Pace(
     settle=0.2,
     save=0.05,
     directory=0.5,
+    pod_resources=0.1,
     backoff=(0.1, 1.0),
     health=Timing(good_for=0.4),
     session=Intervals(shortest_pause=0.05, longest_pause=0.5),

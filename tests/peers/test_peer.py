@@ -25,7 +25,9 @@ HEALTHY = {"a": "Healthy", "b": "Healthy", "c": "Healthy"}
 def binary(request: pytest.FixtureRequest) -> Path:
     path = BUILD / str(request.param)
     if not path.exists():
-        pytest.skip("no kubelet peer is built: run `make peers`")
+        words = "no kubelet peer is built: run `make peers`"
+        assert not request.config.getoption("--require-peers"), words
+        pytest.skip(words)
     return path
 
 

@@ -32,6 +32,10 @@ class Cards(Protocol):
     @property
     def uuids(self) -> tuple[str, ...]: ...
 
+    @property
+    def watched(self) -> bool:
+        """Whether somebody listens: the driver tells nobody later of what happens before."""
+
     def fail(self, index: int) -> None:
         """Report XID 79, which takes a proof to be over."""
 
@@ -70,6 +74,10 @@ class Simulated:
     def uuids(self) -> tuple[str, ...]:
         return self.scenario.uuids
 
+    @property
+    def watched(self) -> bool:
+        return True
+
     def fail(self, index: int) -> None:
         proofs = (Proof.RESET, Proof.REBOOT)
         self.scenario.fault(self.uuids[index], "xid-79", "fell off the bus", cleared_by=proofs)
@@ -98,7 +106,7 @@ class Nvidia:
     visible = "NVIDIA_VISIBLE_DEVICES"
 
     def __init__(self, directory: Path, count: int) -> None:
-        self.stub = NvmlStub(directory, count)
+        self.stub = NvmlStub(directory, count, trace=True)
         self._count = count
         self._sysfs = directory / "sys"
 
@@ -113,6 +121,10 @@ class Nvidia:
     @property
     def uuids(self) -> tuple[str, ...]:
         return tuple(self.stub.uuid(index) for index in range(self._count))
+
+    @property
+    def watched(self) -> bool:
+        return self.stub.calls("nvmlEventSetWait_v2") > 0
 
     def fail(self, index: int) -> None:
         self.stub.xid(index, 79)

@@ -20,11 +20,32 @@ from .process import AgentProcess
 MakeCards = Callable[[Path, int], Cards]
 
 
+#: The whole line too, from NVIDIA's library to the kubelet.
+EVERY_VENDOR = pytest.mark.vendors.with_args(Simulated, Nvidia)
+ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would be the decorated one
+#: The kubelet's release makes no difference: on its own a run tries one, with the peers all.
+ANY_KUBELET = pytest.mark.any_kubelet
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "vendors(*cards): the hardware that a scenario runs with")
+    config.addinivalue_line("markers", "any_kubelet: a scenario for which one simulated kubelet will do")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every kubelet that the run has; for a test that looks into the kubelet, the simulated ones."""
-    if "kind" in metafunc.fixturenames:
-        use = simulated() if "sim" in metafunc.fixturenames else kinds(metafunc.config)
-        metafunc.parametrize("kind", use, indirect=True, ids=[kind.id for kind in use])
+    """Each scenario with each kubelet and each kind of cards that it can show something with."""
+    if "kind" not in metafunc.fixturenames:
+        return
+    use = simulated() if "sim" in metafunc.fixturenames else kinds(metafunc.config)
+    everything = kinds(metafunc.config) != simulated()
+    one = use if everything else use[:1]
+    if metafunc.definition.get_closest_marker("any_kubelet"):
+        use = one
+    marker = metafunc.definition.get_closest_marker("vendors")
+    vendors = marker.args if marker else (Simulated,)
+    cases = [(kind, vendor) for vendor in vendors for kind in (use if vendor is Simulated else one)]
+    ids = [f"{kind.id}-{vendor.vendor}" if marker else kind.id for kind, vendor in cases]
+    metafunc.parametrize(("kind", "make_cards"), cases, indirect=True, ids=ids)
 
 
 @pytest.fixture
@@ -71,8 +92,9 @@ def count() -> int:
 
 
 @pytest.fixture
-def make_cards() -> MakeCards:
-    return Simulated
+def make_cards(request: pytest.FixtureRequest) -> MakeCards:
+    make: MakeCards = request.param
+    return make
 
 
 @pytest.fixture
@@ -95,9 +117,3 @@ async def process(node: Node) -> AsyncIterator[AgentProcess]:
     process = AgentProcess(node)
     yield process
     await process.kill()
-
-
-#: For tests of the whole line, from NVIDIA's library to the kubelet.
-EVERY_VENDOR = pytest.mark.parametrize("make_cards", [Simulated, Nvidia], ids=["simulated", "nvidia"])
-ONLY_SIMULATED = pytest.mark.parametrize("make_cards", [Simulated], ids=["simulated"])
-ONLY_NVIDIA = pytest.mark.parametrize("make_cards", [Nvidia], ids=["nvidia"])

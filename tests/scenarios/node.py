@@ -30,6 +30,7 @@ PACE_OF_TESTS = replace(
     PACE,
     discover=0.1,
     pod_resources=0.05,
+    deadlines=replace(PACE.deadlines, discover=1.0),
     health=Timing(good_for=0.2),
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
@@ -133,6 +134,19 @@ class Node:
             checkpoint = self.state / "checkpoint.json"
             content = checkpoint.read_text() if checkpoint.exists() else ""
             return all(text in content for text in texts)
+
+        await self._wait(look)
+
+    # The hardware
+
+    async def fail(self, index: int) -> None:
+        """Let a card report XID 79, once somebody listens."""
+        await self.watched()
+        self.cards.fail(index)
+
+    async def watched(self) -> None:
+        async def look() -> bool:
+            return self.cards.watched
 
         await self._wait(look)
 

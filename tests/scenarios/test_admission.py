@@ -123,7 +123,7 @@ async def test_a_pod_is_not_taken_back_on_a_card_that_is_sick_by_now(node: Node)
     pod = await node.admit("restarted", {XPU: 1})
     (card,) = await node.cards_of(pod)
 
-    node.cards.fail(node.cards.uuids.index(card))
+    await node.fail(node.cards.uuids.index(card))
     await node.counts({XPU: (4, 3)})
 
     again = await node.kubelet.admit(pod)
@@ -133,7 +133,7 @@ async def test_a_pod_is_not_taken_back_on_a_card_that_is_sick_by_now(node: Node)
 async def test_a_sick_card_is_given_to_nobody(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
-    node.cards.fail(0)
+    await node.fail(0)
     await node.counts({XPU: (4, 3)})
 
     pod = await node.admit("three", {XPU: 3})

@@ -8,7 +8,7 @@ import pytest
 
 from agent.testing.kubelet import SimKubelet
 
-from .conftest import EVERY_VENDOR
+from .conftest import ANY_KUBELET, EVERY_VENDOR
 from .node import Node, in_use, shared, whole
 
 XPU = "example.com/xpu"
@@ -51,6 +51,7 @@ async def test_of_four_pods_on_two_cards_with_ten_replicas_all_run_two_per_card(
     assert sorted(cards) == sorted([*node.cards.uuids, *node.cards.uuids])
 
 
+@ANY_KUBELET
 async def test_58_000_ids_are_registered_and_one_is_admitted(node: Node) -> None:
     await node.start(shared(XPU, 14_500))
 
@@ -71,6 +72,7 @@ async def test_a_list_that_the_kubelet_would_cut_is_not_registered_and_the_other
     assert view.sessions[XPU].registrations == 0
 
 
+@ANY_KUBELET
 async def test_the_count_that_a_refused_list_names_is_what_the_kubelet_takes(node: Node) -> None:
     await node.start(shared(XPU, 100_000, [0, 1]))
     view = await node.until(lambda it: it.sessions.get(XPU) and it.sessions[XPU].state == "refused")
@@ -90,7 +92,7 @@ async def test_a_list_that_grows_too_long_stays_what_it_was(node: Node) -> None:
 
     node.configure(shared(XPU, 100_000))
     await node.until(lambda it: node.count("plugin_lists_too_long", resource=XPU))
-    node.cards.fail(0)
+    await node.fail(0)
 
     await node.counts({XPU: (8, 6)})
     pod = await node.admit("meanwhile", {XPU: 1})

@@ -7,8 +7,10 @@ from agent.core.vendor import Proof, State
 from agent.testing.kubelet import SimKubelet
 
 from .cards import Nvidia, Simulated
-from .conftest import EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
 from .node import Node, device, shared, vendor_is, whole
+
+pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 
@@ -20,7 +22,7 @@ async def test_an_xid_takes_every_replica_of_its_card_and_no_other(node: Node) -
     pods = [await node.admit(f"pod-{n}", {XPU: 1}) for n in range(4)]
     sick = node.cards.uuids[2]
 
-    node.cards.fail(2)
+    await node.fail(2)
 
     await node.counts({XPU: (12, 9)})
     for pod in pods:
@@ -34,7 +36,7 @@ async def test_an_xid_takes_every_replica_of_its_card_and_no_other(node: Node) -
 async def test_a_proven_reset_brings_the_card_back(node: Node) -> None:
     await node.start(shared(XPU, 3))
     await node.counts({XPU: (12, 12)})
-    node.cards.fail(1)
+    await node.fail(1)
     await node.counts({XPU: (12, 9)})
 
     node.cards.reset(1)
@@ -65,8 +67,8 @@ async def test_looking_well_is_no_proof(node: Node) -> None:
 async def test_a_driver_loaded_anew_is_proof_for_all_its_cards(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
-    node.cards.fail(0)
-    node.cards.fail(1)
+    await node.fail(0)
+    await node.fail(1)
     await node.counts({XPU: (4, 2)})
 
     node.cards.unload()
@@ -109,9 +111,10 @@ async def test_errors_of_applications_leave_the_card_in_service(node: Node) -> N
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 
+    await node.watched()
     for code in (13, 31, 43, 45, 68, 109):
         nvidia(node).stub.xid(0, code)
-    node.cards.fail(1)
+    await node.fail(1)
 
     await node.counts({XPU: (4, 3)})  # the last event has arrived, so those before it have
     assert device(node.view, node.cards.uuids[0]).health.state is State.HEALTHY
@@ -121,7 +124,7 @@ async def test_a_flip_is_one_list_on_the_stream_that_is_open(node: Node, sim: Si
     await node.start(shared(XPU, 100))
     await node.counts({XPU: (400, 400)})
 
-    node.cards.fail(3)
+    await node.fail(3)
 
     await node.counts({XPU: (400, 300)})
     assert (sim.journal.streams[XPU], sim.journal.lists[XPU]) == (1, 2)

@@ -62,7 +62,7 @@ async def test_faults_and_allocations_outlast_a_kubelet_restart(node: Node) -> N
     pod = await node.admit("kept", {XPU: 2})
     (held,) = in_use(await node.until(lambda it: confirmed(it, pod)))
     (free, *_) = {*node.cards.uuids} - {*held.devices}
-    node.cards.fail(node.cards.uuids.index(free))
+    await node.fail(node.cards.uuids.index(free))
     await node.counts({XPU: (4, 3)})
 
     await node.kubelet.restart()
@@ -138,7 +138,7 @@ async def test_an_agent_that_was_killed_continues_from_its_checkpoint(
     await process.start()
     await node.counts({XPU: (2, 2), SHARED: (8, 8)})
     pods = [await node.admit("one", {XPU: 1}), await node.admit("two", {SHARED: 2})]
-    node.cards.fail(3)
+    await node.fail(3)
     await node.counts({SHARED: (8, 4)})
     before = await process.until(lambda it: all(owner(it, pod) for pod in pods))
     await node.saved('"xid-79"', *(f'"pod":"{pod.name}"' for pod in pods))
@@ -217,7 +217,7 @@ async def test_an_agent_that_ends_in_order_leaves_no_socket_and_no_healthy_devic
 async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
-    node.cards.fail(0)
+    await node.fail(0)
     await node.counts({XPU: (4, 3)})
     await node.stop()
 

@@ -7,7 +7,10 @@ import pytest
 from agent.core.model import Owner
 from agent.testing.kubelet import SimKubelet
 
+from .conftest import ANY_KUBELET
 from .node import Node, confirmed, in_use, owned_by, released, shared, whole
+
+pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 
@@ -95,7 +98,7 @@ async def test_a_state_directory_that_can_not_be_written_costs_no_pod_and_is_sai
     view = await node.until(lambda it: it.checkpoint_error)
     assert str(node.state) in view.checkpoint_error
     await node.until(lambda it: confirmed(it, first))
-    node.cards.fail(0)
+    await node.fail(0)
     await node.counts({XPU: (4, 3)})
     node.state.unlink()
     away.rename(node.state)

@@ -10,8 +10,10 @@ from agent.core.model import VendorState
 from agent.testing.node import Capacity
 
 from .cards import Cards, Nvidia, Simulated
-from .conftest import EVERY_VENDOR, ONLY_SIMULATED
+from .conftest import ANY_KUBELET, EVERY_VENDOR
 from .node import Node, confirmed, in_use, shared, vendor_is, whole
+
+pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 GPU = "nvidia.com/gpu"
@@ -51,7 +53,6 @@ async def test_a_library_that_hangs_holds_up_no_pod(node: Node) -> None:
     assert node.streams(XPU) == 1
 
 
-@ONLY_SIMULATED
 async def test_a_library_that_answers_nonsense_is_started_anew(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -129,7 +130,7 @@ async def test_one_vendors_trouble_is_not_the_others(node: Node, gpus: Nvidia) -
 
     gpus.segfault()
     view = await node.until(lambda it: vendor_is(it, "nvidia", VendorState.FAILED))
-    node.cards.fail(0)
+    await node.fail(0)
     await node.counts({XPU: (4, 3), GPU: (20, 20)})
 
     assert vendor_is(view, "simulated", VendorState.OPEN)
