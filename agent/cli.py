@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader has seen enough; Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return REFUSED if args.verb is demo else 0  # a story that was not heard out has proven nothing
 
 
 def _refusal(exc: BaseException) -> BaseException | None:

@@ -12,7 +12,7 @@ from agent.core.health import Record
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
-from agent.core.plan import Offer, plan
+from agent.core.plan import Offer, absent, plan
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, Vendor
 
@@ -28,6 +28,7 @@ class Node:
         self._clock = clock
         self._offers: tuple[Offer, ...] = ()
         self._topology = Topology()
+        self._told: tuple[str, ...] = ()
         self.vendors: Mapping[str, Vendor] = {}
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
@@ -78,6 +79,7 @@ class Node:
             _log_changes(before, after)
             self._topology = topology(after)
             self.snapshot.set(after)
+        self._tell_absent(absent(self._offers, after))
         self.records.set(self._inventory.records())
         planned = plan(self._offers, after, self._ledger.held(), self.plan.value)
         for name, resource in planned.items():
@@ -88,6 +90,12 @@ class Node:
         for name in self.resources.keys() - planned.keys():
             del self.resources[name]
         self.plan.set(planned)
+
+    def _tell_absent(self, sentences: tuple[str, ...]) -> None:
+        for sentence in sentences:
+            if sentence not in self._told:
+                log.warning("card of the config not found", what=sentence)
+        self._told = sentences
 
     def ended(self, name: str) -> None:
         """The session of a retired resource is over; if the config has it again, the plan begins anew."""

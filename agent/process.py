@@ -12,17 +12,27 @@ import structlog
 from agent import logs
 from agent.app import Agent, Pace
 from agent.config import AgentSettings, Config, ConfigWatch
+from agent.version import version
 
 log = structlog.get_logger()
 
 #: How long the views wait for the first registration, which they must not slow down.
-VIEWS_AFTER = 2.0
+VIEWS_AFTER = 0.5
 RETRY_BIND = 5.0
 
 
 async def serve(watch: ConfigWatch, node_name: str, pace: Pace | None = None) -> None:
     """Run the agent until SIGTERM or SIGINT; SIGHUP reads the config again."""
     agent = Agent(watch.cell, node_name, pace)
+    settings = watch.cell.value.config.agent
+    log.info(
+        "starting",
+        version=version(),
+        node=node_name,
+        config=watch.cell.value.source,
+        kubelet_dir=str(settings.kubelet_dir),
+        state_dir=str(settings.state_dir),
+    )
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with anyio.create_task_group() as group:
             group.start_soon(watch.run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
+import structlog
 from anyio.abc import TaskGroup
 
 from agent.core.cell import Cell
@@ -13,6 +14,8 @@ from agent.kubelet.deviceplugin import Answers, PluginStats
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.session import Intervals, KubeletSession
 from agent.node import Node
+
+log = structlog.get_logger()
 
 
 class Sessions:
@@ -55,7 +58,7 @@ class Sessions:
     async def _serve(self, name: str, resource: Cell[Resource]) -> None:
         """One resource from its first plan to its last; a resource that comes back begins again."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._watch_status, self.statuses[name])
+            group.start_soon(self._watch_status, name, self.statuses[name])
             session = KubeletSession(
                 name,
                 resource,
@@ -78,8 +81,10 @@ class Sessions:
             if kubelet is not None and kubelet != seen:
                 seen, self.registered_since = kubelet, None
 
-    async def _watch_status(self, status: Cell[SessionStatus]) -> None:
+    async def _watch_status(self, name: str, status: Cell[SessionStatus]) -> None:
         async for it in status.watch():
+            if it.state == "waiting" and it.reason:
+                log.info("not registered yet", resource=name, reason=it.reason)
             if it.state == "registered":
                 self._registered.set(True)
                 self.registered_since = self.registered_since or self._clock()

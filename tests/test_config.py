@@ -497,3 +497,9 @@ def keys_of(value: object) -> set[str]:
     if isinstance(value, list):
         return {key for inner in value for key in keys_of(inner)}
     return set()
+
+
+@pytest.mark.parametrize("state", ["/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins/xpu"])
+def test_state_in_the_kubelet_s_directory_is_refused(state: str) -> None:
+    with pytest.raises(ConfigError, match="lies in the kubelet's directory"):
+        read(f"agent: {{stateDir: {state}}}\n")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -71,3 +74,45 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
         assert demo("--fast").returncode == 0
 
         assert list(Path(root).iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_demo_that_is_ended_takes_its_agent_along(number: signal.Signals) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+        command = [sys.executable, "-m", "agent", "demo", "--json"]
+        told = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": root})
+        assert told.stdout is not None
+        told.stdout.readline()  # the first step: the agent runs
+
+        told.send_signal(number)
+        told.wait(30)
+        told.stdout.close()
+
+        deadline = time.monotonic() + 30
+        while agents_below(root) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert agents_below(root) == []
+        assert told.returncode != 0
+
+
+def agents_below(root: str) -> list[str]:
+    """Processes that were given something below the directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes()
+        except OSError:
+            continue
+        if root.encode() in words:
+            found.append(words.decode(errors="replace"))
+    return found
+
+
+def test_a_story_that_nobody_hears_out_is_no_success() -> None:
+    told = subprocess.Popen([sys.executable, "-m", "agent", "demo", "--fast"], stdout=subprocess.PIPE)
+    assert told.stdout is not None
+
+    told.stdout.readline()
+    told.stdout.close()
+
+    assert told.wait(60) == 1

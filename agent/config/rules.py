@@ -48,6 +48,12 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
         ("stateDir", agent.state_dir),
     ):
         yield from _absolute(str(path), ("agent", key))
+    if agent.state_dir.is_relative_to(agent.kubelet_dir):
+        yield Problem(
+            ("agent", "stateDir"),
+            f"'{shorten(str(agent.state_dir))}' lies in the kubelet's directory, "
+            "whose files older kubelets delete; name a directory of the agent's own",
+        )
     if agent.http:
         try:
             parse_address(agent.http)

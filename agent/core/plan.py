@@ -78,6 +78,28 @@ def _orphans(names: Iterable[str], held: Held, snapshot: NodeSnapshot) -> dict[s
     return found
 
 
+def absent(offers: Iterable[Offer], snapshot: NodeSnapshot) -> tuple[str, ...]:
+    """A sentence for each rule that names cards which its vendor does not list."""
+    heard = {it.name for it in snapshot.vendors if it.state is VendorState.OPEN}
+    found = (
+        _absent(rule, offer.vendor, snapshot.of(offer.vendor))
+        for offer in offers
+        if offer.vendor in heard
+        for rule in offer.rules
+    )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _absent(rule: ResourceRule, vendor: str, statuses: Sequence[DeviceStatus]) -> str:
+    if isinstance(rule.devices, int) and rule.devices > len(statuses):
+        return f"{rule.name} asks for {rule.devices} cards, {vendor} lists {len(statuses)}"
+    if not isinstance(rule.devices, tuple):
+        return ""
+    known = {it.uuid for it in statuses} | {it.device.index for it in statuses}
+    missing = ", ".join(str(it) for it in rule.devices if it not in known)
+    return f"{rule.name} names {missing}, which {vendor} does not list" if missing else ""
+
+
 def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[DeviceStatus]:
     if rule.devices == "all":
         return statuses

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
 from agent.process import serve
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PACE = Pace(
     discover=0.2,
     reconcile=0.2,
@@ -32,7 +35,8 @@ PACE = Pace(
 
 
 def main() -> None:
-    """Run with the config file that the only argument names."""
+    """Run with the config file that the only argument names; end when the demo ends, however it does."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     watch = ConfigWatch(Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1)
     logs.configure(watch.cell.value.config.agent.log)
     anyio.run(serve, watch, os.environ["NODE_NAME"], PACE)

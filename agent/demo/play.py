@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 from agent.demo.stage import open_stage
@@ -11,7 +12,9 @@ from agent.demo.teller import teller
 
 
 def main(*, fast: bool, as_json: bool) -> int:
-    """Play the day; 0 only if every step held."""
+    """Play the day; 0 only if every step held. A terminal that closes or a SIGTERM ends it in order."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     return asyncio.run(_play(fast=fast, as_json=as_json))
 
 

@@ -43,6 +43,8 @@ class Conversations:
         self._show = show
         self._limits = limits
         self._open = 0
+        #: Who waits for a request to come, the longest first.
+        self._idle: dict[asyncio.StreamWriter, None] = {}
 
     async def run(self, listener: socket.socket) -> None:
         """Talk with whoever comes, until cancelled.
@@ -61,18 +63,27 @@ class Conversations:
                     await anyio.sleep(_AFTER_ERROR)  # out of file descriptors, say
                     continue
                 client.setblocking(False)
-                if self._open < self._limits.connections:
+                if self._open < self._limits.connections or self._dropped_one_that_idles():
                     self._open += 1
                     group.start_soon(self._talk, client)
                 else:
                     client.close()
+
+    def _dropped_one_that_idles(self) -> bool:
+        """Make room: who asks comes before who only holds a connection, or strangers could fail a probe."""
+        longest = next(iter(self._idle), None)
+        if longest is None:
+            return False
+        del self._idle[longest]
+        longest.transport.abort()
+        return True
 
     async def _talk(self, client: socket.socket) -> None:
         """Talk with one client until either side has enough."""
         writer: asyncio.StreamWriter | None = None
         try:
             reader, writer = await asyncio.open_connection(sock=client, limit=_CHUNK)
-            await _Conversation(reader, writer, self._show, self._limits).run()
+            await _Conversation(reader, writer, self._show, self._limits, self._idle).run()
         except (OSError, TimeoutError):
             pass  # the client went away, or takes nothing
         except Exception:
@@ -80,6 +91,7 @@ class Conversations:
         finally:
             self._open -= 1
             if writer is not None:
+                self._idle.pop(writer, None)
                 writer.transport.abort()
             else:
                 client.close()
@@ -89,12 +101,18 @@ class _Conversation:
     """One connection."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, show: Show, limits: Limits
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        show: Show,
+        limits: Limits,
+        idle: dict[asyncio.StreamWriter, None],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._show = show
         self._limits = limits
+        self._idle = idle
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
 
     async def run(self) -> None:
@@ -136,8 +154,10 @@ class _Conversation:
 
     async def _read(self, seconds: float) -> bool:
         """Wait for the first bytes of a request."""
+        self._idle[self._writer] = None
         async with asyncio.timeout(seconds):
             received = await self._reader.read(_CHUNK)
+        self._idle.pop(self._writer, None)
         self._http.receive_data(received)
         return bool(received)
 

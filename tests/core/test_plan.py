@@ -21,7 +21,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.plan import Held, Offer, plan, short_forms
+from agent.core.plan import Held, Offer, absent, plan, short_forms
 
 from .values import GPU, node, status
 
@@ -428,3 +428,15 @@ def test_ids_in_use_that_the_rule_makes_need_no_search() -> None:
 
     assert it.capacity == 60_000
     assert "index" not in vars(it)
+
+
+def test_cards_that_a_rule_names_and_nobody_lists_are_told() -> None:
+    rules = (ResourceRule(GPU, devices=(0, 9, "GPU-z")), ResourceRule("example.com/many", devices=17))
+
+    told = absent([Offer("acme", rules)], node(*CARDS))
+
+    assert told == (
+        f"{GPU} names 9, GPU-z, which acme does not list",
+        "example.com/many asks for 17 cards, acme lists 3",
+    )
+    assert absent([Offer("acme", rules)], NodeSnapshot()) == ()

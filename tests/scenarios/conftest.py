@@ -27,11 +27,6 @@ ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would 
 ANY_KUBELET = pytest.mark.any_kubelet
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "vendors(*cards): the hardware that a scenario runs with")
-    config.addinivalue_line("markers", "any_kubelet: a scenario for which one simulated kubelet will do")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each scenario with each kubelet and each kind of cards that it can show something with."""
     if "kind" not in metafunc.fixturenames:
