@@ -274,3 +274,29 @@ async def test_the_log_level_follows_the_config_and_of_the_rest_it_is_said_that_
         waits = told.index("the change of `agent` takes effect at the next start")
         assert "info" in {line["level"] for line in lines[:waits]}
         assert "info" not in {line["level"] for line in lines[waits:]}
+
+
+async def test_a_fault_and_its_proof_are_on_disk_though_nobody_says_goodbye() -> None:
+    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+        scenario = Scenario(Path(name) / "scenario.json", devices=2)
+        config = CONFIG.replace("devices: 2", f"scenario: {scenario.path}")
+        async with running(config=config) as it:
+            await it.registered()
+
+            scenario.fault(scenario.uuids[0], "xid-79", cleared_by=(Proof.RESET,))
+            await _saved(it, scenario.uuids[0], ["reset"])
+            scenario.heal(scenario.uuids[0], Proof.RESET)
+
+            await _saved(it, scenario.uuids[0], [])
+
+
+async def _saved(it: Running, uuid: str, cleared_by: list[str]) -> None:
+    """Wait until the checkpoint has a fault of the card that these proofs clear."""
+    while True:
+        try:
+            health = json.loads((it.root / "state" / "checkpoint.json").read_text())["data"]["health"]
+        except FileNotFoundError:
+            health = {}
+        if uuid in health and health[uuid]["fault"]["cleared_by"] == cleared_by:
+            return
+        await anyio.sleep(0.01)
