@@ -59,6 +59,7 @@ class Node:
         self.cards = cards
         self.config = root / "config.yaml"
         self.state = root / "state"
+        self.pace = PACE_OF_TESTS
         self._tasks: list[asyncio.Task[None]] = []
 
     # The configuration
@@ -92,7 +93,7 @@ class Node:
         if rules:
             self.configure(*rules)
         watch = ConfigWatch(self.config, "node", every=0.05, settle=0.02)
-        self.agent = Agent(watch.cell, "node", PACE_OF_TESTS)
+        self.agent = Agent(watch.cell, "node", self.pace)
         self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
 
     async def stop(self) -> None:

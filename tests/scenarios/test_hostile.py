@@ -90,6 +90,28 @@ async def test_a_hostile_allocate_is_refused_by_name_and_changes_nothing(served:
     await served.admit("next", {XPU: 1})
 
 
+async def test_an_id_of_a_sick_card_is_refused_with_what_the_card_has(served: Node) -> None:
+    await served.fail(3)
+    await served.counts({XPU: (8, 6)})
+    sick = request([f"{served.cards.uuids[3]}::0"])
+
+    with pytest.raises(KubeletRefused, match=f"{served.cards.uuids[3]}::0 is unhealthy: xid-79"):
+        await call(socket(served), ALLOCATE, sick, timeout=10)
+
+    assert len(in_use(served.view)) == 1
+
+
+async def test_an_allocation_that_the_kubelet_never_took_is_released(served: Node) -> None:
+    good = request([f"{served.cards.uuids[3]}::1"])
+
+    await call(socket(served), ALLOCATE, good, timeout=10)
+
+    assert len(in_use(served.view)) == 2
+    view = await served.until(lambda it: len(in_use(it)) == 1)
+    (over,) = [it for it in view.allocations if it.state is AllocationState.RELEASED]
+    assert (over.reason, over.owner) == ("never used", None)
+
+
 async def test_hundreds_of_hostile_calls_at_once_hold_up_no_pod(served: Node) -> None:
     bad = request(["nobody"])
     calls = [asyncio.create_task(call(socket(served), ALLOCATE, bad, timeout=30)) for _ in range(300)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from agent.core.model import AllocationState
@@ -228,6 +229,22 @@ async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node:
     node.cards.reset(0)
     await node.counts({XPU: (4, 4)})
     assert device(node.view, node.cards.uuids[0]).health.state is State.HEALTHY
+
+
+async def test_a_fault_of_the_last_moment_is_written_at_the_end(node: Node) -> None:
+    node.pace = replace(node.pace, save=600.0)  # the first change is written, the next one is not yet
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    for index in range(3):
+        await node.fail(index)
+        await node.counts({XPU: (4, 3 - index)})
+
+    await node.stop()
+    for uuid in node.cards.uuids:
+        simulated(node).scenario.heal(uuid)
+    await node.start()
+
+    await node.counts({XPU: (4, 1)})
 
 
 # Two agents
