@@ -11,6 +11,7 @@ from agent.core.view import View
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity
 
+from .conftest import ANY_KUBELET
 from .node import Node, confirmed, in_use, released, shared, vendor_is, whole
 
 XPU = "example.com/xpu"
@@ -81,6 +82,7 @@ async def test_fewer_replicas_leave_those_in_use_listed_until_they_are_free(node
 
 
 @pytest.mark.parametrize("count", [2])
+@ANY_KUBELET
 async def test_a_card_in_use_changes_to_another_resource_only_when_it_is_free(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (2, 2)})
@@ -95,6 +97,7 @@ async def test_a_card_in_use_changes_to_another_resource_only_when_it_is_free(no
     await node.counts({XPU: (1, 1), OTHER: (5, 5)})
 
 
+@ANY_KUBELET
 async def test_a_bad_file_changes_nothing_and_is_told_until_it_is_good(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -111,6 +114,7 @@ async def test_a_bad_file_changes_nothing_and_is_told_until_it_is_good(node: Nod
     assert node.view.config_error == ""
 
 
+@ANY_KUBELET
 async def test_no_content_of_the_file_ends_the_agent(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -130,6 +134,7 @@ def complains(view: View, known: tuple[str, ...]) -> bool:
     return view.config_error not in known
 
 
+@ANY_KUBELET
 async def test_a_file_that_is_gone_leaves_the_last_configuration(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})

@@ -11,7 +11,7 @@ from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Container, Pod
 
 from .cards import Simulated
-from .conftest import EVERY_VENDOR
+from .conftest import ANY_KUBELET, EVERY_VENDOR
 from .node import Node, confirmed, device, in_use, released, shared, whole
 from .process import AgentProcess
 
@@ -172,6 +172,7 @@ async def test_a_killed_agent_registers_once_per_life(
     assert sim.journal.streams == {XPU: 2}
 
 
+@ANY_KUBELET
 async def test_a_pod_that_runs_does_not_notice_that_the_agent_is_away(
     node: Node, process: AgentProcess
 ) -> None:
@@ -191,6 +192,7 @@ async def test_a_pod_that_runs_does_not_notice_that_the_agent_is_away(
     assert not refused.admitted
 
 
+@ANY_KUBELET
 async def test_a_pod_that_went_while_no_agent_ran_is_released(node: Node, process: AgentProcess) -> None:
     node.configure(whole(XPU))
     await process.start()
@@ -215,6 +217,7 @@ async def test_an_agent_that_ends_in_order_leaves_no_socket_and_no_healthy_devic
     assert sockets(node) == set()
 
 
+@ANY_KUBELET
 async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -231,6 +234,7 @@ async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node:
     assert device(node.view, node.cards.uuids[0]).health.state is State.HEALTHY
 
 
+@ANY_KUBELET
 async def test_a_fault_of_the_last_moment_is_written_at_the_end(node: Node) -> None:
     node.pace = replace(node.pace, save=600.0)  # the first change is written, the next one is not yet
     await node.start(whole(XPU))
