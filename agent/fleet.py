@@ -14,9 +14,9 @@ from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError, VendorError
 from agent.core.inventory import left_out
-from agent.core.model import ResourceRule, VendorState, VendorStatus
+from agent.core.model import VendorState, VendorStatus
 from agent.core.plan import Offer
-from agent.core.vendor import Vendor
+from agent.core.vendor import ResourceRule, Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
 from agent.plugins import SETTINGS, Plugin, load

@@ -11,7 +11,7 @@ import yaml
 
 from agent.config import Config, VendorSettings, effective, load, parse, to_yaml
 from agent.core.errors import ConfigError
-from agent.core.model import ResourceRule, Sharing
+from agent.core.vendor import ResourceRule, Sharing
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 

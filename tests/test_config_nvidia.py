@@ -6,7 +6,7 @@ import pytest
 
 from agent.config import Config, VendorSettings, parse
 from agent.core.errors import ConfigError
-from agent.core.model import ResourceRule, Sharing
+from agent.core.vendor import ResourceRule, Sharing
 
 
 def read(text: str) -> Config:

@@ -9,8 +9,7 @@ import pytest
 from agent import fleet
 from agent.config import Config, VendorSettings
 from agent.core.errors import ConfigError
-from agent.core.model import ResourceRule
-from agent.core.vendor import ContainerEdits, Vendor
+from agent.core.vendor import ContainerEdits, ResourceRule, Vendor
 from agent.plugins import Plugin
 
 

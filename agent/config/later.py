@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.config.settings import AgentSettings, ReportSettings, VendorSettings
-from agent.core.model import ResourceRule, Sharing
+from agent.core.vendor import ResourceRule, Sharing
 
 _NODE_LABELS = "needs the door to the API server"
 

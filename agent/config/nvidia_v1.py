@@ -11,8 +11,8 @@ from agent.config.rules import MAX_REPLICAS
 from agent.config.settings import VendorSettings
 from agent.config.shape import convert, mapping, sequence
 from agent.core.errors import ConfigError
-from agent.core.model import ResourceRule, Sharing
 from agent.core.text import shorten
+from agent.core.vendor import ResourceRule, Sharing
 
 KEYS = ("flags", "resources", "sharing", "imex")
 

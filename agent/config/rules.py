@@ -10,9 +10,9 @@ from agent.config.address import parse_address
 from agent.config.place import Path
 from agent.config.settings import AgentSettings, Config, LogSettings, VendorSettings
 from agent.core.errors import ConfigError
-from agent.core.model import ResourceRule, Sharing
 from agent.core.names import LABEL, wrong_name
 from agent.core.text import shorten
+from agent.core.vendor import ResourceRule, Sharing
 
 #: More entries of one card never fit into the 4 MiB list that the kubelet receives.
 MAX_REPLICAS = 131_072

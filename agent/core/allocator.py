@@ -120,7 +120,7 @@ class Allocator:
             since=self._clock(),
         )
         begun.append(allocation.id)
-        request = Request(allocation.id, resource, unique, vendor.settings)
+        request = Request(allocation.id, resource, unique)
         if vendor.prepares:
             allocation = await self._made(vendor, allocation, request)
         distinct = list({it.uuid: it for it in devices}.values())

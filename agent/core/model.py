@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from agent.core.vendor import Device, State
+from agent.core.vendor import Device, IdForm, Placement, Policy, ResourceRule, Sharing, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +62,6 @@ class NodeSnapshot:
 
     def of(self, vendor: str) -> tuple[DeviceStatus, ...]:
         return tuple(status for status in self.devices if status.vendor == vendor)
-
-
-IdForm = Literal["uuid", "minor", "short"]
-Policy = Literal["distributed", "packed", "aligned"]
-Placement = Literal["local", "claim", "auto"]
-
-
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """How a resource counts a card: whole, or as a number of replicas."""
-
-    kind: Literal["exclusive", "replicas"] = "exclusive"
-    replicas: int = 1
-    fail_requests_greater_than_one: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceRule:
-    """What the config says of one resource. `devices`: "all", a count, or indices and uuids."""
-
-    name: str
-    devices: Literal["all"] | int | tuple[int | str, ...] = "all"
-    sharing: Sharing = Sharing()
-    policy: Policy | None = None
-    placement: Placement = "local"
-    ids: IdForm = "uuid"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 from agent.core.model import (
     AdvertisedDevice,
     DeviceStatus,
-    IdForm,
     IdRange,
     NodeSnapshot,
     Plan,
-    Policy,
     Resource,
-    ResourceRule,
     VendorState,
     old_form,
 )
+from agent.core.vendor import IdForm, Policy, ResourceRule
 
 #: Resource name to device ID to the uuid of its card.
 Held = Mapping[str, Mapping[str, str]]

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 
 class State(StrEnum):
@@ -112,6 +112,44 @@ class Device:
     links: tuple[Link, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     fault: Fault | None = None
+    #: Of a slice that the hardware made: the uuid of its card, and its number there. `index`, `numa` and `pci`
+    #: are the card's. A slice is never better than its card.
+    parent: str | None = None
+    slice: int | None = None
+
+
+IdForm = Literal["uuid", "minor", "short"]
+Policy = Literal["distributed", "packed", "aligned"]
+Placement = Literal["local", "claim", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a resource counts a card: whole, or as a number of replicas."""
+
+    kind: Literal["exclusive", "replicas"] = "exclusive"
+    replicas: int = 1
+    fail_requests_greater_than_one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRule:
+    """What is wanted of one resource. `devices`: "all" whole cards, a count of them, or indices and uuids."""
+
+    name: str
+    devices: Literal["all"] | int | tuple[int | str, ...] = "all"
+    sharing: Sharing = Sharing()
+    policy: Policy | None = None
+    placement: Placement = "local"
+    ids: IdForm = "uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve."""
+
+    rules: tuple[ResourceRule, ...] = ()
+    complaints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +159,6 @@ class Request:
     allocation: str
     resource: str
     ids: tuple[str, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +248,13 @@ class Backend(ABC):
         """Every slice on the hardware, ours and foreign."""
         return ()
 
+    def cdi(self) -> Mapping[str, str]:
+        """The CDI specs that containers need: file name (`vendor-class.json`) to content.
+
+        Asked after `discover` whenever the devices changed, before the list of devices goes out.
+        """
+        return {}
+
     def usage(self) -> Sequence[Usage]:
         """What runs on the devices now."""
         return ()
@@ -222,20 +266,31 @@ def overrides(backend: type[Backend], method: str) -> bool:
 
 
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
+Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
+Labels = Callable[[Sequence[Device]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """The agent's half of a vendor: names, and decisions without I/O."""
+    """The agent's half of a vendor: names, and decisions without I/O.
+
+    The functions are pure and repeatable; what they need of the settings is bound to them. A vendor whose
+    `backend` or `settings` are others than before gets a new process, new functions alone do not cost one.
+    """
 
     name: str
     #: Where the child process finds the Backend, as "package.module:Class".
     backend: str
-    #: Pure and repeatable. Devices are distinct, in the order in which the kubelet named their IDs.
+    #: Devices are distinct, in the order in which the kubelet named their IDs.
     container_edits: Edits
-    #: The resource advertised when the config names none: whole devices, exclusive.
+    #: The resource advertised when neither the config nor `resources` names one: whole devices, exclusive.
     resource: str
     #: Given to the Backend's constructor; plain JSON values.
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: Whether `prepare` makes hardware that Allocate must wait for.
     prepares: bool = False
+    #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out name
+    #: their devices by uuid.
+    resources: Resources | None = None
+    #: Labels of the Node that follow from these devices: key to value.
+    labels: Labels | None = None

@@ -23,10 +23,21 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState, ResourceRule, Sharing
+from agent.core.model import Allocation, AllocationState
 from agent.core.plan import Offer, plan
 from agent.core.topology import topology
-from agent.core.vendor import ContainerEdits, Device, DeviceNode, Edits, Mount, Partition, Request, Vendor
+from agent.core.vendor import (
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    Edits,
+    Mount,
+    Partition,
+    Request,
+    ResourceRule,
+    Sharing,
+    Vendor,
+)
 
 from .values import GPU, node, status
 

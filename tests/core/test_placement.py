@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.model import AdvertisedDevice, Policy, Resource
+from agent.core.model import AdvertisedDevice, Resource
 from agent.core.placement import prefer
 from agent.core.topology import Topology
+from agent.core.vendor import Policy
 
 from .values import near, shared, whole
 

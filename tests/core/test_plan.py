@@ -9,19 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.model import (
-    DeviceStatus,
-    IdForm,
-    NodeSnapshot,
-    Placement,
-    Plan,
-    Resource,
-    ResourceRule,
-    Sharing,
-    VendorState,
-    VendorStatus,
-)
+from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
 from agent.core.plan import Held, Offer, absent, plan, short_forms
+from agent.core.vendor import IdForm, Placement, ResourceRule, Sharing
 
 from .values import GPU, node, status
 

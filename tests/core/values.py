@@ -13,15 +13,12 @@ from agent.core.model import (
     IdRange,
     NodeSnapshot,
     Owner,
-    Policy,
     Resource,
-    ResourceRule,
-    Sharing,
     VendorState,
     VendorStatus,
 )
 from agent.core.topology import Topology
-from agent.core.vendor import Device, Fault, State
+from agent.core.vendor import Device, Fault, Policy, ResourceRule, Sharing, State
 
 GPU = "example.com/gpu"
 

@@ -14,13 +14,11 @@ from agent.core.model import (
     NodeSnapshot,
     Owner,
     Resource,
-    ResourceRule,
     SessionStatus,
-    Sharing,
     VendorState,
     VendorStatus,
 )
-from agent.core.vendor import Device, Distance, Link, State
+from agent.core.vendor import Device, Distance, Link, ResourceRule, Sharing, State
 from agent.core.view import View
 
 GOOD = DeviceStatus(

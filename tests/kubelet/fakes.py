@@ -21,8 +21,8 @@ from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.server import Server
 
 from agent.core.cell import Cell
-from agent.core.model import AdvertisedDevice, IdRange, Resource, ResourceRule, SessionStatus
-from agent.core.vendor import ContainerEdits
+from agent.core.model import AdvertisedDevice, IdRange, Resource, SessionStatus
+from agent.core.vendor import ContainerEdits, ResourceRule
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.pb.deviceplugin.v1beta1 import (
     AllocateRequest,
