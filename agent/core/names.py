@@ -1,4 +1,4 @@
-"""Names that the kubelet takes: what a resource may be called."""
+"""Names that Kubernetes takes: what a resource may be called, and what a label may say."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from agent.core.text import shorten
 LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{LABEL}(?:\.{LABEL})*")
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_STRANGE = re.compile(r"[^-A-Za-z0-9_. ]")
+#: Characters of a label's value, and of its key after the domain.
+LABEL_LIMIT = 63
 
 
 def wrong_name(name: str) -> str | None:
@@ -29,4 +32,27 @@ def wrong_name(name: str) -> str | None:
         return f"{shown}: the part after '/' is letters, digits, '-', '_', '.', no sign at its ends"
     if len(last) > 63:
         return f"{shown}: the part after '/' has {len(last)} characters, 63 are allowed"
+    return None
+
+
+def label_value(text: str, limit: int = LABEL_LIMIT) -> str:
+    """Free text as the value of a label, the way GPU feature discovery does it, and never a wrong one.
+
+    Source: k8s-device-plugin internal/lm/resource.go, `sanitise`: strange characters are dropped, blanks
+    become '-'. Signs at the ends and what is too long are cut, too, which Kubernetes would refuse.
+    """
+    value = "-".join(_STRANGE.sub("", text).split())
+    return value.lstrip("-_.")[:limit].rstrip("-_.")
+
+
+def wrong_label(key: str, value: str) -> str | None:
+    """Why Kubernetes would refuse the label; None when it takes it."""
+    domain, slash, last = key.rpartition("/")
+    shown = f"the label '{shorten(key)}'"
+    if slash and not (_SUBDOMAIN.fullmatch(domain) and len(domain) <= 253):
+        return f"{shown}: '{shorten(domain)}' is not a domain of lower-case letters, digits, '-' and '.'"
+    if not _NAME.fullmatch(last) or len(last) > LABEL_LIMIT:
+        return f"{shown}: a name of 1 to 63 letters, digits, '-', '_', '.' is needed, no sign at its ends"
+    if (value and not _NAME.fullmatch(value)) or len(value) > LABEL_LIMIT:
+        return f"{shown} has the value '{shorten(value)}': at most 63 letters, digits, '-', '_', '.' work"
     return None
