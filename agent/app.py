@@ -11,6 +11,7 @@ import anyio
 import structlog
 
 from agent.allocating import TimedAllocator
+from agent.cdi import CdiDirectory
 from agent.checkpoint import CheckpointFile, Saved, boot_id
 from agent.config import ConfigState
 from agent.confirm import Confirmer, jittered
@@ -51,6 +52,8 @@ class Pace:
     directory: float = 5.0
     #: Between two calls of PodResources, whose limit all its clients on the node share.
     pod_resources: float = 1.0
+    #: Between two looks at the CDI specs on disk.
+    specs: float = 60.0
     backoff: tuple[float, float] = (0.1, 30.0)
     health: Timing = field(default_factory=Timing)
     session: Intervals = field(default_factory=Intervals)
@@ -150,6 +153,7 @@ class Line:
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs)
         self._pods = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
         self._confirmer = Confirmer(
             self._ledger,
@@ -182,6 +186,7 @@ class Line:
             self._confirm_now_and_then,
             self._confirm_on_change,
             self._save_on_change,
+            self._cdi.run,
         ]
         try:
             async with anyio.create_task_group() as group:
@@ -201,6 +206,8 @@ class Line:
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             allocations=self._ledger.all(),
             checkpoint_error=self._store.error,
+            cdi_error=self._cdi.error,
+            complaints=self._node.complaints,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
         )

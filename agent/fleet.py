@@ -15,8 +15,8 @@ from agent.core.cell import Cell
 from agent.core.errors import ConfigError, VendorError
 from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
-from agent.core.plan import Offer
-from agent.core.vendor import ResourceRule, Vendor
+from agent.core.offers import Wish
+from agent.core.vendor import Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
 from agent.plugins import SETTINGS, Plugin, load
@@ -47,12 +47,12 @@ class Fleet:
     def _apply(self, config: Config, group: TaskGroup) -> None:
         plugins = {it.name: it for it in _without_clashes(wanted(config), config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
-        offers = [Offer(name, rules(config, vendor)) for name, vendor in vendors.items()]
+        wishes = [Wish(it, config.vendor(name).resources) for name, it in vendors.items()]
         for name in [*self.processes]:
-            if self.processes[name].vendor != vendors.get(name):
+            if _hardware(self.processes[name].vendor) != _hardware(vendors.get(name)):
                 self._scopes.pop(name).cancel()
                 del self.processes[name]
-        self._node.configure(vendors, offers, [_status(it) for it in plugins.values()])
+        self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
         for name, vendor in vendors.items():
             if name not in self.processes:
                 self._begin(vendor, group)
@@ -123,7 +123,7 @@ def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plug
             continue
         names.add(plugin.name)
         if plugin.vendor is not None:
-            served = [rule.name for rule in rules(config, plugin.vendor)]
+            served = _names(config, plugin.vendor)
             taken = next((name for name in served if name in takers), None)
             if taken is not None:
                 why = (
@@ -135,9 +135,14 @@ def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plug
         yield plugin
 
 
-def rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
-    """The vendor's resources: what the config says, else its whole cards under its own name."""
-    return config.vendor(vendor.name).resources or (ResourceRule(vendor.resource),)
+def _hardware(vendor: Vendor | None) -> tuple[str, Mapping[str, Any]] | None:
+    """What a process is started with; the rest of a vendor takes effect without a new one."""
+    return None if vendor is None else (vendor.backend, vendor.settings)
+
+
+def _names(config: Config, vendor: Vendor) -> list[str]:
+    """The vendor's resources as far as they are known without its devices."""
+    return [rule.name for rule in config.vendor(vendor.name).resources] or [vendor.resource]
 
 
 def _status(plugin: Plugin) -> VendorStatus:

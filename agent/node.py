@@ -12,7 +12,8 @@ from agent.core.health import Record
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
-from agent.core.plan import Offer, absent, plan
+from agent.core.offers import Offers, Wish
+from agent.core.plan import absent, plan
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, Vendor
 
@@ -26,7 +27,7 @@ class Node:
         self._inventory = inventory
         self._ledger = ledger
         self._clock = clock
-        self._offers: tuple[Offer, ...] = ()
+        self._offers = Offers()
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self.vendors: Mapping[str, Vendor] = {}
@@ -34,16 +35,18 @@ class Node:
         self.plan: Cell[Plan] = Cell({})
         #: What must outlive the process: faults, and what was proven of them.
         self.records: Cell[Mapping[str, Record]] = Cell({})
+        #: CDI specs that containers need: file name to content.
+        self.specs: Cell[Mapping[str, str]] = Cell({})
         #: What each session serves; a cell lives as long as its resource.
         self.resources: dict[str, Cell[Resource]] = {}
 
     def configure(
-        self, vendors: Mapping[str, Vendor], offers: Sequence[Offer], statuses: Sequence[VendorStatus]
+        self, vendors: Mapping[str, Vendor], wishes: Sequence[Wish], statuses: Sequence[VendorStatus]
     ) -> None:
         """Serve these vendors with these rules from now on."""
         # A vendor that is gone may still have allocations: its edits are needed no more, its name is.
         self.vendors = {**self.vendors, **vendors}
-        self._offers = tuple(offers)
+        self._offers = Offers(wishes)
         self._inventory.enable(statuses)
         self.refresh()
 
@@ -56,6 +59,10 @@ class Node:
         """A vendor told of its devices' health."""
         self._inventory.observed(vendor, events, self._clock())
         self.refresh()
+
+    def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
+        """A vendor says which CDI specs its containers need."""
+        self.specs.set({**self.specs.value, **specs})
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         """A vendor can not be asked."""
@@ -79,9 +86,10 @@ class Node:
             _log_changes(before, after)
             self._topology = topology(after)
             self.snapshot.set(after)
-        self._tell_absent(absent(self._offers, after))
+        offers = self._offers.of(after)
+        self._tell_missing(after)
         self.records.set(self._inventory.records())
-        planned = plan(self._offers, after, self._ledger.held(), self.plan.value)
+        planned = plan(offers, after, self._ledger.held(), self.plan.value)
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)
@@ -91,10 +99,18 @@ class Node:
             del self.resources[name]
         self.plan.set(planned)
 
-    def _tell_absent(self, sentences: tuple[str, ...]) -> None:
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What of the config can not be served with the devices there are, a sentence each."""
+        return tuple(
+            f"vendor {vendor}: {it}" for vendor, its in self._offers.complaints.items() for it in its
+        )
+
+    def _tell_missing(self, snapshot: NodeSnapshot) -> None:
+        sentences = (*absent(self._offers.wanted, snapshot), *self.complaints)
         for sentence in sentences:
             if sentence not in self._told:
-                log.warning("card of the config not found", what=sentence)
+                log.warning("config not served in full", what=sentence)
         self._told = sentences
 
     def ended(self, name: str) -> None:

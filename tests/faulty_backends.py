@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -176,3 +176,22 @@ class Unloadable(Good):
 
 
 NotABackend = 5
+
+
+class Specified(Good):
+    """Has CDI specs; counts in the file of the setting `count` how often they are asked for."""
+
+    def discover(self) -> Sequence[Device]:
+        found = super().discover()
+        return (*found, Device("dev-c", 2)) if self.settings.get("grows") and self.bad else found
+
+    def cdi(self) -> Mapping[str, str]:
+        with Path(self.settings["count"]).open("a") as file:
+            file.write("asked\n")
+        return self.act("cdi") or {"acme.com-xpu.json": '{"cdiVersion": "0.5.0"}'}
+
+    def do_no_json(self) -> Any:
+        return {"acme.com-xpu.json": "not JSON"}
+
+    def do_escape(self) -> Any:
+        return {"../../etc/cron.d/x.json": "{}"}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import anyio
 import pytest
 
 from agent import fleet
-from agent.config import Config, VendorSettings
+from agent.config import Config, ConfigState, VendorSettings
+from agent.core.cell import Cell
 from agent.core.errors import ConfigError
+from agent.core.inventory import Inventory
+from agent.core.ledger import Ledger
 from agent.core.vendor import ContainerEdits, ResourceRule, Vendor
+from agent.node import Node
 from agent.plugins import Plugin
 
 
@@ -65,3 +71,47 @@ def test_a_broken_plugin_of_the_same_name_does_not_harm_the_good_one(found: list
     found += [plugin("acme", reason="clash"), plugin("acme", "acme.com/x")]
 
     assert [it.vendor is not None for it in fleet._without_clashes(found, Config())] == [True]
+
+
+class FakeProcess:
+    """Stands for a vendor's process; remembers how many there were."""
+
+    started = 0
+
+    def __init__(self, vendor: Vendor, node: Node) -> None:
+        FakeProcess.started += 1
+        self.vendor = vendor
+
+    def start_early(self) -> None:
+        """Nothing to start."""
+
+    async def run(self) -> None:
+        await anyio.sleep_forever()
+
+
+async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(found: list[Plugin]) -> None:
+    """Functions and resources are the agent's: to share a card in another way costs no driver session."""
+    FakeProcess.started = 0
+    state = ConfigState(Config(), "defaults")
+    cell = Cell(state)
+    node = Node(Inventory(), Ledger(), lambda: 0.0)
+    fleet_ = fleet.Fleet(node, FakeProcess)  # type: ignore[arg-type]
+
+    async def apply(offered: Vendor, number: int) -> None:
+        found[:] = [Plugin("acme", "here", "1", offered)]
+        cell.set(replace(state, config=Config(vendors={"acme": VendorSettings(settings={"n": number})})))
+        with anyio.fail_after(30):
+            while True:
+                if node.vendors.get("acme") is offered:
+                    return
+                await anyio.sleep(0.001)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, cell)
+        await apply(vendor("acme", "acme.com/x"), 1)
+        assert FakeProcess.started == 1
+        await apply(vendor("acme", "acme.com/y"), 2)
+        assert FakeProcess.started == 1
+        await apply(replace(vendor("acme", "acme.com/y"), settings={"library": "/other"}), 3)
+        assert FakeProcess.started == 2
+        group.cancel_scope.cancel()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class Recorder:
         self.lists: list[tuple[Device, ...]] = []
         self.events: list[HealthEvent] = []
         self.losses: list[tuple[VendorState, str]] = []
+        #: CDI specs, and after how many lists they came.
+        self.specs: list[tuple[Mapping[str, str], int]] = []
         self._changed = asyncio.Event()
 
     def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
@@ -56,6 +58,9 @@ class Recorder:
     def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
         self.events.extend(events)
         self._wake()
+
+    def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
+        self.specs.append((specs, len(self.lists)))
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         self.losses.append((state, reason))
@@ -399,6 +404,11 @@ async def test_a_hostile_uuid_is_refused_by_name(uuid: str, sink: Recorder) -> N
         ({"attributes": {"a": "b" * 257}}, "attribute a: has 257 characters, at most 256 work"),
         ({"pci": "0" * 257}, "pci: has 257 characters, at most 256 work"),
         ({"links": [{"peer": "a b"}]}, "link: uuid: contains ' ', which parts device IDs"),
+        ({"parent": "b"}, "parent and slice go together: 'b', None"),
+        ({"slice": 1}, "parent and slice go together: None, 1"),
+        ({"parent": "a", "slice": 0}, "parent: it can not be its own slice"),
+        ({"parent": "b c", "slice": 0}, "parent: uuid: contains ' ', which parts device IDs"),
+        ({"parent": "b", "slice": -1}, "slice: -1 is not between 0 and 2^63"),
         ({"index": 1.5}, "Expected `int`, got `float` - at `$[0].index`"),
     ],
 )
@@ -652,6 +662,49 @@ def test_an_event_source_that_never_waits_is_slowed_down() -> None:
 
     assert pauses[0] == 0.0
     assert pauses[-1] == child.QUICK_PAUSE
+
+
+SPECS = {"acme.com-xpu.json": '{"cdiVersion": "0.5.0"}'}
+
+
+async def test_cdi_specs_come_before_the_list_that_needs_them(sink: Recorder, tmp_path: Path) -> None:
+    async with serving(sink, "Specified", count=str(tmp_path / "count")):
+        await sink.until(lambda: len(sink.lists) >= 3)
+
+        assert sink.specs == [(SPECS, 0)]
+        assert (tmp_path / "count").read_text().split() == ["asked"]
+
+
+async def test_cdi_specs_are_asked_for_again_when_the_devices_change(
+    sink: Recorder, tmp_path: Path, flag: Flag
+) -> None:
+    count = tmp_path / "count"
+    async with serving(sink, "Specified", count=str(count), flag=str(flag), grows=True):
+        await sink.until(lambda: len(sink.lists) >= 2)
+        flag.lower()
+        await sink.until(lambda: len(sink.lists[-1]) == 2)
+
+        assert len(sink.specs) == 2
+        assert count.read_text().split() == ["asked", "asked"]
+
+
+@pytest.mark.parametrize("fault", ["raise", "nonsense", "no_json", "escape"])
+async def test_cdi_specs_that_can_not_be_had_cost_no_list(fault: str, sink: Recorder, tmp_path: Path) -> None:
+    async with serving(sink, "Specified", count=str(tmp_path / "count"), does={"cdi": fault}):
+        await sink.until(lambda: len(sink.lists) >= 3)
+
+        assert sink.specs == []
+        assert sink.losses == []
+        assert len((tmp_path / "count").read_text().split()) >= 3  # asked again each time
+
+
+def test_cdi_specs_without_measure_are_refused() -> None:
+    many = {f"v-{n}.json": "{}" for n in range(17)}
+    long = {"v-x.json": '{"a": "' + "b" * (4 << 20) + '"}'}
+
+    for specs in (many, long):
+        with pytest.raises(answers.WrongAnswer):
+            answers.cdi(json.dumps(specs).encode())
 
 
 async def test_links_come_after_the_first_list_and_are_read_once(

@@ -32,6 +32,8 @@ class AgentSettings:
     kubelet_dir: Path = Path("/var/lib/kubelet/device-plugins")
     pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     state_dir: Path = Path("/var/lib/xpu-agent")
+    #: Where container runtimes look for CDI specs.
+    cdi_dir: Path = Path("/var/run/cdi")
     #: ADDR:PORT; empty switches it off.
     http: str = "127.0.0.1:9808"
     log: LogSettings = LogSettings()

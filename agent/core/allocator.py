@@ -182,10 +182,11 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     if not ids:
         raise InvalidRequest(resource, "it names no device")
     unique = list(dict.fromkeys(ids))
-    sharing = planned.rule.sharing
-    if sharing.fail_requests_greater_than_one and len(unique) > 1:
+    devices = [_well(planned, device_id, statuses).device for device_id in unique]
+    strict = planned.rule.sharing.fail_requests_greater_than_one
+    if strict and len(unique) > 1 and any(planned.shares(device_id) for device_id in unique):
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
-    return [_well(planned, device_id, statuses).device for device_id in unique]
+    return devices
 
 
 def _well(resource: Resource, device_id: str, statuses: Mapping[str, DeviceStatus]) -> DeviceStatus:

@@ -38,7 +38,10 @@ class UnknownResource(AllocationError):
 
 class UnknownDevice(AllocationError):
     def __init__(self, resource: str, device_id: str) -> None:
-        super().__init__(f'invalid allocation request for "{resource}": unknown device: {shorten(device_id)}')
+        super().__init__(
+            f'invalid allocation request for "{resource}": '
+            f"invalid request: unknown device: {shorten(device_id)}"
+        )
 
 
 class UnhealthyDevice(AllocationError):

@@ -40,6 +40,8 @@ class Inventory:
         self._known: dict[str, _Known] = {}
         self._vendors: dict[str, VendorStatus] = {}
         self._driver_gone: set[str] = set()
+        #: Slices that are not there any more, as their cards show.
+        self._unmade: set[str] = set()
         self._now = 0.0  # the latest time that was told
 
     def enable(self, statuses: Iterable[VendorStatus]) -> None:
@@ -79,10 +81,18 @@ class Inventory:
         if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
             self._prove(vendor, Proof.DRIVER_RELOAD, now)
-        listed = {device.uuid for device in devices}
+        listed = {device.uuid: device for device in devices}
         for it in had:
             if it.device.uuid not in listed:
-                self._update(it.device.uuid, health.lost(it.record, "the library no longer lists it", now))
+                self._miss(it, listed.get(it.device.parent or ""), now)
+
+    def _miss(self, it: _Known, card: Device | None, now: float) -> None:
+        """A device is not in the list. A slice whose card reads well was unmade: nobody waits for it."""
+        record = health.lost(it.record, "the library no longer lists it", now)
+        if card is not None and card.fault is None:
+            record = replace(record, told_healthy=False)
+            self._unmade.add(it.device.uuid)
+        self._update(it.device.uuid, record)
 
     def _serves(self, vendor: str) -> bool:
         """Whether the vendor counts; the last words of one that was replaced do not."""
@@ -107,16 +117,17 @@ class Inventory:
             minor = known.device.minor if device.minor is None else device.minor  # not read this time
             device = replace(device, links=links, minor=minor)
         self._known[device.uuid] = _Known(vendor, device, health.ticked(record, now, self._timing))
+        self._unmade.discard(device.uuid)
 
     def observed(self, vendor: str, events: Sequence[HealthEvent], now: float) -> None:
-        """Take in events. One for a device that nobody listed marks nobody."""
+        """Take in events. One for a device that nobody listed marks nobody; a card's proof is its slices'."""
         self._now = now
         for event in events:
             for uuid, it in list(self._known.items()):
-                if it.vendor == vendor and event.uuid in (uuid, None):
-                    self._update(
-                        uuid, health.ticked(health.observed(it.record, event, now), now, self._timing)
-                    )
+                meant = event.uuid in (uuid, None) or (event.proof and event.uuid == it.device.parent)
+                if it.vendor == vendor and meant:
+                    record = health.observed(it.record, event, now)
+                    self._update(uuid, health.ticked(record, now, self._timing))
 
     def lost(self, vendor: str, state: VendorState, reason: str, now: float) -> None:
         """The vendor can not be asked: its devices are unknown, not gone."""
@@ -142,7 +153,8 @@ class Inventory:
         for uuid, it in list(self._known.items()):
             away = it.record.lost_since
             open_ = self._vendors[it.vendor].state is VendorState.OPEN
-            if away is not None and open_ and uuid not in in_use and now - away >= self._timing.forget_after:
+            patience = 0.0 if uuid in self._unmade else self._timing.forget_after
+            if away is not None and open_ and uuid not in in_use and now - away >= patience:
                 self._forget(uuid, it.record)
             else:
                 self._update(uuid, health.ticked(it.record, now, self._timing))
@@ -150,6 +162,7 @@ class Inventory:
     def _forget(self, uuid: str, record: Record) -> None:
         """Drop a card; what only a proof ends is kept for its return."""
         del self._known[uuid]
+        self._unmade.discard(uuid)
         if record.sticky:
             self._remembered[uuid] = record
 
@@ -159,14 +172,21 @@ class Inventory:
         return min((time for time in times if time is not None), default=None)
 
     def snapshot(self) -> NodeSnapshot:
-        devices = sorted(self._known.values(), key=lambda it: (it.vendor, it.device.index, it.device.uuid))
+        devices = sorted(self._known.values(), key=_place)
         return NodeSnapshot(
             vendors=tuple(self._vendors[name] for name in sorted(self._vendors)),
-            devices=tuple(
-                DeviceStatus(it.vendor, it.device, it.record.health(), it.record.told_healthy)
-                for it in devices
-            ),
+            devices=tuple(self._status(it) for it in devices),
         )
+
+    def _status(self, it: _Known) -> DeviceStatus:
+        """How a device is. A slice is never better than its card."""
+        own = DeviceStatus(it.vendor, it.device, it.record.health(), it.record.told_healthy)
+        card = self._known.get(it.device.parent or "")
+        if card is None or not own.told_healthy or card.record.told_healthy:
+            return own
+        health_of_card = card.record.health()
+        message = f"its card {card.device.uuid}: {health_of_card.message}".removesuffix(": ")
+        return replace(own, health=replace(health_of_card, message=message), told_healthy=False)
 
     def records(self) -> Mapping[str, Record]:
         """What must outlive the process: every fault, also of devices not seen since the start."""
@@ -180,6 +200,12 @@ class Inventory:
 
     def _update(self, uuid: str, record: Record) -> None:
         self._known[uuid] = replace(self._known[uuid], record=record)
+
+
+def _place(it: _Known) -> tuple[str, int, int, str]:
+    """A card, then its slices."""
+    number = -1 if it.device.slice is None else it.device.slice
+    return it.vendor, it.device.index, number, it.device.uuid
 
 
 def _status_of(before: VendorStatus | None, now: VendorStatus) -> VendorStatus:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from agent.core.vendor import Device, IdForm, Placement, Policy, ResourceRule, Sharing, State
+from agent.core.vendor import Device, Policy, ResourceRule, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,10 @@ class Index:
 # No slots: the index is built once per value.
 @dataclass(frozen=True)
 class Resource:
-    """What one resource lists now. `retired`: the config no longer has it; it ends when nothing is in use."""
+    """What one resource lists now. `retired`: the config no longer has it; it ends when nothing is in use.
+
+    Its cards may be shared in different ways; `rule` is the one that says most of it.
+    """
 
     name: str
     vendor: str
@@ -164,6 +167,11 @@ class Resource:
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
         """The card whose ID this is; an ID that is known exactly wins over the old form `uuid-n`."""
         return self.index.find(device_id) or self.index.find(old_form(device_id))
+
+    def shares(self, device_id: str) -> bool:
+        """Whether the ID is one of several replicas of its card."""
+        card = self.card_of(device_id)
+        return card is not None and (card.ids is None or card.ids.count is not None)
 
     @cached_property
     def index(self) -> Index:

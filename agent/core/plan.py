@@ -26,7 +26,7 @@ Held = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A vendor and the resources that the config makes of its devices."""
+    """A vendor and the resources made of its devices. Rules of one name are one resource."""
 
     vendor: str
     rules: tuple[ResourceRule, ...]
@@ -37,9 +37,10 @@ def plan(offers: Sequence[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
-    A card in use in another way (by another resource, whole where it is now shared) is offered once free.
+    A card in use in another way (by another resource, whole where it is now shared or sliced) is offered once
+    free.
     """
-    uses = _Uses(held)
+    uses = _Uses(held, _kin(snapshot.devices))
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
@@ -52,8 +53,11 @@ def plan(offers: Sequence[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
             offered = (_card(rule, status, stems) for status in chosen if rule.ids in stems[status.uuid])
             cards = tuple(card for card in offered if not _used_otherwise(rule, card, uses))
             served = rule.name in before or (rule.name in held and offer.vendor not in starting)
-            if rule.name not in resources and (cards or served):
+            known = resources.get(rule.name)
+            if known is None and (cards or served):
                 resources[rule.name] = Resource(rule.name, offer.vendor, rule, _policy(rule), cards)
+            elif known is not None and known.vendor == offer.vendor:
+                resources[rule.name] = _joined(known, rule, cards, snapshot)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
     resources |= _orphans(held.keys() - offered_names - before.keys(), held, snapshot)
     for name, resource in before.items():
@@ -62,6 +66,26 @@ def plan(offers: Sequence[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
                 name, resource.vendor, resource.rule, resource.policy, (), retired=True
             )
     return {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
+
+
+def _joined(
+    resource: Resource, rule: ResourceRule, cards: tuple[AdvertisedDevice, ...], snapshot: NodeSnapshot
+) -> Resource:
+    """One resource of two rules: the one that shares leads, the cards stand in the order of the node."""
+    places = {status.uuid: place for place, status in enumerate(snapshot.devices)}
+    both = sorted((*resource.cards, *cards), key=lambda card: places[card.uuid])
+    leading = rule if resource.rule.sharing.kind == "exclusive" else resource.rule
+    return replace(resource, rule=leading, policy=_policy(leading), cards=tuple(both))
+
+
+def _kin(statuses: Iterable[DeviceStatus]) -> dict[str, list[str]]:
+    """A card to the slices made of it, and a slice to its card."""
+    kin: defaultdict[str, list[str]] = defaultdict(list)
+    for status in statuses:
+        if status.device.parent is not None:
+            kin[status.device.parent].append(status.uuid)
+            kin[status.uuid].append(status.device.parent)
+    return kin
 
 
 def _orphans(names: Iterable[str], held: Held, snapshot: NodeSnapshot) -> dict[str, Resource]:
@@ -89,8 +113,9 @@ def absent(offers: Iterable[Offer], snapshot: NodeSnapshot) -> tuple[str, ...]:
 
 
 def _absent(rule: ResourceRule, vendor: str, statuses: Sequence[DeviceStatus]) -> str:
-    if isinstance(rule.devices, int) and rule.devices > len(statuses):
-        return f"{rule.name} asks for {rule.devices} cards, {vendor} lists {len(statuses)}"
+    whole = sum(it.device.parent is None for it in statuses)
+    if isinstance(rule.devices, int) and rule.devices > whole:
+        return f"{rule.name} asks for {rule.devices} cards, {vendor} lists {whole}"
     if not isinstance(rule.devices, tuple):
         return ""
     known = {it.uuid for it in statuses} | {it.device.index for it in statuses}
@@ -99,12 +124,15 @@ def _absent(rule: ResourceRule, vendor: str, statuses: Sequence[DeviceStatus]) -
 
 
 def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[DeviceStatus]:
+    """A slice is chosen by its uuid only."""
+    whole = [it for it in statuses if it.device.parent is None]
     if rule.devices == "all":
-        return statuses
+        return whole
     if isinstance(rule.devices, int):
-        return statuses[: rule.devices]
+        return whole[: rule.devices]
     wanted = set(rule.devices)
-    return [it for it in statuses if it.uuid in wanted or it.device.index in wanted]
+    indices = {it.uuid for it in whole if it.device.index in wanted}
+    return [it for it in statuses if it.uuid in wanted or it.uuid in indices]
 
 
 def _policy(rule: ResourceRule) -> Policy:
@@ -124,7 +152,8 @@ def _card(
 class _Uses:
     """The device IDs in use, by resource and card. There may be tens of thousands: each is looked at once."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Held, kin: Mapping[str, Sequence[str]]) -> None:
+        self._kin = kin
         self._ids = {resource: _by_card(ids) for resource, ids in held.items()}
         self._others: dict[tuple[str, AdvertisedDevice], list[str]] = {}
 
@@ -133,8 +162,12 @@ class _Uses:
         return self._ids.get(resource, {})
 
     def elsewhere(self, resource: str, uuid: str) -> bool:
-        """Whether another resource's IDs are in use on the card."""
-        return any(uuid in cards for name, cards in self._ids.items() if name != resource)
+        """Whether another resource's IDs are in use on the card, or any on its slices or the card it is of."""
+        kin = self._kin.get(uuid, ())
+        return any(
+            (uuid in cards and name != resource) or any(it in cards for it in kin)
+            for name, cards in self._ids.items()
+        )
 
     def beyond(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
         """IDs of the resource in use on the card that its rule does not make."""

@@ -112,8 +112,8 @@ class Device:
     links: tuple[Link, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     fault: Fault | None = None
-    #: Of a slice that the hardware made: the uuid of its card, and its number there. `index`, `numa` and `pci`
-    #: are the card's. A slice is never better than its card.
+    #: Of a slice that the hardware made: the uuid of its card, and its number there. `index`, `numa` and
+    #: `pci` are the card's. A slice is never better than its card.
     parent: str | None = None
     slice: int | None = None
 
@@ -289,8 +289,8 @@ class Vendor:
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: Whether `prepare` makes hardware that Allocate must wait for.
     prepares: bool = False
-    #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out name
-    #: their devices by uuid.
+    #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
+    #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
     #: Labels of the Node that follow from these devices: key to value.
     labels: Labels | None = None

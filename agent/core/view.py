@@ -34,6 +34,9 @@ class View:
     config_source: str = "defaults"
     config_error: str = ""
     checkpoint_error: str = ""
+    cdi_error: str = ""
+    #: What of the config can not be served with the devices there are.
+    complaints: tuple[str, ...] = ()
     standby: str = ""
     #: Monotonic counters by metric name and labels, as the wires keep them.
     counters: Counters = field(default_factory=dict)
@@ -45,7 +48,8 @@ class View:
         """Why the agent is not ready; empty when it is."""
         if self.standby:
             return ()  # a second instance waits, ready to take over
-        return (*self._vendor_troubles(), *self._session_troubles())
+        spec = (f"CDI specs: {self.cdi_error}",) if self.cdi_error else ()
+        return (*self._vendor_troubles(), *self.complaints, *spec, *self._session_troubles())
 
     def _vendor_troubles(self) -> tuple[str, ...]:
         wrong = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ BROADCASTS = 16
 REASON_LIMIT, MESSAGE_LIMIT, MODEL_LIMIT = 64, 512, 128
 #: ... and of what is refused when it is longer, since half of it is wrong.
 NAME_LIMIT, PATHS, ATTRIBUTES = 256, 64, 64
+#: CDI specs of one vendor: how many, how they are called, and their characters together.
+SPECS, SPEC_NAME, SPEC_SIZE = 16, re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json"), 4 << 20
 
 
 class WrongAnswer(ValueError):
@@ -77,6 +80,23 @@ def partitions(raw: bytes) -> tuple[Partition, ...]:
     return found
 
 
+def cdi(raw: bytes) -> Mapping[str, str]:
+    specs = _typed(raw, dict[str, str])
+    _check_amount("CDI specs", specs, SPECS)
+    for name, text in specs.items():
+        if not SPEC_NAME.fullmatch(name):
+            raise WrongAnswer(
+                f"the CDI spec {shorten(name)!r}: a name such as vendor.com-class.json is needed"
+            )
+        try:
+            msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError) as exc:
+            raise WrongAnswer(f"the CDI spec {name}: no JSON object: {shorten(str(exc))}") from exc
+    if sum(map(len, specs.values())) > SPEC_SIZE:
+        raise WrongAnswer(f"CDI specs of more than {SPEC_SIZE} characters")
+    return specs
+
+
 def _nothing(raw: bytes) -> None:
     return None
 
@@ -120,7 +140,9 @@ def _check_device(where: str, device: Device) -> None:
     _check_uuid(where, device.uuid)
     if device.numa is not None and device.numa < 0:
         raise WrongAnswer(f"{where}: numa: {device.numa} is no NUMA node; None says that it is not known")
-    _check_counts(where, {"index": device.index, "minor": device.minor, "memory": device.memory})
+    counts = {"index": device.index, "minor": device.minor, "slice": device.slice, "memory": device.memory}
+    _check_counts(where, counts)
+    _check_parent(where, device)
     _check_amount(f"{where}: paths", device.paths, PATHS)
     _check_amount(f"{where}: attributes", device.attributes, ATTRIBUTES)
     _check_amount(f"{where}: links", device.links, LINKS)
@@ -130,6 +152,15 @@ def _check_device(where: str, device: Device) -> None:
     for key, value in device.attributes.items():
         _check_length(f"{where}: attribute {shorten(key)}", max(key, value, key=len))
     _check_links(f"{where}: ", device.links)
+
+
+def _check_parent(where: str, device: Device) -> None:
+    if (device.parent is None) != (device.slice is None):
+        raise WrongAnswer(f"{where}: parent and slice go together: {device.parent!r}, {device.slice!r}")
+    if device.parent is not None:
+        _check_uuid(f"{where}: parent", device.parent)
+        if device.parent == device.uuid:
+            raise WrongAnswer(f"{where}: parent: it can not be its own slice")
 
 
 def _check_links(where: str, found: Sequence[Link]) -> None:
@@ -184,6 +215,7 @@ _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "partitions": partitions,
     "release": _nothing,
     "usage": usage,
+    "cdi": cdi,
     "health_events": events,
     "close": _nothing,
     "open": lambda raw: _typed(raw, tuple[str, ...]),

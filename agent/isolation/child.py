@@ -32,9 +32,10 @@ CALLS = frozenset(
         "release",
         "partitions",
         "usage",
+        "cdi",
     }
 )
-OPTIONAL = ("links", "health_events", "prepare", "release", "partitions", "usage")
+OPTIONAL = ("links", "health_events", "prepare", "release", "partitions", "usage", "cdi")
 
 TEXT_LIMIT = 2000  # characters of a vendor's error that are passed on
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for events

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 EVENTS_LOST = "events-lost"
 #: Readings that decide nothing: a wrong answer costs the answer, not the process.
-TOLERATED = frozenset({"links", "usage"})
+TOLERATED = frozenset({"links", "usage", "cdi"})
 
 
 class Sink(Protocol):
@@ -29,6 +29,9 @@ class Sink(Protocol):
     def discovered(self, vendor: str, devices: Sequence[Device]) -> None: ...
 
     def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None: ...
+
+    def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
+        """The CDI specs that containers of the vendor need: file name to content."""
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         """Contact is lost: UNAVAILABLE where the backend says so itself, otherwise FAILED."""
@@ -137,6 +140,7 @@ class Service:
         self._waiting: set[_Call] = set()
         self._asking = ""
         self._devices: tuple[Device, ...] = ()
+        self._specified: tuple[Device, ...] = ()
         self._opened_at: float | None = None
         self._blind: HealthEvent | None = None
         self._early_events: list[HealthEvent] = []
@@ -176,7 +180,9 @@ class Service:
             await self._open()
             tasks.start_soon(self._answer_calls)
             while True:
-                self._deliver(await self.ask("discover"))
+                devices = await self.ask("discover")
+                await self._specify(devices)
+                self._deliver(devices)
                 if "links" in self._overrides and self._links.missing() and not self._reading_links:
                     self._reading_links = True
                     tasks.start_soon(self._read_links)
@@ -237,6 +243,17 @@ class Service:
         call.fail(exc)
         if call.method == "discover":
             raise _refusal("discover", exc) from exc
+
+    async def _specify(self, devices: tuple[Device, ...]) -> None:
+        """Have the CDI specs follow the devices before these are listed: containers need them at once."""
+        wanted = tuple(replace(device, fault=None) for device in devices)
+        if "cdi" not in self._overrides or wanted == self._specified:
+            return
+        try:
+            self._sink.specified(self._vendor, await self.ask("cdi"))
+            self._specified = wanted
+        except VendorError as exc:
+            log.warning("CDI specs not made", vendor=self._vendor, reason=str(exc))
 
     def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:

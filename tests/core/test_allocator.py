@@ -180,13 +180,13 @@ async def test_an_id_named_twice_is_held_once() -> None:
             WHOLE,
             [["c0"], ["c7"]],
             UnknownDevice,
-            'invalid allocation request for "acme.com/whole": unknown device: c7',
+            'invalid allocation request for "acme.com/whole": invalid request: unknown device: c7',
         ),
         (
             WHOLE,
             [["c2"]],
             UnknownDevice,
-            'invalid allocation request for "acme.com/whole": unknown device: c2',
+            'invalid allocation request for "acme.com/whole": invalid request: unknown device: c2',
         ),
         (
             WHOLE,

@@ -462,3 +462,111 @@ def test_a_record_of_a_clock_that_was_ahead_counts_from_now() -> None:
     it = Inventory({"a-0": ahead}, now=100)
 
     assert it.records() == {"a-0": Record(XID, since=100, good_since=100, lost="hung", lost_since=100)}
+
+
+S0, S1 = (Device(f"a-0/{n}", 0, parent="a-0", slice=n) for n in (0, 1))
+
+
+def sliced() -> Inventory:
+    """An inventory that saw a card with two slices, and one without, at 0."""
+    it = inventory()
+    it.discovered("acme", [S1, A1, S0, A0], now=0)
+    return it
+
+
+def told(it: Inventory) -> dict[str, bool]:
+    return {status.uuid: status.told_healthy for status in it.snapshot().devices}
+
+
+def test_a_card_stands_before_its_slices_and_these_before_the_next_card() -> None:
+    assert [status.uuid for status in sliced().snapshot().devices] == ["a-0", "a-0/0", "a-0/1", "a-1"]
+
+
+def test_what_is_wrong_with_a_card_is_wrong_with_each_of_its_slices() -> None:
+    it = sliced()
+
+    it.observed("acme", [HealthEvent("a-0", XID)], now=5)
+
+    assert told(it) == {"a-0": False, "a-0/0": False, "a-0/1": False, "a-1": True}
+    health = look(it, "a-0/1").health
+    assert (health.state, health.reason, health.message) == (State.UNHEALTHY, "xid-48", "its card a-0")
+
+
+def test_what_is_wrong_with_a_slice_is_wrong_with_no_sibling_and_not_with_its_card() -> None:
+    it = sliced()
+
+    it.observed("acme", [HealthEvent("a-0/0", XID)], now=5)
+
+    assert told(it) == {"a-0": True, "a-0/0": False, "a-0/1": True, "a-1": True}
+
+
+def test_a_slice_made_on_a_sick_card_is_sick() -> None:
+    it = inventory()
+    it.discovered("acme", [A0], now=0)
+    it.observed("acme", [HealthEvent("a-0", XID)], now=5)
+
+    it.discovered("acme", [A0, S0], now=10)
+
+    assert told(it) == {"a-0": False, "a-0/0": False}
+
+
+def test_a_slice_is_well_again_with_its_card() -> None:
+    it = sliced()
+    it.observed("acme", [HealthEvent("a-0", XID)], now=5)
+
+    it.observed("acme", [HealthEvent("a-0", None, Proof.RESET)], now=6)
+    for now in (10, 20, 30):
+        it.discovered("acme", [A0, A1, S0, S1], now=now)
+
+    assert all(told(it).values())
+
+
+def test_a_proof_of_the_card_is_one_of_its_slices() -> None:
+    it = sliced()
+    it.observed("acme", [HealthEvent("a-0/0", XID)], now=5)
+
+    it.observed("acme", [HealthEvent("a-0", None, Proof.RESET)], now=6)
+    for now in (10, 20, 30):
+        it.discovered("acme", [A0, A1, S0, S1], now=now)
+
+    assert all(told(it).values())
+
+
+def test_good_news_of_the_card_without_proof_acquit_no_slice() -> None:
+    it = sliced()
+    it.observed("acme", [HealthEvent("a-0/0", Fault("unmonitored", state=State.UNKNOWN))], now=5)
+
+    it.observed("acme", [HealthEvent("a-0", None)], now=6)
+
+    assert look(it, "a-0/0").health.state is State.UNKNOWN
+
+
+def test_a_slice_that_was_unmade_is_forgotten_at_once_unless_in_use() -> None:
+    it = sliced()
+
+    it.discovered("acme", [A0, A1], now=10)
+    assert told(it) == {"a-0": True, "a-0/0": False, "a-0/1": False, "a-1": True}
+    it.tick(now=10, in_use={"a-0/1"})
+
+    assert told(it) == {"a-0": True, "a-0/1": False, "a-1": True}
+
+
+def test_a_slice_whose_card_can_not_be_read_may_come_back() -> None:
+    it = sliced()
+
+    it.discovered("acme", [Device("a-0", 0, fault=Fault("lost")), A1], now=10)
+    it.tick(now=10, in_use=())
+
+    assert set(told(it)) == {"a-0", "a-0/0", "a-0/1", "a-1"}
+
+
+def test_a_slice_that_is_made_anew_under_its_name_is_no_longer_unmade() -> None:
+    it = sliced()
+    it.discovered("acme", [A0, A1, S1], now=10)
+    it.discovered("acme", [A0, A1, S0, S1], now=20)
+
+    it.lost("acme", VendorState.FAILED, "hung", now=21)
+    it.discovered("acme", [Device("a-0", 0, fault=Fault("lost")), A1, S1], now=30)
+    it.tick(now=30, in_use=())
+
+    assert "a-0/0" in told(it)

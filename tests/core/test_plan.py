@@ -430,3 +430,67 @@ def test_cards_that_a_rule_names_and_nobody_lists_are_told() -> None:
         "example.com/many asks for 17 cards, acme lists 3",
     )
     assert absent([Offer("acme", rules)], NodeSnapshot()) == ()
+
+
+SLICED = (
+    status("GPU-a", 0),
+    status("MIG-a0", 0, parent="GPU-a", slice=0),
+    status("MIG-a1", 0, parent="GPU-a", slice=1),
+    status("GPU-b", 1),
+)
+WHOLE = ResourceRule(GPU)
+SLICES = ResourceRule("acme.com/slice", ("MIG-a0", "MIG-a1"))
+
+
+def test_all_a_count_and_an_index_mean_whole_cards() -> None:
+    for devices in ("all", 2, (0, 1)):
+        assert list(listed(planned(ResourceRule(GPU, devices), cards=SLICED)[GPU])) == ["GPU-a", "GPU-b"]
+
+
+def test_a_slice_is_chosen_by_its_uuid() -> None:
+    it = planned(SLICES, ResourceRule(GPU, ("GPU-b",)), cards=SLICED)
+
+    assert list(listed(it["acme.com/slice"])) == ["MIG-a0", "MIG-a1"]
+    assert list(listed(it[GPU])) == ["GPU-b"]
+
+
+def test_a_count_of_cards_that_are_not_there_counts_no_slice() -> None:
+    told = absent([Offer("acme", (ResourceRule(GPU, 3),))], node(*SLICED))
+
+    assert told == (f"{GPU} asks for 3 cards, acme lists 2",)
+
+
+def test_slices_of_a_card_in_use_whole_are_offered_once_it_is_free() -> None:
+    held = {GPU: {"GPU-a": "GPU-a"}}
+
+    busy = planned(SLICES, cards=SLICED, held=held)
+    free = planned(SLICES, cards=SLICED)
+
+    assert "acme.com/slice" not in busy
+    assert list(listed(free["acme.com/slice"])) == ["MIG-a0", "MIG-a1"]
+
+
+def test_a_card_with_a_slice_in_use_is_offered_whole_once_that_is_free() -> None:
+    held = {"acme.com/slice": {"MIG-a1": "MIG-a1"}}
+
+    assert list(listed(planned(WHOLE, cards=SLICED, held=held)[GPU])) == ["GPU-b"]
+
+
+def test_slices_under_the_name_of_the_whole_cards_wait_too() -> None:
+    """NVIDIA's MIG strategy `single` gives both the same name."""
+    single = ResourceRule(GPU, ("MIG-a0", "MIG-a1"))
+
+    it = planned(single, cards=SLICED, held={GPU: {"GPU-a": "GPU-a"}})[GPU]
+
+    assert listed(it) == {"GPU-a": ["GPU-a"]}
+
+
+def test_two_rules_of_one_name_are_one_resource_in_the_order_of_the_node() -> None:
+    some = ResourceRule(GPU, ("GPU-b",), replicas(2))
+    rest = ResourceRule(GPU, ("GPU-a", "GPU-c"))
+
+    for rules in ((some, rest), (rest, some)):
+        it = planned(*rules)[GPU]
+        assert listed(it) == {"GPU-a": ["GPU-a"], "GPU-b": ["GPU-b::0", "GPU-b::1"], "GPU-c": ["GPU-c"]}
+        assert list(listed(it)) == ["GPU-a", "GPU-b", "GPU-c"]
+        assert (it.rule.sharing, it.policy) == (replicas(2), "distributed")

@@ -33,9 +33,12 @@ def status(
     healthy: bool = True,
     reason: str = "hot",
     message: str = "",
+    parent: str | None = None,
+    slice: int | None = None,
 ) -> DeviceStatus:
     health = Health(State.HEALTHY) if healthy else Health(State.UNHEALTHY, reason, message)
-    return DeviceStatus(vendor, Device(uuid, index, minor=minor, numa=numa), health, healthy)
+    device = Device(uuid, index, minor=minor, numa=numa, parent=parent, slice=slice)
+    return DeviceStatus(vendor, device, health, healthy)
 
 
 def node(*devices: DeviceStatus) -> NodeSnapshot:

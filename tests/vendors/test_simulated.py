@@ -65,6 +65,9 @@ class Heard:
         self.events.extend(event for event in events if event != HealthEvent(None, None))
         self._wake()
 
+    def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
+        """The simulated vendor has none."""
+
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         self.losses.append((state, reason))
         self._wake()

@@ -1,0 +1,113 @@
+"""CDI specs on disk: whole or not there, as the vendors want them, and still there when we are not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from agent.cdi import CdiDirectory, keep
+from agent.core.cell import Cell
+
+NAME, SPEC = "acme.com-card.json", '{"cdiVersion": "0.5.0"}'
+
+
+@asynccontextmanager
+async def kept(path: Path, specs: Cell[Mapping[str, str]]) -> AsyncIterator[CdiDirectory]:
+    directory = CdiDirectory(path, specs, every=0.01)
+    task = asyncio.create_task(directory.run())
+    try:
+        yield directory
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(30):
+        while True:
+            if condition():
+                return
+            await anyio.sleep(0.002)
+
+
+async def holds(path: Path, text: str) -> None:
+    await until(lambda: path.is_file() and path.read_text() == text)
+
+
+def test_a_spec_is_readable_by_all_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    keep(tmp_path / "cdi", {NAME: SPEC})
+
+    assert (tmp_path / "cdi" / NAME).read_text() == SPEC
+    assert (tmp_path / "cdi" / NAME).stat().st_mode & 0o777 == 0o644
+    assert [it.name for it in (tmp_path / "cdi").iterdir()] == [NAME]
+
+
+def test_a_spec_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
+    keep(tmp_path, {NAME: SPEC})
+    before = (tmp_path / NAME).stat().st_ino
+
+    keep(tmp_path, {NAME: SPEC})
+
+    assert (tmp_path / NAME).stat().st_ino == before
+
+
+def test_a_changed_spec_replaces_the_old_one_in_one_step(tmp_path: Path) -> None:
+    keep(tmp_path, {NAME: SPEC})
+    before = (tmp_path / NAME).stat().st_ino
+
+    keep(tmp_path, {NAME: "{}"})
+
+    assert (tmp_path / NAME).read_text() == "{}"
+    assert (tmp_path / NAME).stat().st_ino != before
+
+
+def test_a_link_in_the_place_of_a_spec_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("keep me")
+    (tmp_path / NAME).symlink_to(tmp_path / "precious")
+
+    keep(tmp_path, {NAME: SPEC})
+
+    assert (tmp_path / "precious").read_text() == "keep me"
+    assert not (tmp_path / NAME).is_symlink()
+
+
+def test_without_specs_no_directory_is_made(tmp_path: Path) -> None:
+    keep(tmp_path / "cdi", {})
+
+    assert not (tmp_path / "cdi").exists()
+
+
+async def test_the_directory_follows_the_specs_and_keeps_them_at_the_end(tmp_path: Path) -> None:
+    specs: Cell[Mapping[str, str]] = Cell({})
+    async with kept(tmp_path, specs):
+        specs.set({NAME: SPEC})
+        await holds(tmp_path / NAME, SPEC)
+        specs.set({NAME: "{}"})
+        await holds(tmp_path / NAME, "{}")
+
+    assert (tmp_path / NAME).exists()
+
+
+async def test_a_spec_that_somebody_removes_is_written_again(tmp_path: Path) -> None:
+    async with kept(tmp_path, Cell({NAME: SPEC})):
+        await holds(tmp_path / NAME, SPEC)
+
+        (tmp_path / NAME).unlink()
+
+        await holds(tmp_path / NAME, SPEC)
+
+
+async def test_a_directory_that_can_not_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "cdi").write_text("in the way")
+    async with kept(tmp_path / "cdi", Cell({NAME: SPEC})) as directory:
+        await until(lambda: directory.error)
+        assert directory.error.startswith(f"{tmp_path / 'cdi'}: ")
+
+        (tmp_path / "cdi").unlink()
+
+        await holds(tmp_path / "cdi" / NAME, SPEC)
+        await until(lambda: not directory.error)
