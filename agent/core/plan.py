@@ -162,7 +162,7 @@ class _Uses:
         return self._ids.get(resource, {})
 
     def elsewhere(self, resource: str, uuid: str) -> bool:
-        """Whether another resource's IDs are in use on the card, or any on its slices or the card it is of."""
+        """Whether IDs of another resource are in use on the card, or any on its slices or its own card."""
         kin = self._kin.get(uuid, ())
         return any(
             (uuid in cards and name != resource) or any(it in cards for it in kin)

@@ -22,6 +22,8 @@ def inspect(view: View) -> dict[str, Any]:
         "troubles": list(view.troubles),
         "config": {"source": view.config_source, "error": view.config_error},
         "checkpoint": {"error": view.checkpoint_error},
+        "cdi": {"error": view.cdi_error},
+        "complaints": list(view.complaints),
         "vendors": [
             {"name": it.name, "state": str(it.state), "reason": it.reason} for it in view.snapshot.vendors
         ],
@@ -48,6 +50,8 @@ def _device(status: DeviceStatus) -> dict[str, Any]:
         "vendor": status.vendor,
         "uuid": device.uuid,
         "index": device.index,
+        "parent": device.parent,
+        "slice": device.slice,
         "minor": device.minor,
         "pci": device.pci,
         "numa": device.numa,

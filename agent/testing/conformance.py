@@ -16,8 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from agent.core.names import wrong_name
-from agent.core.vendor import ContainerEdits, Device, HealthEvent, Link, Request, State, Vendor
+from agent.core.names import wrong_label, wrong_name
+from agent.core.vendor import (
+    ContainerEdits,
+    Device,
+    HealthEvent,
+    Link,
+    Offering,
+    Request,
+    ResourceRule,
+    State,
+    Vendor,
+)
 from agent.isolation import answers
 from agent.isolation.contact import Lost, Refused
 from agent.testing.bench import Bench, FaultInjector, NotMade, Talk, WatchInjector
@@ -304,6 +314,57 @@ async def usage_names_listed_devices(bench: Bench) -> None:
         assert fits, f"{one.uuid} uses {one.memory_used} of {memory[one.uuid]} bytes"
 
 
+async def resources_are_pure(bench: Bench) -> None:
+    """`resources` of equal devices are equal, name listed devices, each of them once, and never raise."""
+    make = bench.vendor.resources
+    if make is None:
+        raise NotMade("the vendor has no resources of its own")
+    async with bench.opened() as talk:
+        devices = await talk.discover()
+    known = {device.uuid for device in devices}
+    for listed in (devices, devices[:1], tuple(replace(it, attributes={}) for it in devices)):
+        first, second = make((), listed), make((), listed)
+        assert first == second, f"first {first}, then {second}"
+        assert isinstance(first, Offering), f"it is a {type(first).__name__}; an Offering is needed"
+        named = [uuid for rule in first.rules for uuid in _named(rule)]
+        assert set(named) <= known, f"it names {sorted(set(named) - known)}, which are not listed"
+        assert len(named) == len(set(named)), "it offers a device twice"
+        for rule in first.rules:
+            trouble = wrong_name(rule.name)
+            assert not trouble, trouble
+
+
+def _named(rule: ResourceRule) -> tuple[str, ...]:
+    assert isinstance(rule.devices, tuple), f"{rule.name} says {rule.devices!r}; uuids are needed"
+    return tuple(str(it) for it in rule.devices)
+
+
+async def labels_are_pure(bench: Bench) -> None:
+    """`labels` of equal devices are equal, and such as Kubernetes takes."""
+    make = bench.vendor.labels
+    if make is None:
+        raise NotMade("the vendor has no labels")
+    async with bench.opened() as talk:
+        devices = await talk.discover()
+    for listed in (devices, devices[:1], ()):
+        first, second = make(listed), make(listed)
+        assert first == second, f"first {first}, then {second}"
+        for key, value in first.items():
+            trouble = wrong_label(key, value)
+            assert not trouble, trouble
+
+
+async def cdi_specs_follow_the_devices(bench: Bench) -> None:
+    """`cdi` answers with specs that stay the same while the devices do."""
+    async with bench.opened() as talk:
+        talk.needs("cdi")
+        await talk.discover()
+        first = await talk.ask("cdi")
+        await talk.discover()
+        second = await talk.ask("cdi")
+    assert first == second, "the specs are others though nothing changed"
+
+
 async def faults_become_events(bench: Bench) -> None:
     """Each fault of a device becomes an event for its uuid."""
     faults = bench.injector()
@@ -421,6 +482,9 @@ CHECKS: tuple[Check, ...] = (
     release_is_quiet,
     prepare_ensures,
     prepared_outlives_the_process,
+    resources_are_pure,
+    labels_are_pure,
+    cdi_specs_follow_the_devices,
     usage_names_listed_devices,
     faults_become_events,
     a_repaired_watch_says_so,

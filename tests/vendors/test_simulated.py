@@ -240,7 +240,12 @@ async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_p
 
     assert len(found) == len(CHECKS)
     assert [it for it in found if it.ok is False] == []
-    assert [it.detail for it in found if it.ok is None] == ["the backend has no usage"]
+    assert [it.detail for it in found if it.ok is None] == [
+        "the vendor has no resources of its own",
+        "the vendor has no labels",
+        "the backend has no cdi",
+        "the backend has no usage",
+    ]
 
 
 async def test_without_an_injector_the_hardware_is_left_alone(scenario: Scenario, tmp_path: Path) -> None:
@@ -279,10 +284,15 @@ class Bad(Backend):
     def prepare(self, request, uuids):
         Bad.count += 1
         return [Partition(str(Bad.count), uuids[0])]
+    def cdi(self): return {"bad-x.json": f"[{Bad.count}]"}
 import itertools
 numbers = itertools.count()
 def edits(devices, request):
     return ContainerEdits(env={"N": next(numbers)})
+def resources(rules, devices):
+    return Offering((ResourceRule("bad.com/x", ("a", "z")),))
+def labels(devices):
+    return {"bad.com/model": "Bad (tm) "}
 """
 
 
@@ -300,15 +310,25 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
         def absent(self) -> Mapping[str, Any]:
             return {"absent": True}
 
-    vendor = Vendor("bad", "bad_vendor:Bad", bad_vendor.edits, "kubernetes.io/x")
+    vendor = Vendor(
+        "bad",
+        "bad_vendor:Bad",
+        bad_vendor.edits,
+        "kubernetes.io/x",
+        resources=bad_vendor.resources,
+        labels=bad_vendor.labels,
+    )
 
     found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]
 
     details = {it.name.partition(" ")[0].strip("`"): it.detail for it in found if it.ok is False}
     assert details.keys() == {
         "discover", "A", "Links", "container_edits", "The", "Without", "After", "health_events",
-        "release", "prepare", "What", "usage", "Each", "Good", "resource",
+        "release", "prepare", "What", "usage", "Each", "Good", "resource", "resources", "labels", "cdi",
     }  # fmt: skip
+    assert details["resources"] == "it names ['z'], which are not listed"
+    assert "has the value 'Bad (tm) '" in details["labels"]
+    assert details["cdi"].startswith("the CDI spec bad-x.json: no JSON object")
     assert "a says Link(peer='b', lanes=1" in details["Links"]
     assert details["Without"] == "it raised OSError: no library"
     assert details["usage"] == "a uses 11 of 10 bytes"
