@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config import Config, VendorSettings, effective, load, parse, to_yaml
+from agent.config import Config, ReportSettings, VendorSettings, effective, load, parse, to_yaml
 from agent.core.errors import ConfigError
 from agent.core.vendor import ResourceRule, Sharing
 
@@ -68,6 +68,7 @@ agent:
   kubeletDir: /k
   podResourcesSocket: /p.sock
   stateDir: /s
+  cdiDir: /c
   http: "[::1]:1"
   log: {level: debug, format: json, dir: /l, maxBytes: 50MB, keep: 2}
 vendors:
@@ -82,7 +83,7 @@ vendors:
         policy: packed
         placement: local
         ids: short
-report: {mode: none, labels: false}
+report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineFile: ""}
 """)
 
     assert config.agent.kubelet_dir == Path("/k")
@@ -93,7 +94,8 @@ report: {mode: none, labels: false}
             "nvidia.com/gpu", (0, "GPU-1"), Sharing("replicas", 4, True), policy="packed", ids="short"
         ),
     )
-    assert (config.report.mode, config.report.labels) == ("none", False)
+    assert config.agent.cdi_dir == Path("/c")
+    assert config.report == ReportSettings("none", False, "/f", False, "")
 
 
 def test_json_is_taken_also_when_tabs_indent_it() -> None:
@@ -391,9 +393,19 @@ def test_a_resource_name_stands_once_also_across_vendors() -> None:
     )
 
 
-@pytest.mark.parametrize("key", ["kubeletDir", "podResourcesSocket", "stateDir"])
-def test_paths_are_absolute(key: str) -> None:
-    assert f"agent.{key}: must be an absolute path, found 'x'" in refusal(f"agent: {{{key}: x}}")
+@pytest.mark.parametrize(
+    ("room", "key"),
+    [
+        ("agent", "kubeletDir"),
+        ("agent", "podResourcesSocket"),
+        ("agent", "stateDir"),
+        ("agent", "cdiDir"),
+        ("report", "featuresFile"),
+        ("report", "machineFile"),
+    ],
+)
+def test_paths_are_absolute(room: str, key: str) -> None:
+    assert f"{room}.{key}: must be an absolute path, found 'x'" in refusal(f"{room}: {{{key}: x}}")
 
 
 @pytest.mark.parametrize(
@@ -466,11 +478,18 @@ def test_the_effective_configuration_has_every_default() -> None:
             "kubeletDir": "/var/lib/kubelet/device-plugins",
             "podResourcesSocket": "/var/lib/kubelet/pod-resources/kubelet.sock",
             "stateDir": "/var/lib/xpu-agent",
+            "cdiDir": "/var/run/cdi",
             "http": "127.0.0.1:9808",
             "log": {"level": "info", "format": "auto", "dir": "", "maxBytes": 50_000_000, "keep": 5},
         },
         "vendors": {},
-        "report": {"mode": "auto", "labels": True},
+        "report": {
+            "mode": "auto",
+            "labels": True,
+            "featuresFile": "",
+            "timestamp": True,
+            "machineFile": "/sys/class/dmi/id/product_name",
+        },
     }
 
 

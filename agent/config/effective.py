@@ -13,7 +13,9 @@ from agent.config.settings import Config
 
 def effective(config: Config) -> dict[str, Any]:
     """Every key with its value, as JSON would hold it."""
-    return {"version": "v1", **_plain(config)}
+    document = {"version": "v1", **_plain(config)}
+    del document["warnings"]  # they belong to the file, not to what it says
+    return document
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.config.address import parse_address
 from agent.config.place import Path
-from agent.config.settings import AgentSettings, Config, LogSettings, VendorSettings
+from agent.config.settings import AgentSettings, Config, LogSettings, ReportSettings, VendorSettings
 from agent.core.errors import ConfigError
 from agent.core.names import LABEL, wrong_name
 from agent.core.text import shorten
@@ -32,6 +32,7 @@ class Problem:
 def problems(config: Config) -> Iterator[Problem]:
     """Everything wrong with the effective configuration, in the order of the file."""
     yield from _agent(config.agent)
+    yield from _report(config.report)
     for name, vendor in config.vendors.items():
         if not _VENDOR.fullmatch(name) or len(name) > 63:
             yield Problem(("vendors", name), "a vendor's name is lower-case letters, digits and '-'")
@@ -46,6 +47,7 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
         ("kubeletDir", agent.kubelet_dir),
         ("podResourcesSocket", agent.pod_resources_socket),
         ("stateDir", agent.state_dir),
+        ("cdiDir", agent.cdi_dir),
     ):
         yield from _absolute(str(path), ("agent", key))
     if agent.state_dir.is_relative_to(agent.kubelet_dir):
@@ -60,6 +62,12 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
         except ConfigError as error:
             yield Problem(("agent", "http"), str(error))
     yield from _log(agent.log)
+
+
+def _report(report: ReportSettings) -> Iterator[Problem]:
+    for key, path in (("featuresFile", report.features_file), ("machineFile", report.machine_file)):
+        if path:
+            yield from _absolute(path, ("report", key))
 
 
 def _log(log: LogSettings) -> Iterator[Problem]:

@@ -34,6 +34,8 @@ class AgentSettings:
     state_dir: Path = Path("/var/lib/xpu-agent")
     #: Where container runtimes look for CDI specs.
     cdi_dir: Path = Path("/var/run/cdi")
+    #: Where container runtimes look for CDI specs.
+    cdi_dir: Path = Path("/var/run/cdi")
     #: ADDR:PORT; empty switches it off.
     http: str = "127.0.0.1:9808"
     log: LogSettings = LogSettings()
@@ -56,6 +58,12 @@ class ReportSettings:
 
     mode: Literal["auto", "none"] = "auto"
     labels: bool = True
+    #: A file in the features.d directory of node-feature-discovery; empty is none.
+    features_file: str = ""
+    #: Whether the labels say when they were made.
+    timestamp: bool = True
+    #: Names the model of the machine; empty is none.
+    machine_file: str = "/sys/class/dmi/id/product_name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,8 @@ class Config:
     agent: AgentSettings = AgentSettings()
     vendors: Mapping[str, VendorSettings] = field(default_factory=dict)
     report: ReportSettings = ReportSettings()
+    #: What a person should know about the file, each with its place.
+    warnings: tuple[str, ...] = ()
 
     def vendor(self, name: str) -> VendorSettings:
         return self.vendors.get(name, VendorSettings())
