@@ -34,8 +34,6 @@ class AgentSettings:
     state_dir: Path = Path("/var/lib/xpu-agent")
     #: Where container runtimes look for CDI specs.
     cdi_dir: Path = Path("/var/run/cdi")
-    #: Where container runtimes look for CDI specs.
-    cdi_dir: Path = Path("/var/run/cdi")
     #: ADDR:PORT; empty switches it off.
     http: str = "127.0.0.1:9808"
     log: LogSettings = LogSettings()
