@@ -1,0 +1,271 @@
+"""The node's labels as GPU feature discovery makes them: names and values of v0.20.0, internal/lm.
+
+GFD makes none at all where one card is lost or a version reads otherwise; here the rest is labelled. The
+labels of the machine and of the time are not here: they do not follow from the cards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from agent.core.names import LABEL_LIMIT, label_value
+from agent.core.vendor import Device
+
+from .options import DOMAIN, GPU, Options, Replicated
+
+Labels = dict[str, str]
+
+_DRIVER = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
+_TWO_NUMBERS = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
+_FAMILIES = {
+    1: "tesla",
+    2: "fermi",
+    3: "kepler",
+    5: "maxwell",
+    6: "pascal",
+    9: "hopper",
+    10: "blackwell",
+    12: "blackwell",
+    13: "rubin",
+}
+#: By the class that all cards have on the PCI bus: 3D controller, VGA controller.
+_MODES = {"0x030200": "compute", "0x030000": "graphics"}
+#: Attributes of a MIG device that are labels of it: `slices-gi` is `slices.gi`.
+_MIG_ATTRIBUTES = (
+    "multiprocessors",
+    "slices-gi",
+    "slices-ci",
+    "engines-copy",
+    "engines-decoder",
+    "engines-encoder",
+    "engines-jpeg",
+    "engines-ofa",
+)
+#: Characters of a MIG profile; the longest label of one is mig-PROFILE.engines.decoder.
+_PROFILE_LIMIT = 40
+
+
+def labels(options: Options, devices: Sequence[Device]) -> Labels:
+    """The labels that follow from all GPUs and MIG devices of the node, in the order of their indices.
+
+    Where there are cards of several models, GFD shows one at random. Here it is the model of most cards, and
+    among equals the one that comes first; models with MIG off go before those with MIG on, as in GFD. A model
+    is told as its last card that can be read is. A sick card counts: NVML counts it.
+    """
+    cards = [it for it in devices if it.parent is None]
+    if not cards:
+        return _vgpu(cards)
+    return {
+        **_driver(cards),
+        **_cuda(cards),
+        **_capabilities(cards),
+        **_whole(options, cards),
+        **_split(options, cards, [it for it in devices if it.parent is not None]),
+        **_fabric(cards),
+        **_vgpu(cards),
+    }
+
+
+def family(major: int, minor: int) -> str:
+    """The architecture of a compute capability, in GFD's words."""
+    if major == 7:
+        return "volta" if minor < 5 else "turing"
+    if major == 8:
+        return "ampere" if minor < 9 else "ada-lovelace"
+    return _FAMILIES.get(major, "undefined")
+
+
+def _driver(cards: Sequence[Device]) -> Labels:
+    version = _DRIVER.fullmatch(_first(cards, "driver-version"))
+    if version is None:
+        return {}
+    major, minor, revision = version[1], version[2], version[3] or ""
+    return {
+        f"{DOMAIN}cuda.driver.major": major,
+        f"{DOMAIN}cuda.driver.minor": minor,
+        f"{DOMAIN}cuda.driver.rev": revision,
+        f"{DOMAIN}cuda.driver-version.major": major,
+        f"{DOMAIN}cuda.driver-version.minor": minor,
+        f"{DOMAIN}cuda.driver-version.revision": revision,
+        f"{DOMAIN}cuda.driver-version.full": version[0],
+    }
+
+
+def _cuda(cards: Sequence[Device]) -> Labels:
+    """GFD calls the newest CUDA that the driver serves the runtime."""
+    version = _two_numbers(_first(cards, "cuda-version"))
+    if version is None:
+        return {}
+    major, minor = version
+    return {
+        f"{DOMAIN}cuda.runtime.major": str(major),
+        f"{DOMAIN}cuda.runtime.minor": str(minor),
+        f"{DOMAIN}cuda.runtime-version.major": str(major),
+        f"{DOMAIN}cuda.runtime-version.minor": str(minor),
+        f"{DOMAIN}cuda.runtime-version.full": f"{major}.{minor}",
+    }
+
+
+def _capabilities(cards: Sequence[Device]) -> Labels:
+    """What the node can do. MPS is not served here, so that no node is capable of it."""
+    classes = {it.attributes.get("pci-class", "") for it in cards}
+    capable = any(it.attributes.get("mig-capable") == "true" for it in cards)
+    return {
+        f"{DOMAIN}gpu.mode": _MODES.get(classes.pop(), "unknown") if len(classes) == 1 else "unknown",
+        f"{DOMAIN}mig.capable": "true" if capable else "false",
+        f"{DOMAIN}mps.capable": "false",
+    }
+
+
+def _whole(options: Options, cards: Sequence[Device]) -> Labels:
+    """The labels of `nvidia.com/gpu` for cards as such. Only cards with MIG off have replicas."""
+    whole = [it for it in cards if not _in_mig_mode(it)]
+    counts = Counter(it.model for it in cards)
+    card = _shown(whole or cards, counts)
+    memory = card.memory >> 20
+    return {
+        **_resource(GPU, counts[card.model], _replicated(options, GPU) if whole else None, card.model),
+        **({} if whole else {f"{GPU}.replicas": "0"}),
+        **({f"{GPU}.memory": str(memory)} if memory else {}),
+        **_architecture(card),
+    }
+
+
+def _shown(cards: Sequence[Device], counts: Mapping[str, int]) -> Device:
+    """The card that speaks for the node."""
+    named = [it for it in cards if label_value(it.model)] or cards
+    model = max((it.model for it in named), key=lambda model: counts[model])  # of equals the first
+    alike = [it for it in named if it.model == model]
+    return ([it for it in alike if it.fault is None] or alike)[-1]
+
+
+def _architecture(card: Device) -> Labels:
+    capability = _two_numbers(card.attributes.get("compute-capability", ""))
+    if capability is None or not capability[0]:
+        return {}
+    major, minor = capability
+    return {
+        f"{GPU}.family": family(major, minor),
+        f"{GPU}.compute.major": str(major),
+        f"{GPU}.compute.minor": str(minor),
+    }
+
+
+def _split(options: Options, cards: Sequence[Device], slices: Sequence[Device]) -> Labels:
+    """The labels of the MIG strategy; with `single` they take the place of the cards' own."""
+    if options.mig_strategy == "none":
+        return {}
+    found: Labels = {f"{DOMAIN}mig.strategy": options.mig_strategy}
+    profiles: dict[str, list[Device]] = {}
+    for it in slices:
+        profiles.setdefault(_profile(it), []).append(it)
+    profiles.pop("", None)  # it can not be read
+    if options.mig_strategy == "single":
+        return found | _single(options, cards, slices, profiles)
+    for profile, alike in profiles.items():
+        found |= _mig(options, f"{DOMAIN}mig-{profile}", profile, alike)
+    return found
+
+
+def _single(
+    options: Options,
+    cards: Sequence[Device],
+    slices: Sequence[Device],
+    profiles: Mapping[str, Sequence[Device]],
+) -> Labels:
+    split = [it for it in cards if _in_mig_mode(it)]
+    if not split:
+        return {}
+    if len(profiles) != 1 or not _is_uniform(cards, slices):
+        return _invalid(split[0])
+    ((profile, alike),) = profiles.items()
+    return _mig(options, GPU, profile, alike)
+
+
+def _is_uniform(cards: Sequence[Device], slices: Sequence[Device]) -> bool:
+    """Whether every card is in MIG mode and has MIG devices."""
+    parents = {it.parent for it in slices}
+    return all(_in_mig_mode(it) and it.uuid in parents for it in cards)
+
+
+def _mig(options: Options, name: str, profile: str, alike: Sequence[Device]) -> Labels:
+    """The labels of MIG devices of one profile, as the first of them that can be read is."""
+    it = next((it for it in alike if it.fault is None), alike[0])
+    attributes = {key: label_value(it.attributes[key]) for key in _MIG_ATTRIBUTES if key in it.attributes}
+    return {
+        **_resource(name, len(alike), _replicated(options, name), it.model, "MIG", profile),
+        f"{name}.memory": str(it.memory >> 20),
+        **{f"{name}.{key.replace('-', '.')}": value for key, value in attributes.items()},
+    }
+
+
+def _invalid(card: Device) -> Labels:
+    """What GFD says of a node that the strategy `single` does not fit."""
+    return {
+        f"{GPU}.product": _product(card.model, "MIG", "INVALID"),
+        f"{GPU}.count": "0",
+        f"{GPU}.replicas": "0",
+        f"{GPU}.sharing-strategy": "",
+        f"{GPU}.memory": "0",
+    }
+
+
+def _resource(name: str, count: int, replicated: Replicated | None, *product: str) -> Labels:
+    """What every resource has. The product is called shared unless the resource is called otherwise."""
+    marks = ("SHARED",) if replicated and not replicated.rename else ()
+    return {
+        f"{name}.product": _product(*product, *marks),
+        f"{name}.count": str(count),
+        f"{name}.replicas": str(replicated.replicas if replicated else 1),
+        f"{name}.sharing-strategy": "time-slicing" if replicated else "none",
+    }
+
+
+def _product(model: str, *rest: str) -> str:
+    """The parts as one value. Where they are too long the model gives way: what follows tells nodes apart."""
+    following = "-".join(rest)
+    room = LABEL_LIMIT - len(following) - bool(rest)
+    return "-".join(filter(None, (label_value(model, room), following)))
+
+
+def _replicated(options: Options, name: str) -> Replicated | None:
+    """How the resource is shared; GFD takes the first that is said, and does not look at its `devices`."""
+    return next((it for it in options.time_slicing.resources if it.name == name), None)
+
+
+def _profile(device: Device) -> str:
+    """The MIG profile as names have it: 1g.10gb+me is 1g.10gb.me."""
+    return label_value(device.attributes.get("mig-profile", "").replace("+", "."), _PROFILE_LIMIT)
+
+
+def _fabric(cards: Sequence[Device]) -> Labels:
+    """The NVLink domain and clique, where all cards that are attached to one say the same."""
+    said = {it.attributes["fabric"] for it in cards if it.attributes.get("fabric")}
+    return {f"{DOMAIN}gpu.clique": label_value(said.pop())} if len(said) == 1 else {}
+
+
+def _vgpu(cards: Sequence[Device]) -> Labels:
+    driver, branch = _first(cards, "vgpu-driver-version"), _first(cards, "vgpu-driver-branch")
+    if not (driver or branch):
+        return {f"{DOMAIN}vgpu.present": "false"}
+    return {
+        f"{DOMAIN}vgpu.present": "true",
+        f"{DOMAIN}vgpu.host-driver-version": label_value(driver),
+        f"{DOMAIN}vgpu.host-driver-branch": label_value(branch),
+    }
+
+
+def _in_mig_mode(card: Device) -> bool:
+    return card.attributes.get("mig-mode") == "enabled"
+
+
+def _first(cards: Sequence[Device], attribute: str) -> str:
+    """What the cards say of the node; one that can not be read says nothing."""
+    return next((it.attributes[attribute] for it in cards if it.attributes.get(attribute)), "")
+
+
+def _two_numbers(text: str) -> tuple[int, int] | None:
+    found = _TWO_NUMBERS.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else None
