@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +12,8 @@ from msgspec.structs import force_setattr
 from agent.core.names import wrong_name
 from agent.core.text import shorten
 from agent.core.vendor import SettingsError
+
+from .refusals import nearest, worded
 
 #: Every name that NVIDIA's plugin advertises begins so.
 DOMAIN = "nvidia.com/"
@@ -137,17 +137,17 @@ class Options(_Strict, frozen=True, kw_only=True):
         given = dict(settings)
         for key in given:
             if key not in SETTINGS:
-                raise SettingsError(f"nvidia has no setting {key!r}; {_nearest(key, SETTINGS)}")
+                raise SettingsError(f"nvidia has no setting {key!r}; {nearest(key, SETTINGS)}")
         if isinstance(given.get("deviceListStrategy"), str):
             given["deviceListStrategy"] = [given["deviceListStrategy"]]
         try:
             return msgspec.convert(given, cls)
         except msgspec.ValidationError as error:
-            raise SettingsError(_worded(str(error), given)) from None
+            raise SettingsError(worded(str(error), given, SETTINGS)) from None
 
     def for_backend(self) -> dict[str, Any]:
         """What the vendor's process needs, as far as it is not the default: others cost it no restart."""
-        mine, default = msgspec.to_builtins(self), msgspec.to_builtins(Options())
+        mine, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
         return {key: mine[key] for key in _BACKEND if mine[key] != default[key]}
 
     @property
@@ -207,23 +207,6 @@ _BACKEND = (
     "imexChannelIDs",
 )
 
-#: How NVIDIA's plugin refuses a value that is a text (cmd/nvidia-device-plugin/main.go, validateFlags;
-#: api/config/v1/replicas.go).
-_REFUSALS = {
-    "deviceListStrategy": "unable to validate flags: invalid --device-list-strategy option: "
-    "invalid strategy: {}",
-    "deviceIDStrategy": "unable to validate flags: invalid --device-id-strategy option: {}",
-    "sharedDevicesAllocationPolicy": "unable to validate flags: "
-    "invalid --shared-devices-allocation-policy option: {}",
-    "migStrategy": "unable to validate flags: unknown MIG strategy: {}",
-    "devices": "devices set as '{}' but the only valid string input is 'all'",
-}
-
-_PLACED = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
-_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_INNER = ("gpus", "mig", "pattern", "name", "failRequestsGreaterThanOne", "resources")
-_INNER_KEYS = (*_INNER, "replicas", "rename", "devices")
-
 
 def full_name(name: str) -> str:
     """The resource's name with its domain, as NVIDIA's plugin completes it.
@@ -240,32 +223,3 @@ def full_name(name: str) -> str:
     if wrong:
         raise ValueError(f"incorrect format for resource name '{shorten(full)}': {wrong}")
     return full
-
-
-def _worded(error: str, given: Any) -> str:
-    """msgspec's words in ours: where, what was found, what would fit."""
-    match = _PLACED.fullmatch(error)
-    what, where = (match["what"], match["where"] or "") if match else (error, "")
-    unknown = _UNKNOWN_KEY.fullmatch(what)
-    if unknown:
-        key = shorten(unknown[1])
-        return f"nvidia.{where} has no key {key!r}; {_nearest(unknown[1], _INNER_KEYS)}"
-    found = _found(given, where)
-    refusal = _REFUSALS.get(re.sub(r"\[\d+\]$", "", where).rpartition(".")[2])
-    if refusal and isinstance(found, str):
-        return refusal.format(shorten(found))
-    if not what.startswith(("Expected", "Object", "Invalid")):
-        return f"nvidia.{where}: {what}" if where else what
-    return f"nvidia.{where} is {shorten(repr(found))}; use {SETTINGS[re.split(r'[.[]', where)[0]]}"
-
-
-def _found(given: Any, where: str) -> Any:
-    """What stands at `timeSlicing.resources[0].name`."""
-    for step in re.findall(r"[^.[\]]+", where):
-        given = given[int(step) if isinstance(given, list | tuple) else step]
-    return given
-
-
-def _nearest(key: object, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(key)[:100], known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"

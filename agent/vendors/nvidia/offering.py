@@ -1,0 +1,138 @@
+"""What the kubelet counts of NVIDIA's devices: names, and how the settings or the user's rules share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from agent.core.text import shorten
+from agent.core.vendor import Device, Offering, Policy, ResourceRule, Sharing
+
+from . import imex
+from .devicemap import DeviceMap, device_map, index_of, nothing
+from .options import DOMAIN, GPU, Options, Replicated
+
+_EXCLUSIVE = Sharing()
+_Parts = dict[str, dict[Sharing, list[Device]]]
+
+
+def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
+    """The resources with their devices by uuid, and a sentence for each thing that can not be served.
+
+    `rules` are the user's own; where there are none, NVIDIA's `timeSlicing` says what is shared. Rules of one
+    name are one resource: a replicated subset, and the cards that it leaves whole.
+    """
+    distinct = list({it.uuid: it for it in devices}.values())
+    lacking = imex.missing(options, distinct)
+    base = nothing(options, lacking) if lacking else device_map(options, distinct)
+    made = _configured(options, rules, base) if rules else _time_sliced(options, base)
+    if base.refused:
+        return replace(made, complaints=(base.refused,))
+    return replace(made, complaints=tuple(dict.fromkeys((*base.complaints, *made.complaints))))
+
+
+def _time_sliced(options: Options, base: DeviceMap) -> Offering:
+    """NVIDIA's replicas. A resource that its settings name and no device has is ignored, as there."""
+    strict = options.time_slicing.fail_requests_greater_than_one
+    parts: _Parts = {}
+    complaints: list[str] = []
+    for name, devices in base.resources.items():
+        entries = [it for it in options.time_slicing.resources if it.name == name]
+        left = devices
+        for entry in entries:
+            chosen, wrong = _subset(entry, left)
+            complaints += wrong
+            left = _without(left, chosen)
+            if chosen or not devices:
+                _add(parts, entry.advertised, Sharing("replicas", entry.replicas, strict), chosen)
+        if left or not (devices or any(it.devices == "all" for it in entries)):
+            _add(parts, name, _EXCLUSIVE, left)
+    return Offering(tuple(_rules(options, parts)), tuple(complaints))
+
+
+def _add(parts: _Parts, name: str, sharing: Sharing, devices: Iterable[Device]) -> None:
+    parts.setdefault(name, {}).setdefault(sharing, []).extend(devices)
+
+
+def _rules(options: Options, parts: _Parts) -> Iterator[ResourceRule]:
+    for name, sharings in parts.items():
+        policy = _policy(options, sharings, [it for devices in sharings.values() for it in devices])
+        for sharing, devices in sharings.items():
+            yield ResourceRule(name, tuple(it.uuid for it in devices), sharing, policy)
+
+
+def _policy(options: Options, sharings: Iterable[Sharing], devices: Iterable[Device]) -> Policy:
+    """One for a whole resource (k8s-device-plugin v0.20, internal/rm/nvml_manager.go)."""
+    if any(it.kind == "replicas" for it in sharings):
+        return options.shared_devices_allocation_policy
+    return "aligned" if all(it.parent is None for it in devices) else "distributed"
+
+
+def _subset(entry: Replicated, devices: Sequence[Device]) -> tuple[Sequence[Device], Sequence[str]]:
+    """The devices to replicate, and what NVIDIA's plugin says of those that are not there."""
+    if not devices or entry.devices == "all":
+        return devices, ()
+    place = f"unable to get IDs of devices to replicate for '{entry.name}' resource"
+    if isinstance(entry.devices, tuple):
+        chosen, missing = _referred(entry.devices, devices)
+        return chosen, [f"{place}: {_no_match(it)}" for it in missing]
+    found = devices[: entry.devices]
+    few = f"requested {entry.devices} devices to be replicated, but only {len(found)} devices available"
+    return found, [f"{place}: {few}"] if len(found) < entry.devices else ()
+
+
+def _no_match(reference: str) -> str:
+    kind = "at index" if reference.replace(":", "", 1).isdecimal() else "with UUID"
+    return f"no matching device {kind}: {shorten(reference)}"
+
+
+def _referred(references: Iterable[int | str], devices: Iterable[Device]) -> tuple[list[Device], list[str]]:
+    """The devices with these indices and uuids, each once, and the references to none."""
+    known: dict[str, Device] = {}
+    for it in devices:
+        known |= {index_of(it): it, it.uuid: it}
+    wanted = dict.fromkeys(map(str, references))
+    chosen = {known[it].uuid: known[it] for it in wanted if it in known}
+    return list(chosen.values()), [it for it in wanted if it not in known]
+
+
+def _without(devices: Iterable[Device], taken: Iterable[Device]) -> tuple[Device, ...]:
+    gone = {it.uuid for it in taken}
+    return tuple(it for it in devices if it.uuid not in gone)
+
+
+def _configured(options: Options, rules: Sequence[ResourceRule], base: DeviceMap) -> Offering:
+    """The user's own resources; a device belongs to the first that takes it."""
+    made: list[ResourceRule] = []
+    complaints: list[str] = []
+    if options.time_slicing.resources:
+        complaints.append("timeSlicing is not applied where resources are configured; remove one of both")
+    owners: dict[str, str] = {}
+    for rule in rules:
+        chosen, wrong = _wanted(rule, base, owners)
+        complaints += wrong
+        owners |= {it.uuid: rule.name for it in chosen}
+        policy = rule.policy or _policy(options, (rule.sharing,), chosen)
+        made.append(replace(rule, devices=tuple(it.uuid for it in chosen), policy=policy))
+    return Offering(tuple(made), tuple(complaints))
+
+
+def _wanted(rule: ResourceRule, base: DeviceMap, owners: Mapping[str, str]) -> tuple[list[Device], list[str]]:
+    """The devices of the user's rule, and what it names beside them."""
+    if isinstance(rule.devices, tuple):
+        named, missing = _referred(rule.devices, [it for its in base.resources.values() for it in its])
+        wrong = [f"{rule.name} names {shorten(it)}, which nvidia does not offer" for it in missing]
+        taken = [it for it in named if it.uuid in owners]
+        wrong += [f"{rule.name} names {it.uuid}, which {owners[it.uuid]} has already" for it in taken]
+        return [it for it in named if it.uuid not in owners], wrong
+    free = [it for it in _meant(rule.name, base.resources) if it.uuid not in owners]
+    if rule.devices == "all" or rule.devices <= len(free):
+        return free if rule.devices == "all" else free[: rule.devices], []
+    return free, [f"{rule.name} asks for {rule.devices} devices, nvidia has {len(free)} for it"]
+
+
+def _meant(name: str, resources: Mapping[str, tuple[Device, ...]]) -> tuple[Device, ...]:
+    """What `all` is: the devices of that name, else the default ones; no GPU is taken for a MIG device."""
+    if name in resources or name.startswith(f"{DOMAIN}mig-"):
+        return resources.get(name, ())
+    return resources[GPU]
