@@ -10,6 +10,7 @@ from agent.core.hooks import hookimpl
 from agent.core.vendor import Vendor
 
 from .edits import container_edits
+from .labels import labels
 from .offering import offering
 from .options import GPU, SETTINGS, Options
 
@@ -26,4 +27,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         resource=GPU,
         settings=options.for_backend(),
         resources=partial(offering, options),
+        labels=partial(labels, options),
     )
