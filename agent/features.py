@@ -1,0 +1,251 @@
+"""The node's labels in a file: `key=value` lines that node-feature-discovery finds in its features.d."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from agent import files
+from agent.config import Config, ConfigState
+from agent.core.cell import Cell
+from agent.core.errors import AgentError, ConfigError, VendorError
+from agent.core.model import NodeSnapshot, VendorState
+from agent.core.names import label_value, wrong_label
+from agent.core.text import shorten
+from agent.core.vendor import Device, Vendor
+
+log = structlog.get_logger()
+
+Labels = Mapping[str, str]
+
+#: What GPU feature discovery says besides what it reads from cards, and the label that tells of these.
+MACHINE = "nvidia.com/gpu.machine"
+TIMESTAMP = "nvidia.com/gfd.timestamp"
+CARDS = "nvidia.com/gpu.count"
+UNKNOWN_MACHINE = "unknown"
+
+#: Of a file of labels; node-feature-discovery reads no larger one (source/local, MaxFeatureFileSize).
+MAX_BYTES = 64 << 10
+MAX_MACHINE = 4096
+
+
+def made(vendor: Vendor, devices: Sequence[Device]) -> dict[str, str]:
+    """The labels that a vendor makes of its devices.
+
+    Raises:
+        VendorError: Its code failed, or made what Kubernetes refuses.
+    """
+    if vendor.labels is None:
+        return {}
+    try:
+        labels = dict(vendor.labels(devices))
+        wrong = next((why for it in labels.items() if (why := wrong_label(*it))), "")
+    except Exception as exc:  # the vendor's own code: it must not end the agent
+        wrong = f"{type(exc).__name__}: {exc}"
+    if wrong:
+        raise VendorError(f"{vendor.name}: its plugin fails to make labels: {shorten(wrong, 300)}")
+    return labels
+
+
+def completed(labels: Labels, machine_file: str, timestamp: float | None) -> dict[str, str]:
+    """The labels with those of the machine, where it has cards, and of the time, where there are any."""
+    found = dict(labels)
+    if CARDS in labels:
+        found[MACHINE] = machine(machine_file)
+    if labels and timestamp is not None:
+        found[TIMESTAMP] = str(int(timestamp))
+    return found
+
+
+def machine(file: str) -> str:
+    """The model of the machine, `unknown` as GPU feature discovery says it where the file can not be read."""
+    try:
+        return label_value(files.read(Path(file), MAX_MACHINE).decode(errors="replace"))
+    except (OSError, ValueError):
+        return UNKNOWN_MACHINE
+
+
+def as_lines(labels: Labels) -> str:
+    """The labels in the form of node-feature-discovery, in a steady order."""
+    return "".join(f"{key}={labels[key]}\n" for key in sorted(labels))
+
+
+def from_lines(text: str) -> dict[str, str]:
+    """The labels of a file; a line that is none is left out."""
+    pairs = (line.partition("=")[::2] for line in text.splitlines())
+    return {key: value for key, value in pairs if not wrong_label(key, value)}
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file in one step: whoever reads it sees the old one or the new one.
+
+    Raises:
+        ConfigError: It can not be written.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"{path}: there is no directory {path.parent}; make it, or mount the node's features.d there"
+        )
+    try:
+        _replace(path, text)
+    except OSError as exc:
+        raise ConfigError(
+            f"{path}: can not be written: {exc.strerror}; name a file in a directory that the agent can write"
+        ) from exc
+
+
+def _replace(path: Path, text: str) -> None:
+    # node-feature-discovery reads every file of the directory but hidden ones.
+    descriptor, unfinished = tempfile.mkstemp(prefix=".xpu-agent-", dir=path.parent)
+    try:
+        with open(descriptor, "w") as file:
+            os.fchmod(descriptor, 0o644)  # whatever the umask says: who reads it need not be root
+            file.write(text)
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the vendors made of the devices so far.
+
+    `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who can not.
+    """
+
+    labels: Labels
+    awaited: frozenset[str] = frozenset()
+    trouble: str = ""
+
+
+def heard(snapshot: NodeSnapshot, vendors: Mapping[str, Vendor]) -> Heard:
+    """The labels of the vendors that have listed their devices since the agent started."""
+    labels: dict[str, str] = {}
+    awaited, trouble = set(), []
+    for status in snapshot.vendors:
+        vendor = vendors.get(status.name)
+        if vendor is None or vendor.labels is None:
+            continue
+        devices = [it.device for it in snapshot.of(status.name)]
+        try:
+            if devices or status.state is VendorState.OPEN:
+                labels |= made(vendor, devices)
+                continue
+        except VendorError as exc:
+            trouble.append(str(exc))
+        awaited.add(vendor.resource.partition("/")[0])
+    return Heard(labels, frozenset(awaited), "; ".join(trouble))
+
+
+class FeaturesFile:
+    """Keeps `report.featuresFile` as the devices are, from the agent's start until after its end.
+
+    Of a vendor that has not spoken yet what the file says stays: neither a restart of the agent nor one of
+    the driver takes labels away, which would end the pods that select them.
+    """
+
+    def __init__(
+        self,
+        config: Cell[ConfigState],
+        snapshot: Cell[NodeSnapshot],
+        vendors: Callable[[], Mapping[str, Vendor]],
+        clock: Callable[[], float],
+        every: float = 60.0,
+        settle: float = 0.1,
+    ) -> None:
+        """`every`: seconds until a file that somebody removed is written again. `settle`: after a change."""
+        self._config = config
+        self._snapshot = snapshot
+        self._vendors = vendors
+        self._clock = clock
+        self._every = every
+        self._settle = settle
+        self._news = asyncio.Event()
+        self._loaded: Config | None = None
+        self._timestamp = 0.0
+        self._path: Path | None = None
+        #: Why the labels are not as the devices are; empty while they are, or nobody wants them.
+        self.error = ""
+
+    async def run(self) -> None:
+        """Follow config and devices for ever. The file stays when the agent ends, for pods depend on it."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hear, self._config)
+            group.start_soon(self._hear, self._snapshot)
+            while True:
+                # The vendors take in the same config first, and a storm of health is one look.
+                await anyio.sleep(self._settle)
+                self._news.clear()
+                self._tell(await self._kept())
+                with anyio.move_on_after(self._every):
+                    await self._news.wait()
+
+    async def _hear(self, cell: Cell[Any]) -> None:
+        async for _ in cell.watch():
+            self._news.set()
+
+    async def _kept(self) -> str:
+        """Bring the file up to date, and return what is wrong."""
+        config = self._config.value.config
+        if config != self._loaded:
+            # GPU feature discovery takes the time once for each load of its config, too.
+            self._loaded, self._timestamp = config, self._clock()
+        report = config.report
+        path = Path(report.features_file) if report.labels and report.features_file else None
+        timestamp = self._timestamp if report.timestamp else None
+        known = heard(self._snapshot.value, self._vendors()) if path else Heard({})
+        try:
+            if path is not None:
+                await _in_thread(partial(keep, path, known, report.machine_file, timestamp))
+            if self._path is not None and self._path != path:
+                await _in_thread(partial(self._path.unlink, missing_ok=True))
+            self._path = path
+        except (AgentError, OSError) as exc:
+            return str(exc)
+        return known.trouble
+
+    def _tell(self, error: str) -> None:
+        if error and error != self.error:
+            log.error("labels not written", error=error)
+        if self.error and not error:
+            log.info("labels written again", path=str(self._path))
+        self.error = error
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    # A disk that hangs must not hold up the end of the agent.
+    await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def keep(path: Path, known: Heard, machine_file: str, timestamp: float | None) -> None:
+    """Write the file where it is not as it should be. None is made while there is nothing to say.
+
+    Raises:
+        ConfigError: It can not be written.
+        OSError: It can not be read.
+    """
+    there = _content(path)
+    kept = {key: it for key, it in from_lines(there).items() if key.partition("/")[0] in known.awaited}
+    wanted = as_lines(completed({**kept, **known.labels}, machine_file, timestamp))
+    if wanted != there:
+        write(path, wanted)
+
+
+def _content(path: Path) -> str:
+    try:
+        return files.read(path, MAX_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""

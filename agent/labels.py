@@ -1,0 +1,145 @@
+"""`xpu-agent labels`: asks the vendors once what is here, and prints or writes the labels of the node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from agent import logs
+from agent.config import LogSettings, load
+from agent.core.errors import VendorError
+from agent.core.model import VendorState
+from agent.core.vendor import Device, HealthEvent, Vendor
+from agent.features import as_lines, completed, made, write
+from agent.fleet import check, wanted
+from agent.isolation.supervisor import VendorProcess
+from agent.plugins import Plugin, names
+
+#: Seconds in which a vendor must have listed its devices; a driver may take some to wake each card.
+PATIENCE = 30.0
+
+
+def labels(args: argparse.Namespace) -> int:
+    """Exit 1 where no vendor could be asked. Why one could not be stands on standard error.
+
+    Raises:
+        AgentError: The config can not be used, or the file not be written.
+    """
+    config = load(_config_path(args), _node_name(args), vendors=names())
+    check(config)
+    logs.configure(LogSettings(level="error"))  # what goes wrong with a vendor is told here, and once
+    said = anyio.run(ask, wanted(config))
+    for name, reason in said.reasons.items():
+        sys.stderr.write(f"xpu-agent: {name}: {reason}\n")
+    if not said.asked:
+        return 1
+    report = config.report
+    machine_file = report.machine_file if args.machine_type_file is None else str(args.machine_type_file)
+    timestamp = time.time() if report.timestamp and not args.no_timestamp else None
+    found = completed(said.labels, machine_file, timestamp)
+    text = json.dumps(found, indent=2, sort_keys=True) + "\n" if args.json else as_lines(found)
+    if args.output_file:
+        write(Path(args.output_file), text)
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def _config_path(args: argparse.Namespace) -> Path | None:
+    named = args.config or os.environ.get("XPU_AGENT_CONFIG")
+    return Path(named) if named else None
+
+
+def _node_name(args: argparse.Namespace) -> str:
+    named = args.node_name or os.environ.get("XPU_AGENT_NODE_NAME") or os.environ.get("NODE_NAME")
+    return named or socket.gethostname()
+
+
+@dataclass(slots=True)
+class Said:
+    """What the vendors answered together: labels, how many had an answer, and why the others had none."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    asked: int = 0
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+async def ask(plugins: Sequence[Plugin], patience: float = PATIENCE) -> Said:
+    """Ask all vendors at once. One that has no labels is not started for them."""
+    said = Said()
+
+    async def one(plugin: Plugin) -> None:
+        try:
+            said.labels |= await labels_of(plugin, patience)
+            said.asked += 1
+        except VendorError as exc:
+            said.reasons[plugin.name] = str(exc).removeprefix(f"{plugin.name}: ")
+
+    async with anyio.create_task_group() as group:
+        for plugin in plugins:
+            group.start_soon(one, plugin)
+    return said
+
+
+async def labels_of(plugin: Plugin, patience: float) -> Mapping[str, str]:
+    """What the vendor says of the devices that are here now.
+
+    Raises:
+        VendorError: It is left out, not available here, failed, or was silent for too long.
+    """
+    if plugin.vendor is None:
+        raise VendorError(plugin.reason)
+    if plugin.vendor.labels is None:
+        return {}
+    return made(plugin.vendor, await first_list(plugin.vendor, patience))
+
+
+async def first_list(vendor: Vendor, patience: float) -> Sequence[Device]:
+    """The vendor's devices, read in a process that ends with this.
+
+    Raises:
+        VendorError: Its first word was another, or there was none in `patience` seconds.
+    """
+    word = _FirstWord()
+    async with anyio.create_task_group() as group:
+        group.start_soon(VendorProcess(vendor, word).run)
+        with anyio.move_on_after(patience):
+            await word.spoken.wait()
+        group.cancel_scope.cancel()
+    if word.devices is None:
+        raise VendorError(word.reason or f"did not list its devices within {patience:g} s")
+    return word.devices
+
+
+class _FirstWord:
+    """Hears of a vendor's process until it has listed its devices, or was lost."""
+
+    def __init__(self) -> None:
+        self.spoken = anyio.Event()
+        self.devices: Sequence[Device] | None = None
+        self.reason = ""
+
+    def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
+        if not self.spoken.is_set():
+            self.devices = devices
+            self.spoken.set()
+
+    def lost(self, vendor: str, state: VendorState, reason: str) -> None:
+        if not self.spoken.is_set():
+            self.reason = reason
+            self.spoken.set()
+
+    def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
+        """Health makes no label."""
+
+    def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
+        """Nor do CDI specs."""
