@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "stub" / "nvml_stub.c"
@@ -23,8 +26,23 @@ RECOVERY_ACTION = 0x8000
 
 DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
+#: The place of an event that is not an instance's.
+NOWHERE = 0xFFFFFFFF
+#: What a driver lists below each GPU instance: itself, then its compute instances.
+_CIS = ("", *(f"/ci{ci}" for ci in range(8)))
 #: The control file keeps the newest events; a reader takes each within milliseconds.
 KEPT_EVENTS = 256
+
+
+#: Mebibytes of a MIG device of an H100 80GB by the gigabytes in its profile's name.
+MIG_MEMORY = {10: 9984, 20: 20096, 40: 40448, 80: 81024}
+#: NVML's numbers of GPU instance profiles, by slices and suffix.
+MIG_PROFILES = {
+    **{(slices, ""): number for number, slices in enumerate((1, 2, 3, 4, 7, 8, 6))},
+    **{(1, "+me"): 7, (2, "+me"): 8, (1, "+gfx"): 10, (2, "+gfx"): 11, (3, "+gfx"): 17, (4, "+gfx"): 12},
+    **{(1, "-me"): 13, (2, "-me"): 14, (1, "+me.all"): 15, (2, "+me.all"): 16},
+}
+_PROFILE = re.compile(r"(?:(?P<c>\d+)c\.)?(?P<g>\d+)g\.(?P<gb>\d+)gb(?P<suffix>[+-][a-z.]+)?")
 
 
 class NoCompiler(Exception):
@@ -59,6 +77,39 @@ def compile_stub(library: Path) -> None:
     unfinished.rename(library)
 
 
+@dataclass(frozen=True)
+class Mig:
+    """A MIG device of an H100: its profile as NVIDIA writes it, and its places.
+
+    `memory` in MiB; `engines` are multiprocessors, copy engines, decoders, encoders, JPEG and OFA engines.
+    """
+
+    profile: str = "1g.10gb"
+    gi: int = 7
+    ci: int = 0
+    memory: int | None = None
+    engines: tuple[int, int, int, int, int, int] | None = None
+
+    def line(self) -> str:
+        """What the control file says of it: PROFILE GI CI SLICES MIB, without the serial and what follows."""
+        found = _PROFILE.fullmatch(self.profile)
+        assert found is not None, f"{self.profile} is no MIG profile"
+        slices, gigabytes = int(found["g"]), int(found["gb"])
+        profile = MIG_PROFILES[slices, found["suffix"] or ""]
+        if (slices, gigabytes) == (1, 20):
+            profile = 9  # the second revision of one slice, with twice the memory
+        memory = self.memory or MIG_MEMORY[gigabytes]
+        return f"{profile} {self.gi} {self.ci} {found['c'] or slices} {memory}"
+
+    def has(self) -> str:
+        slices = int(self.line().split()[3])
+        return " ".join(map(str, self.engines or (16 * slices, slices, 0, 0, 0, 0)))
+
+
+#: The MIG devices of a card in the recordings of NVIDIA's plugin.
+RECORDED_MIGS = (Mig(gi=7), Mig(gi=8), Mig(gi=9))
+
+
 class NvmlStub:
     """One scripted node. What is changed here, every process that uses the stub sees at its next call."""
 
@@ -67,6 +118,7 @@ class NvmlStub:
         self.library = build_stub()
         self._lines = [f"cards {cards}"] + ["trace"] * trace
         self._events: list[str] = []
+        self._migs: dict[tuple[int, int], tuple[Mig, int]] = {}
         self._sequence = 0
         self._written = 0
         self._write()
@@ -101,12 +153,69 @@ class NvmlStub:
     def minor(self, index: int, minor: int) -> None:
         self._replace(f"minor {index} ", f"minor {index} {minor}")
 
-    def xid(self, index: int, code: int) -> None:
-        self.event(index, XID, code)
+    def product(self, index: int, name: str) -> None:
+        self._replace(f"name {index} ", f"name {index} {name}")
 
-    def event(self, index: int, kind: int, data: int = 0) -> None:
+    def memory(self, index: int, size: int) -> None:
+        """Give the card this much memory, in bytes."""
+        self._replace(f"memory {index} ", f"memory {index} {size}")
+
+    def capability(self, index: int, major: int, minor: int) -> None:
+        self._replace(f"capability {index} ", f"capability {index} {major} {minor}")
+
+    def fabric(self, index: int, cluster: str, clique: int, *, state: int = 3, status: int = 0) -> None:
+        """Put the card into a GPU fabric; `cluster` is a UUID, state 3 is completed."""
+        line = f"fabric {index} {state} {status} {clique} {cluster.replace('-', '')}"
+        self._replace(f"fabric {index} ", line)
+
+    def no_mig(self, index: int) -> None:
+        """Make it a card that does not know MIG."""
+        self._replace(f"nomig {index}", f"nomig {index}")
+
+    def mig_mode(self, index: int, *, enabled: bool) -> None:
+        self._replace(f"migmode {index} ", f"migmode {index} {int(enabled)}")
+
+    def mig(self, index: int, layout: Sequence[Mig | None] = RECORDED_MIGS) -> tuple[str, ...]:
+        """Turn MIG mode on with this layout, None where a number is free; return the MIG devices' UUIDs.
+
+        One that is where and what it was before keeps its UUID.
+        """
+        lines = [line for line in self._lines if not _begins(line, f"mig {index}")]
+        for number, it in enumerate(layout):
+            if it is not None:
+                lines.append(f"mig {index} {number} {it.line()} {self._serial(index, number, it)} {it.has()}")
+        self._lines = lines
+        self.mig_mode(index, enabled=True)
+        return tuple(self.mig_uuid(index, number) for number, it in enumerate(layout) if it is not None)
+
+    def mig_uuid(self, index: int, number: int) -> str:
+        """The UUID of the MIG device that this number was last given to."""
+        _, serial = self._migs[index, number]
+        return f"MIG-00000000-0000-{serial:04x}-{number:04x}-{index:012d}"
+
+    def _serial(self, index: int, number: int, it: Mig) -> int:
+        before, serial = self._migs.get((index, number), (it, 0))
+        self._migs[index, number] = (it, serial + (it != before))
+        return self._migs[index, number][1]
+
+    def write_minors(self, procfs: Path) -> None:
+        """Write the driver's list of the capability nodes of all cards, as on a node with MIG."""
+        places = [f"gpu{gpu}/gi{gi}{ci}/access" for gpu in range(8) for gi in range(15) for ci in _CIS]
+        lines = [f"{name} {minor}" for minor, name in enumerate(("config", "monitor", *places), start=1)]
+        path = procfs / "driver/nvidia-caps/mig-minors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([*lines, ""]))
+
+    def xid(self, index: int, code: int, gi: int | None = None, ci: int | None = None) -> None:
+        self.event(index, XID, code, gi, ci)
+
+    def event(
+        self, index: int, kind: int, data: int = 0, gi: int | None = None, ci: int | None = None
+    ) -> None:
+        """Let the driver tell of the card, of a GPU instance, or of a compute instance in one."""
         self._sequence += 1
-        self._events.append(f"event {self._sequence} {index} {kind:x} {data}")
+        places = " ".join(str(NOWHERE if place is None else place) for place in (gi, ci))
+        self._events.append(f"event {self._sequence} {index} {kind:x} {data} {places}")
         self._events = self._events[-KEPT_EVENTS:]
         self._write()
 
@@ -128,9 +237,22 @@ class NvmlStub:
     def no_nvlink(self) -> None:
         self._replace("nonvlink", "nonvlink")
 
-    def fail(self, symbol: str, code: int, index: int | None = None) -> None:
-        """Let calls of a symbol answer with a code; `index` confines it to one card."""
-        self._replace(f"fail {symbol} ", f"fail {symbol} {code}" + ("" if index is None else f" {index}"))
+    def level(self, index: int, other: int, level: int) -> None:
+        """Set the common ancestor of two cards: 0 board, 10, 20, 30, 40 NUMA node, 50 system."""
+        self._replace(f"level {index} {other} ", f"level {index} {other} {level}")
+
+    def nvlinks(self, index: int, other: int, count: int) -> None:
+        """Set the active NVLinks between two cards; the first call takes away all recorded ones."""
+        self._replace(f"nvlinks {index} {other} ", f"nvlinks {index} {other} {count}")
+
+    def nvswitch(self, index: int, count: int) -> None:
+        """Set the active NVLinks of a card to an NVSwitch; the first call takes away all recorded ones."""
+        self._replace(f"nvswitch {index} ", f"nvswitch {index} {count}")
+
+    def fail(self, symbol: str, code: int, index: int | None = None, number: int | None = None) -> None:
+        """Let calls of a symbol answer with a code: for all, for a card, or for its MIG device `number`."""
+        only = " ".join(str(one) for one in (index, number) if one is not None)
+        self._replace(f"fail {symbol} ", f"fail {symbol} {code} {only}".rstrip())
 
     def hang(self, symbol: str) -> None:
         self._replace(f"hang {symbol}", f"hang {symbol}")

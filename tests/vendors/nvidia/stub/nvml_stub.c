@@ -1,18 +1,30 @@
 /* A libnvidia-ml.so.1 for machines without NVIDIA hardware: NVML's ABI, scripted through a text file.
  *
  * The environment variable XPU_NVML_STUB names the control file; it is read again whenever it was replaced.
- * One instruction per line; a card is named by its slot, which never changes:
+ * One instruction per line; a card is named by its slot, which never changes, a MIG device by its number there:
  *
  *   cards N                     slots 0..N-1 hold a card (at most 64; 8 without this line)
  *   remove I                    slot I is empty: indices of later cards move down
  *   lost I                      the card is still counted, every call on it answers GPU_IS_LOST
  *   minor I M                   the card has minor number M
+ *   name I TEXT                 its product name
+ *   memory I BYTES              its memory
+ *   capability I MAJOR MINOR    its CUDA compute capability
+ *   fabric I STATE STATUS CLIQUE UUID   its place in a GPU fabric; the UUID as 32 hexadecimal digits
  *   recovery I ACTION           what field 230 says of the card
  *   norecovery                  a driver that does not know field 230
  *   eventtypes MASK             what the driver can report (hexadecimal)
+ *   level I J LEVEL             the common ancestor of two cards, as NVML numbers it
+ *   nvlinks I J COUNT           active NVLinks between two cards; such a line takes away the recorded links
+ *   nvswitch I COUNT            active NVLinks of a card to an NVSwitch; the same
  *   nonvlink                    cards without NVLink
- *   event SEQ I TYPE DATA       an event, once for every event set made before the line came
- *   fail SYMBOL CODE [I]        the call answers CODE (only for the card in slot I)
+ *   nomig I                     the card does not know MIG
+ *   migmode I MODE              MIG mode, 0 or 1
+ *   mig I J PROFILE GI CI SLICES MIB SERIAL [SM COPY DEC ENC JPEG OFA]
+ *                               MIG device J: NVML's number of its GPU instance profile, its places, the slices
+ *                               of its compute instance, its memory, a number in its UUID, and what it has
+ *   event SEQ I TYPE DATA [GI CI]   an event, once for every event set made before the line came
+ *   fail SYMBOL CODE [I [J]]    the call answers CODE (only for the card in slot I, or for its MIG device J)
  *   hang SYMBOL                 the call does not return while the line is there
  *   segv SYMBOL                 the call kills the process
  *   latency SYMBOL USEC         the call takes so long
@@ -26,6 +38,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,14 +54,17 @@ enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15, VERSION_MISMATCH = 25, UNKNOWN = 999
 };
-enum { SLOTS = 64, RULES = 64, EVENTS = 1024, LANES = 18 };
+enum { SLOTS = 64, INSTANCES = 7, RULES = 64, EVENTS = 1024, LANES = 18 };
+enum { WHOLE = -1 };
+enum { SWITCH = SLOTS, NOBODY };
 enum { FI_RECOVERY_ACTION = 230, VALUE_UNSIGNED_INT = 1 };
 
 typedef int Ret;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-typedef struct { u32 slot; } Gpu;
+/* What all handles point to: a card, or with a number a MIG device. Handles of instances are their MIG device's. */
+typedef struct { u32 slot; int number; } Gpu;
 typedef struct { char legacy[16]; u32 domain, bus, device, id, subsystem; char bus_id[32]; } PciInfo;
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { u32 version; u64 total, reserved, free, used; } MemoryV2;
@@ -58,7 +74,18 @@ typedef struct { u32 field, scope; int64_t timestamp, latency; u32 type; int ret
 typedef struct { u32 gpu, memory; } Utilization;
 typedef struct { u32 pid; u64 memory; u32 gi, ci; } ProcessInfo;
 typedef struct { u32 pid; u64 time; u32 sm, mem, enc, dec; } ProcessSample;
-typedef struct { u32 counts[8]; u64 memory_mb; } Attributes;
+typedef struct { u32 sm, copy, decoder, encoder, jpeg, ofa, gi_slices, ci_slices; u64 memory_mb; } Attributes;
+typedef struct { u32 start, size; } Placement;
+typedef struct { Gpu *device; u32 id, profile; Placement placement; } GiInfo;
+typedef struct { Gpu *device, *gi; u32 id, profile; Placement placement; } CiInfo;
+typedef struct { u32 id, p2p, slices, instances, sm, copy, decoder, encoder, jpeg, ofa; u64 memory_mb; } GiProfile;
+typedef struct { u32 version, id, p2p, slices, instances, sm, copy, decoder, encoder, jpeg, ofa; u64 memory_mb;
+                 char name[96]; } GiProfileV2;
+typedef struct { u32 id, slices, instances, sm, copy, decoder, encoder, jpeg, ofa; } CiProfile;
+typedef struct { u32 version; CiProfile profile; char name[96]; } CiProfileV2;
+typedef struct { uint8_t uuid[16]; int status; u32 clique; uint8_t state; } FabricInfo;
+typedef struct { u32 version; FabricInfo info; u32 health; } FabricInfoV2;
+typedef struct { u32 version; FabricInfo info; u32 health; uint8_t summary; } FabricInfoV3;
 
 _Static_assert(sizeof(PciInfo) == 68, "nvmlPciInfo_t");
 _Static_assert(sizeof(Memory) == 24, "nvmlMemory_t");
@@ -67,15 +94,36 @@ _Static_assert(sizeof(EventData) == 32, "nvmlEventData_t");
 _Static_assert(sizeof(FieldValue) == 40, "nvmlFieldValue_t");
 _Static_assert(sizeof(ProcessInfo) == 24, "nvmlProcessInfo_t");
 _Static_assert(sizeof(ProcessSample) == 32, "nvmlProcessUtilizationSample_t");
-_Static_assert(sizeof(Attributes) == 40, "nvmlDeviceAttributes_t");
+_Static_assert(sizeof(Attributes) == 40 && offsetof(Attributes, memory_mb) == 32, "nvmlDeviceAttributes_t");
+_Static_assert(sizeof(GiInfo) == 24 && offsetof(GiInfo, placement) == 16, "nvmlGpuInstanceInfo_t");
+_Static_assert(sizeof(CiInfo) == 32 && offsetof(CiInfo, profile) == 20, "nvmlComputeInstanceInfo_t");
+_Static_assert(sizeof(GiProfile) == 48 && offsetof(GiProfile, memory_mb) == 40, "nvmlGpuInstanceProfileInfo_t");
+_Static_assert(sizeof(GiProfileV2) == 152, "nvmlGpuInstanceProfileInfo_v2_t");
+_Static_assert(sizeof(CiProfile) == 36, "nvmlComputeInstanceProfileInfo_t");
+_Static_assert(sizeof(CiProfileV2) == 136, "nvmlComputeInstanceProfileInfo_v2_t");
+_Static_assert(sizeof(FabricInfo) == 28 && offsetof(FabricInfo, state) == 24, "nvmlGpuFabricInfo_t");
+_Static_assert(sizeof(FabricInfoV2) == 36 && offsetof(FabricInfoV2, health) == 32, "nvmlGpuFabricInfo_v2_t");
+_Static_assert(sizeof(FabricInfoV3) == 40 && offsetof(FabricInfoV3, summary) == 36, "nvmlGpuFabricInfo_v3_t");
 
 enum Kind { FAIL, HANG, SEGV, LATENCY };
-typedef struct { enum Kind kind; char symbol[64]; long value; int slot; } Rule;
-typedef struct { u64 seq, type, data; u32 slot; } Event;
+typedef struct { enum Kind kind; char symbol[64]; long value; int slot, number; } Rule;
+typedef struct { u64 seq, type, data; u32 slot, gi, ci; } Event;
+typedef struct { u32 profile, gi, ci, serial; Attributes has; } Instance;
 
 static struct {
     u32 cards, minor[SLOTS], recovery[SLOTS];
     int removed[SLOTS], lost[SLOTS];
+    char name[SLOTS][64];
+    u64 memory[SLOTS];
+    int capability[SLOTS][2];
+    int has_fabric[SLOTS];
+    FabricInfo fabric[SLOTS];
+    int level[SLOTS][SLOTS];
+    u32 links[SLOTS][SLOTS + 1];
+    int has_links;
+    int no_mig[SLOTS];
+    u32 mig_mode[SLOTS];
+    Instance instances[SLOTS][INSTANCES];
     int no_recovery, no_nvlink, trace;
     u64 event_types;
     Rule rules[RULES];
@@ -90,7 +138,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct stat seen;
 static int loaded;
 static int sessions;
-static Gpu gpus[SLOTS];
+static Gpu gpus[SLOTS], migs[SLOTS][INSTANCES];
 static EventSet sets[16];
 
 /* ---- the control file ---- */
@@ -106,12 +154,19 @@ static void reset_script(void)
     script.cards = 8;
     script.event_types = 0xC00F;
     for (u32 i = 0; i < SLOTS; i++) {
-        gpus[i].slot = i;
+        gpus[i] = (Gpu){i, WHOLE};
+        for (int j = 0; j < INSTANCES; j++)
+            migs[i][j] = (Gpu){i, j};
         script.minor[i] = i;
+        strcpy(script.name[i], "NVIDIA H100 80GB HBM3");
+        script.memory[i] = 85520809984ULL;
+        script.capability[i][0] = 9;
+        for (u32 j = 0; j < SLOTS; j++)
+            script.level[i][j] = i / 2 == j / 2 ? 10 : i / 4 == j / 4 ? 40 : 50;
     }
 }
 
-static void add_rule(enum Kind kind, const char *symbol, long value, int slot)
+static void add_rule(enum Kind kind, const char *symbol, long value, int slot, int number)
 {
     if (script.rule_count == RULES)
         return;
@@ -119,19 +174,61 @@ static void add_rule(enum Kind kind, const char *symbol, long value, int slot)
     rule->kind = kind;
     rule->value = value;
     rule->slot = slot;
+    rule->number = number;
     snprintf(rule->symbol, sizeof rule->symbol, "%s", symbol);
 }
 
-static void parse_line(const char *line)
+static int parse_mig(const char *line)
 {
-    char symbol[64];
+    Instance it = {0};
+    Attributes *has = &it.has;
     u32 slot, number;
-    int only = -1;
-    long value;
-    Event event;
-    if (sscanf(line, "cards %u", &number) == 1)
-        script.cards = number <= SLOTS ? number : SLOTS;
-    else if (sscanf(line, "remove %u", &slot) == 1 && slot < SLOTS)
+    int found = sscanf(line, "mig %u %u %u %u %u %u %llu %u %u %u %u %u %u %u", &slot, &number, &it.profile, &it.gi,
+                       &it.ci, &has->ci_slices, &has->memory_mb, &it.serial, &has->sm, &has->copy, &has->decoder,
+                       &has->encoder, &has->jpeg, &has->ofa);
+    if (found < 8 || slot >= SLOTS || number >= INSTANCES)
+        return 0;
+    script.instances[slot][number] = it;
+    return 1;
+}
+
+static int parse_fabric(const char *line)
+{
+    FabricInfo it = {0};
+    u32 slot, state;
+    char uuid[33];
+    if (sscanf(line, "fabric %u %u %d %u %32s", &slot, &state, &it.status, &it.clique, uuid) != 5 || slot >= SLOTS)
+        return 0;
+    for (int i = 0; i < 16; i++)
+        sscanf(uuid + 2 * i, "%2hhx", &it.uuid[i]);
+    it.state = (uint8_t)state;
+    script.fabric[slot] = it;
+    return script.has_fabric[slot] = 1;
+}
+
+static int parse_topology(const char *line)
+{
+    u32 slot, other, number;
+    if (sscanf(line, "level %u %u %u", &slot, &other, &number) == 3 && slot < SLOTS && other < SLOTS)
+        script.level[slot][other] = script.level[other][slot] = (int)number;
+    else if (sscanf(line, "nvlinks %u %u %u", &slot, &other, &number) == 3 && slot < SLOTS && other < SLOTS)
+        script.links[slot][other] = script.links[other][slot] = number;
+    else if (sscanf(line, "nvswitch %u %u", &slot, &number) == 2 && slot < SLOTS)
+        script.links[slot][SWITCH] = number;
+    else
+        return 0;
+    if (line[0] == 'n')
+        script.has_links = 1;
+    return 1;
+}
+
+static int parse_card(const char *line)
+{
+    u32 slot, number;
+    int major, minor;
+    u64 bytes;
+    char name[64];
+    if (sscanf(line, "remove %u", &slot) == 1 && slot < SLOTS)
         script.removed[slot] = 1;
     else if (sscanf(line, "lost %u", &slot) == 1 && slot < SLOTS)
         script.lost[slot] = 1;
@@ -139,6 +236,31 @@ static void parse_line(const char *line)
         script.minor[slot] = number;
     else if (sscanf(line, "recovery %u %u", &slot, &number) == 2 && slot < SLOTS)
         script.recovery[slot] = number;
+    else if (sscanf(line, "name %u %63[^\n]", &slot, name) == 2 && slot < SLOTS)
+        strcpy(script.name[slot], name);
+    else if (sscanf(line, "memory %u %llu", &slot, &bytes) == 2 && slot < SLOTS)
+        script.memory[slot] = bytes;
+    else if (sscanf(line, "capability %u %d %d", &slot, &major, &minor) == 3 && slot < SLOTS) {
+        script.capability[slot][0] = major;
+        script.capability[slot][1] = minor;
+    } else if (sscanf(line, "nomig %u", &slot) == 1 && slot < SLOTS)
+        script.no_mig[slot] = 1;
+    else if (sscanf(line, "migmode %u %u", &slot, &number) == 2 && slot < SLOTS)
+        script.mig_mode[slot] = number;
+    else
+        return 0;
+    return 1;
+}
+
+static void parse_line(const char *line)
+{
+    char symbol[64];
+    u32 number;
+    int only = -1, instance = -1;
+    long value;
+    Event event = {.gi = 0xFFFFFFFF, .ci = 0xFFFFFFFF};
+    if (sscanf(line, "cards %u", &number) == 1)
+        script.cards = number <= SLOTS ? number : SLOTS;
     else if (strcmp(line, "norecovery\n") == 0)
         script.no_recovery = 1;
     else if (strcmp(line, "nonvlink\n") == 0)
@@ -147,18 +269,20 @@ static void parse_line(const char *line)
         script.trace = 1;
     else if (sscanf(line, "eventtypes %llx", &event.type) == 1)
         script.event_types = event.type;
-    else if (sscanf(line, "event %llu %u %llx %llu", &event.seq, &event.slot, &event.type, &event.data) == 4) {
+    else if (sscanf(line, "event %llu %u %llx %llu %u %u", &event.seq, &event.slot, &event.type, &event.data,
+                    &event.gi, &event.ci) >= 4) {
         if (event.slot < SLOTS && script.event_count < EVENTS)
             script.events[script.event_count++] = event;
-    } else if (sscanf(line, "fail %63s %ld %d", symbol, &value, &only) >= 2)
-        add_rule(FAIL, symbol, value, only);
+    } else if (sscanf(line, "fail %63s %ld %d %d", symbol, &value, &only, &instance) >= 2)
+        add_rule(FAIL, symbol, value, only, instance);
     else if (sscanf(line, "latency %63s %ld", symbol, &value) == 2)
-        add_rule(LATENCY, symbol, value, -1);
+        add_rule(LATENCY, symbol, value, -1, -1);
     else if (sscanf(line, "hang %63s", symbol) == 1)
-        add_rule(HANG, symbol, 0, -1);
+        add_rule(HANG, symbol, 0, -1, -1);
     else if (sscanf(line, "segv %63s", symbol) == 1)
-        add_rule(SEGV, symbol, 0, -1);
-    else if (line[0] != '\n' && line[0] != '#')
+        add_rule(SEGV, symbol, 0, -1, -1);
+    else if (!parse_card(line) && !parse_topology(line) && !parse_mig(line) && !parse_fabric(line)
+             && line[0] != '\n' && line[0] != '#')
         fprintf(stderr, "nvml stub: line not understood: %s", line);
 }
 
@@ -204,11 +328,12 @@ static void trace(const char *symbol)
     close(file);
 }
 
-static const Rule *find_rule(enum Kind kind, const char *symbol, int slot)
+static const Rule *find_rule(enum Kind kind, const char *symbol, int slot, int number)
 {
     for (int i = 0; i < script.rule_count; i++) {
         const Rule *rule = &script.rules[i];
-        if (rule->kind == kind && strcmp(rule->symbol, symbol) == 0 && (rule->slot < 0 || rule->slot == slot))
+        int named = rule->slot < 0 || (rule->slot == slot && (rule->number < 0 || rule->number == number));
+        if (rule->kind == kind && strcmp(rule->symbol, symbol) == 0 && named)
             return rule;
     }
     return NULL;
@@ -220,52 +345,83 @@ static int is_present(u32 slot)
 }
 
 /* Called with the mutex held; the mutex is free while the call hangs, so that other threads go on. */
-static Ret scripted(const char *symbol, int slot)
+static Ret scripted(const char *symbol, int slot, int number)
 {
     refresh();
     if (script.trace)
         trace(symbol);
-    if (find_rule(SEGV, symbol, slot) != NULL)
+    if (find_rule(SEGV, symbol, slot, number) != NULL)
         raise(SIGSEGV);
-    const Rule *slow = find_rule(LATENCY, symbol, slot);
+    const Rule *slow = find_rule(LATENCY, symbol, slot, number);
     if (slow != NULL) {
         useconds_t usec = (useconds_t)slow->value;
         pthread_mutex_unlock(&mutex);
         usleep(usec);
         pthread_mutex_lock(&mutex);
     }
-    while (find_rule(HANG, symbol, slot) != NULL) {
+    while (find_rule(HANG, symbol, slot, number) != NULL) {
         pthread_mutex_unlock(&mutex);
         usleep(1000);
         pthread_mutex_lock(&mutex);
         refresh();
     }
-    const Rule *fail = find_rule(FAIL, symbol, slot);
+    const Rule *fail = find_rule(FAIL, symbol, slot, number);
     return fail == NULL ? SUCCESS : (Ret)fail->value;
 }
 
 static Ret enter(const char *symbol)
 {
     pthread_mutex_lock(&mutex);
-    Ret ret = scripted(symbol, -1);
+    Ret ret = scripted(symbol, -1, WHOLE);
     if (ret == SUCCESS && sessions == 0)
         ret = UNINITIALIZED;
     return ret;
 }
 
+static int is_card(const Gpu *gpu)
+{
+    return gpu >= gpus && gpu < gpus + SLOTS;
+}
+
+static int is_mig(const Gpu *gpu)
+{
+    return gpu >= migs[0] && gpu < migs[SLOTS];
+}
+
+/* What a handle of a MIG device, or of an instance, stands for; NULL when there is nothing. */
+static const Instance *instance_of(const Gpu *gpu)
+{
+    const Instance *it = &script.instances[gpu->slot][gpu->number];
+    return script.mig_mode[gpu->slot] && it->has.ci_slices ? it : NULL;
+}
+
 static Ret enter_device(const char *symbol, const Gpu *gpu)
 {
     pthread_mutex_lock(&mutex);
-    if (gpu < gpus || gpu >= gpus + SLOTS)
+    if (!is_card(gpu) && !is_mig(gpu))
         return INVALID_ARGUMENT;
-    Ret ret = scripted(symbol, (int)gpu->slot);
+    Ret ret = scripted(symbol, (int)gpu->slot, gpu->number);
     if (ret != SUCCESS)
         return ret;
     if (sessions == 0)
         return UNINITIALIZED;
     if (!is_present(gpu->slot))
         return INVALID_ARGUMENT;
-    return script.lost[gpu->slot] ? GPU_IS_LOST : SUCCESS;
+    if (script.lost[gpu->slot])
+        return GPU_IS_LOST;
+    return is_card(gpu) || instance_of(gpu) != NULL ? SUCCESS : INVALID_ARGUMENT;
+}
+
+static Ret enter_card(const char *symbol, const Gpu *gpu)
+{
+    Ret ret = enter_device(symbol, gpu);
+    return ret == SUCCESS && !is_card(gpu) ? INVALID_ARGUMENT : ret;
+}
+
+static Ret enter_mig(const char *symbol, const Gpu *gpu)
+{
+    Ret ret = enter_device(symbol, gpu);
+    return ret == SUCCESS && !is_mig(gpu) ? INVALID_ARGUMENT : ret;
 }
 
 static Ret leave(Ret ret)
@@ -275,9 +431,11 @@ static Ret leave(Ret ret)
 }
 
 /* The mutex is held from here to LEAVE. */
-#define ENTER() do { Ret entered = enter(__func__); if (entered != SUCCESS) return leave(entered); } while (0)
-#define ENTER_DEVICE(gpu) \
-    do { Ret entered = enter_device(__func__, gpu); if (entered != SUCCESS) return leave(entered); } while (0)
+#define GO_ON(entered) do { Ret ret_ = entered; if (ret_ != SUCCESS) return leave(ret_); } while (0)
+#define ENTER() GO_ON(enter(__func__))
+#define ENTER_DEVICE(gpu) GO_ON(enter_device(__func__, gpu))
+#define ENTER_CARD(gpu) GO_ON(enter_card(__func__, gpu))
+#define ENTER_MIG(gpu) GO_ON(enter_mig(__func__, gpu))
 #define LEAVE(ret) return leave(ret)
 
 static Ret put_text(char *out, u32 size, const char *text)
@@ -293,11 +451,18 @@ static void uuid_of(u32 slot, char out[48])
     snprintf(out, 48, "GPU-00000000-0000-0000-0000-%012u", slot);
 }
 
+/* The UUIDs of MIG devices that follow one another in one place differ in their serial. */
+static void mig_uuid_of(const Gpu *gpu, char out[48])
+{
+    u32 serial = script.instances[gpu->slot][gpu->number].serial;
+    snprintf(out, 48, "MIG-00000000-0000-%04x-%04x-%012u", serial, (u32)gpu->number, gpu->slot);
+}
+
 static void pci_of(u32 slot, PciInfo *pci)
 {
     memset(pci, 0, sizeof *pci);
-    pci->bus = 0x10 + slot;
-    pci->id = 0x233010de;
+    pci->bus = slot == SWITCH ? 0xF0 : 0x10 + slot;
+    pci->id = slot == SWITCH ? 0x22a310de : 0x233010de;
     pci->subsystem = 0x16c110de;
     snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
     snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus);
@@ -308,7 +473,7 @@ static void pci_of(u32 slot, PciInfo *pci)
 static Ret init(const char *symbol)
 {
     pthread_mutex_lock(&mutex);
-    Ret ret = scripted(symbol, -1);
+    Ret ret = scripted(symbol, -1, WHOLE);
     if (ret == SUCCESS)
         sessions++;
     return leave(ret);
@@ -354,7 +519,7 @@ API Ret nvmlDeviceGetCount_v2(u32 *out)
 /* Called with the mutex held, once the card is found: the rest of a look-up by any name. */
 static Ret handle_of(const char *symbol, u32 slot, Gpu **out)
 {
-    const Rule *fail = find_rule(FAIL, symbol, (int)slot);
+    const Rule *fail = find_rule(FAIL, symbol, (int)slot, WHOLE);
     if (fail != NULL)
         return (Ret)fail->value;
     if (script.lost[slot])
@@ -380,6 +545,14 @@ API Ret nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **out)
         uuid_of(slot, mine);
         if (is_present(slot) && strcmp(uuid, mine) == 0)
             LEAVE(handle_of(__func__, slot, out));
+        for (int number = 0; number < INSTANCES; number++) {
+            Gpu *mig = &migs[slot][number];
+            mig_uuid_of(mig, mine);
+            if (is_present(slot) && instance_of(mig) != NULL && strcmp(uuid, mine) == 0) {
+                *out = mig;
+                LEAVE(script.lost[slot] ? GPU_IS_LOST : SUCCESS);
+            }
+        }
     }
     LEAVE(NOT_FOUND);
 }
@@ -398,7 +571,7 @@ API Ret nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, Gpu **out)
 
 API Ret nvmlDeviceGetIndex(Gpu *gpu, u32 *out)
 {
-    ENTER_DEVICE(gpu);
+    ENTER_CARD(gpu);
     *out = 0;
     for (u32 slot = 0; slot < gpu->slot; slot++)
         *out += (u32)is_present(slot);
@@ -409,36 +582,71 @@ API Ret nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size)
 {
     char uuid[48];
     ENTER_DEVICE(gpu);
-    uuid_of(gpu->slot, uuid);
+    if (is_mig(gpu))
+        mig_uuid_of(gpu, uuid);
+    else
+        uuid_of(gpu->slot, uuid);
     LEAVE(put_text(out, size, uuid));
+}
+
+/* NVML's numbers of GPU instance profiles (nvmlDeviceGetGpuInstanceProfileInfo), those of an H100 with its ids. */
+static const struct { u32 id, slices, instances, memory_mb; const char *suffix; int offered; } PROFILES[] = {
+    [0] = {19, 1, 7, 9984, "", 1}, [1] = {14, 2, 3, 20096, "", 1}, [2] = {9, 3, 2, 40448, "", 1},
+    [3] = {5, 4, 1, 40448, "", 1}, [4] = {0, 7, 1, 81024, "", 1}, [5] = {1, 8, 1, 81024, "", 0},
+    [6] = {2, 6, 1, 60544, "", 0}, [7] = {20, 1, 1, 9984, "+me", 1}, [8] = {21, 2, 1, 20096, "+me", 0},
+    [9] = {15, 1, 4, 20096, "", 1}, [10] = {47, 1, 4, 20096, "+gfx", 0}, [11] = {35, 2, 2, 40448, "+gfx", 0},
+    [12] = {32, 4, 1, 81024, "+gfx", 0}, [13] = {64, 1, 4, 20096, "-me", 0}, [14] = {65, 2, 2, 40448, "-me", 0},
+    [15] = {66, 1, 1, 20096, "+me.all", 0}, [16] = {67, 2, 1, 40448, "+me.all", 0}, [17] = {68, 3, 1, 40448, "+gfx", 0},
+};
+enum { PROFILE_COUNT = sizeof PROFILES / sizeof *PROFILES };
+
+/* As nvidia-smi writes it: " MIG 1c.2g.20gb+me". */
+static void profile_name(const Gpu *gpu, char out[32])
+{
+    const Instance *it = instance_of(gpu);
+    u64 total = script.memory[gpu->slot], gib = (total + (1 << 30) - 1) >> 30;
+    u64 eighths = ((it->has.memory_mb << 23) + total - 1) / total;
+    u32 slices = PROFILES[it->profile].slices;
+    int length = snprintf(out, 32, " MIG ");
+    if (it->has.ci_slices != slices)
+        length += snprintf(out + length, 32 - (size_t)length, "%uc.", it->has.ci_slices);
+    snprintf(out + length, 32 - (size_t)length, "%ug.%llugb%s", slices, (eighths * gib + 4) / 8,
+             PROFILES[it->profile].suffix);
 }
 
 API Ret nvmlDeviceGetName(Gpu *gpu, char *out, u32 size)
 {
+    char text[160], profile[32] = "";
     ENTER_DEVICE(gpu);
-    LEAVE(put_text(out, size, "NVIDIA H100 80GB HBM3"));
+    if (is_mig(gpu))
+        profile_name(gpu, profile);
+    snprintf(text, sizeof text, "%s%s", script.name[gpu->slot], profile);
+    LEAVE(put_text(out, size, text));
 }
 
 API Ret nvmlDeviceGetMinorNumber(Gpu *gpu, u32 *out)
 {
-    ENTER_DEVICE(gpu);
+    ENTER_CARD(gpu);
     *out = script.minor[gpu->slot];
     LEAVE(SUCCESS);
 }
 
 API Ret nvmlDeviceGetPciInfo_v3(Gpu *gpu, PciInfo *out)
 {
-    ENTER_DEVICE(gpu);
+    ENTER_CARD(gpu);
     pci_of(gpu->slot, out);
     LEAVE(SUCCESS);
 }
 
-static const u64 TOTAL_MEMORY = 85520809984ULL;
+static u64 memory_of(const Gpu *gpu)
+{
+    return is_mig(gpu) ? instance_of(gpu)->has.memory_mb << 20 : script.memory[gpu->slot];
+}
 
 API Ret nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *out)
 {
     ENTER_DEVICE(gpu);
-    *out = (Memory){.total = TOTAL_MEMORY, .free = TOTAL_MEMORY, .used = 0};
+    *out = (Memory){.total = memory_of(gpu), .free = memory_of(gpu), .used = 0};
     LEAVE(SUCCESS);
 }
 
@@ -447,15 +655,15 @@ API Ret nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *out)
     ENTER_DEVICE(gpu);
     if (out->version != (sizeof *out | 2u << 24))
         LEAVE(VERSION_MISMATCH);
-    *out = (MemoryV2){.version = out->version, .total = TOTAL_MEMORY, .free = TOTAL_MEMORY};
+    *out = (MemoryV2){.version = out->version, .total = memory_of(gpu), .free = memory_of(gpu)};
     LEAVE(SUCCESS);
 }
 
 API Ret nvmlDeviceGetCudaComputeCapability(Gpu *gpu, int *major, int *minor)
 {
     ENTER_DEVICE(gpu);
-    *major = 9;
-    *minor = 0;
+    *major = script.capability[gpu->slot][0];
+    *minor = script.capability[gpu->slot][1];
     LEAVE(SUCCESS);
 }
 
@@ -496,7 +704,7 @@ API Ret nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessSample *out, u32 *count
 
 API Ret nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values)
 {
-    ENTER_DEVICE(gpu);
+    ENTER_CARD(gpu);
     for (int i = 0; i < count; i++) {
         values[i].ret = INVALID_ARGUMENT;
         if (values[i].field != FI_RECOVERY_ACTION || script.no_recovery)
@@ -512,16 +720,16 @@ API Ret nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values)
 
 API Ret nvmlDeviceGetTopologyCommonAncestor(Gpu *gpu, Gpu *other, int *out)
 {
-    ENTER_DEVICE(gpu);
-    if (other < gpus || other >= gpus + SLOTS || !is_present(other->slot))
+    ENTER_CARD(gpu);
+    if (!is_card(other) || !is_present(other->slot))
         LEAVE(INVALID_ARGUMENT);
     if (script.lost[other->slot])
         LEAVE(GPU_IS_LOST);
-    u32 a = gpu->slot, b = other->slot;
-    *out = a / 2 == b / 2 ? 10 : a / 4 == b / 4 ? 40 : 50;
+    *out = script.level[gpu->slot][other->slot];
     LEAVE(SUCCESS);
 }
 
+/* Where a link leads: to a slot, to the switch, or nowhere. */
 static Ret nvlink(const Gpu *gpu, u32 link, u32 *peer)
 {
     if (script.no_nvlink)
@@ -529,33 +737,46 @@ static Ret nvlink(const Gpu *gpu, u32 link, u32 *peer)
     if (link >= LANES)
         return INVALID_ARGUMENT;
     *peer = gpu->slot ^ 1;
+    if (!script.has_links)
+        return SUCCESS;
+    for (*peer = 0; *peer < NOBODY; link -= script.links[gpu->slot][(*peer)++])
+        if (link < script.links[gpu->slot][*peer])
+            return SUCCESS;
     return SUCCESS;
+}
+
+static int is_up(u32 peer)
+{
+    return peer == SWITCH || (peer < SLOTS && is_present(peer) && !script.lost[peer]);
 }
 
 API Ret nvmlDeviceGetNvLinkState(Gpu *gpu, u32 link, u32 *out)
 {
-    u32 peer = 0;
-    ENTER_DEVICE(gpu);
+    u32 peer = NOBODY;
+    ENTER_CARD(gpu);
     Ret ret = nvlink(gpu, link, &peer);
-    *out = ret == SUCCESS && is_present(peer) && !script.lost[peer];
+    *out = ret == SUCCESS && is_up(peer);
     LEAVE(ret);
 }
 
 API Ret nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, u32 link, PciInfo *out)
 {
-    u32 peer = 0;
-    ENTER_DEVICE(gpu);
+    u32 peer = NOBODY;
+    ENTER_CARD(gpu);
     Ret ret = nvlink(gpu, link, &peer);
+    if (ret == SUCCESS && peer == NOBODY)
+        LEAVE(NOT_SUPPORTED);
     pci_of(peer, out);
     LEAVE(ret);
 }
 
 API Ret nvmlDeviceGetNvLinkRemoteDeviceType(Gpu *gpu, u32 link, u32 *out)
 {
-    u32 peer = 0;
-    ENTER_DEVICE(gpu);
-    *out = 0;
-    LEAVE(nvlink(gpu, link, &peer));
+    u32 peer = NOBODY;
+    ENTER_CARD(gpu);
+    Ret ret = nvlink(gpu, link, &peer);
+    *out = peer == SWITCH ? 2 : peer == NOBODY ? 255 : 0;
+    LEAVE(ret);
 }
 
 /* ---- events ---- */
@@ -619,14 +840,14 @@ API Ret nvmlEventSetFree(EventSet *set)
 
 API Ret nvmlDeviceGetSupportedEventTypes(Gpu *gpu, u64 *out)
 {
-    ENTER_DEVICE(gpu);
+    ENTER_CARD(gpu);
     *out = script.event_types;
     LEAVE(SUCCESS);
 }
 
 API Ret nvmlDeviceRegisterEvents(Gpu *gpu, u64 types, EventSet *set)
 {
-    ENTER_DEVICE(gpu);
+    ENTER_CARD(gpu);
     if (!in_sets(set))
         LEAVE(INVALID_ARGUMENT);
     if (types & ~script.event_types)
@@ -653,7 +874,7 @@ static int take_event(EventSet *set, EventData *out)
         if (!wants(set, event))
             continue;
         set->taken = event->seq;
-        *out = (EventData){&gpus[event->slot], event->type, event->data, 0xFFFFFFFF, 0xFFFFFFFF};
+        *out = (EventData){&gpus[event->slot], event->type, event->data, event->gi, event->ci};
         return 1;
     }
     return 0;
@@ -690,7 +911,7 @@ API Ret nvmlEventSetWait_v2(EventSet *set, EventData *out, u32 timeout_ms)
     ENTER();
     while (in_sets(set)) {
         refresh();
-        const Rule *fail = find_rule(FAIL, __func__, -1);
+        const Rule *fail = find_rule(FAIL, __func__, -1, WHOLE);
         if (fail != NULL)
             LEAVE((Ret)fail->value);
         if (take_event(set, out))
@@ -708,45 +929,210 @@ API Ret nvmlEventSetWait_v2(EventSet *set, EventData *out, u32 timeout_ms)
     LEAVE(INVALID_ARGUMENT);
 }
 
-/* ---- MIG: a node where it is not in use ---- */
+/* ---- MIG ---- */
 
 API Ret nvmlDeviceGetMigMode(Gpu *gpu, u32 *now, u32 *next)
 {
-    ENTER_DEVICE(gpu);
-    (void)now;
-    (void)next;
-    LEAVE(NOT_SUPPORTED);
+    ENTER_CARD(gpu);
+    if (script.no_mig[gpu->slot])
+        LEAVE(NOT_SUPPORTED);
+    *now = *next = script.mig_mode[gpu->slot];
+    LEAVE(SUCCESS);
 }
 
-API Ret nvmlDeviceGetMaxMigDeviceCount(Gpu *gpu, u32 *out) { ENTER_DEVICE(gpu); *out = 0; LEAVE(SUCCESS); }
-API Ret nvmlDeviceIsMigDeviceHandle(Gpu *gpu, u32 *out) { ENTER_DEVICE(gpu); *out = 0; LEAVE(SUCCESS); }
+API Ret nvmlDeviceGetMaxMigDeviceCount(Gpu *gpu, u32 *out)
+{
+    ENTER_CARD(gpu);
+    *out = script.no_mig[gpu->slot] || !script.mig_mode[gpu->slot] ? 0 : INSTANCES;
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlDeviceIsMigDeviceHandle(Gpu *gpu, u32 *out)
+{
+    ENTER_DEVICE(gpu);
+    *out = (u32)is_mig(gpu);
+    LEAVE(SUCCESS);
+}
 
 API Ret nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, u32 index, Gpu **out)
 {
-    ENTER_DEVICE(gpu);
-    (void)index;
-    (void)out;
+    ENTER_CARD(gpu);
+    if (script.no_mig[gpu->slot])
+        LEAVE(NOT_SUPPORTED);
+    if (index >= INSTANCES)
+        LEAVE(INVALID_ARGUMENT);
+    const Rule *fail = find_rule(FAIL, __func__, (int)gpu->slot, (int)index);
+    if (fail != NULL)
+        LEAVE((Ret)fail->value);
+    *out = &migs[gpu->slot][index];
+    LEAVE(instance_of(*out) == NULL ? NOT_FOUND : SUCCESS);
+}
+
+API Ret nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Gpu *mig, Gpu **out)
+{
+    ENTER_MIG(mig);
+    *out = &gpus[mig->slot];
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlDeviceGetAttributes_v2(Gpu *mig, Attributes *out)
+{
+    ENTER_MIG(mig);
+    const Instance *it = instance_of(mig);
+    *out = it->has;
+    out->gi_slices = PROFILES[it->profile].slices;
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlDeviceGetGpuInstanceId(Gpu *mig, u32 *out)
+{
+    ENTER_MIG(mig);
+    *out = instance_of(mig)->gi;
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlDeviceGetComputeInstanceId(Gpu *mig, u32 *out)
+{
+    ENTER_MIG(mig);
+    *out = instance_of(mig)->ci;
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlDeviceGetGpuInstanceById(Gpu *gpu, u32 id, Gpu **out)
+{
+    ENTER_CARD(gpu);
+    for (*out = migs[gpu->slot]; *out < migs[gpu->slot] + INSTANCES; (*out)++)
+        if (instance_of(*out) != NULL && instance_of(*out)->gi == id)
+            LEAVE(SUCCESS);
     LEAVE(NOT_FOUND);
 }
 
-#define NO_MIG(symbol, ...) API Ret symbol(Gpu *gpu, ##__VA_ARGS__) { ENTER_DEVICE(gpu); LEAVE(NOT_SUPPORTED); }
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-NO_MIG(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, Gpu **out)
-NO_MIG(nvmlDeviceGetAttributes_v2, Attributes *out)
-NO_MIG(nvmlDeviceGetGpuInstanceId, u32 *out)
-NO_MIG(nvmlDeviceGetComputeInstanceId, u32 *out)
-NO_MIG(nvmlDeviceGetGpuInstanceById, u32 id, void **out)
-NO_MIG(nvmlDeviceGetGpuInstanceProfileInfo, u32 profile, void *out)
-
-/* An instance handle can not exist here, so these are never reached with a good one. */
-API Ret nvmlGpuInstanceGetInfo(void *gi, void *out) { ENTER(); LEAVE(NOT_SUPPORTED); }
-API Ret nvmlGpuInstanceGetComputeInstanceById(void *gi, u32 id, void **out) { ENTER(); LEAVE(NOT_SUPPORTED); }
-API Ret nvmlComputeInstanceGetInfo_v2(void *ci, void *out) { ENTER(); LEAVE(NOT_SUPPORTED); }
-
-API Ret nvmlGpuInstanceGetComputeInstanceProfileInfo(void *gi, u32 profile, u32 engine, void *out)
+API Ret nvmlGpuInstanceGetInfo(Gpu *gi, GiInfo *out)
 {
-    ENTER();
-    LEAVE(NOT_SUPPORTED);
+    ENTER_MIG(gi);
+    const Instance *it = instance_of(gi);
+    u32 slices = PROFILES[it->profile].slices;
+    *out = (GiInfo){&gpus[gi->slot], it->gi, PROFILES[it->profile].id, {(u32)gi->number, slices}};
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlGpuInstanceGetComputeInstanceById(Gpu *gi, u32 id, Gpu **out)
+{
+    ENTER_MIG(gi);
+    u32 place = instance_of(gi)->gi;
+    for (*out = migs[gi->slot]; *out < migs[gi->slot] + INSTANCES; (*out)++)
+        if (instance_of(*out) != NULL && instance_of(*out)->gi == place && instance_of(*out)->ci == id)
+            LEAVE(SUCCESS);
+    LEAVE(NOT_FOUND);
+}
+
+/* NVML's numbers of compute instance profiles by their slices; their ids are the same here. */
+static const u32 CI_SLICES[] = {1, 2, 3, 4, 7, 8, 6};
+enum { CI_PROFILE_COUNT = sizeof CI_SLICES / sizeof *CI_SLICES };
+
+API Ret nvmlComputeInstanceGetInfo_v2(Gpu *ci, CiInfo *out)
+{
+    ENTER_MIG(ci);
+    const Instance *it = instance_of(ci);
+    u32 profile = 0;
+    while (profile < CI_PROFILE_COUNT && CI_SLICES[profile] != it->has.ci_slices)
+        profile++;
+    *out = (CiInfo){&gpus[ci->slot], ci, it->ci, profile, {it->ci, it->has.ci_slices}};
+    LEAVE(SUCCESS);
+}
+
+/* A card offers what an H100 does, and what it has. */
+static Ret gi_profile(const Gpu *gpu, u32 profile, GiProfile *out)
+{
+    if (profile >= PROFILE_COUNT)
+        return INVALID_ARGUMENT;
+    int offered = PROFILES[profile].offered;
+    u64 memory_mb = PROFILES[profile].memory_mb;
+    for (int number = 0; number < INSTANCES; number++) {
+        const Instance *it = instance_of(&migs[gpu->slot][number]);
+        if (it == NULL || it->profile != profile)
+            continue;
+        offered = 1;
+        memory_mb = it->has.memory_mb;
+    }
+    if (script.no_mig[gpu->slot] || !offered)
+        return NOT_SUPPORTED;
+    u32 slices = PROFILES[profile].slices;
+    *out = (GiProfile){.id = PROFILES[profile].id, .slices = slices, .instances = PROFILES[profile].instances,
+                       .sm = 16 * slices, .copy = slices, .memory_mb = memory_mb};
+    return SUCCESS;
+}
+
+API Ret nvmlDeviceGetGpuInstanceProfileInfo(Gpu *gpu, u32 profile, GiProfile *out)
+{
+    ENTER_CARD(gpu);
+    LEAVE(gi_profile(gpu, profile, out));
+}
+
+API Ret nvmlDeviceGetGpuInstanceProfileInfoV(Gpu *gpu, u32 profile, GiProfileV2 *out)
+{
+    GiProfile it;
+    ENTER_CARD(gpu);
+    if (out->version != (sizeof *out | 2u << 24))
+        LEAVE(VERSION_MISMATCH);
+    Ret ret = gi_profile(gpu, profile, &it);
+    if (ret != SUCCESS)
+        LEAVE(ret);
+    memcpy(&out->id, &it, offsetof(GiProfile, memory_mb));
+    out->memory_mb = it.memory_mb;
+    snprintf(out->name, sizeof out->name, "MIG %ug%s", it.slices, PROFILES[profile].suffix);
+    LEAVE(SUCCESS);
+}
+
+static Ret ci_profile(const Gpu *gi, u32 profile, u32 engine, CiProfile *out)
+{
+    if (profile >= CI_PROFILE_COUNT || engine != 0)
+        return INVALID_ARGUMENT;
+    u32 slices = CI_SLICES[profile], all = PROFILES[instance_of(gi)->profile].slices;
+    if (slices > all)
+        return NOT_SUPPORTED;
+    *out = (CiProfile){.id = profile, .slices = slices, .instances = all / slices, .sm = 16 * slices, .copy = slices};
+    return SUCCESS;
+}
+
+API Ret nvmlGpuInstanceGetComputeInstanceProfileInfo(Gpu *gi, u32 profile, u32 engine, CiProfile *out)
+{
+    ENTER_MIG(gi);
+    LEAVE(ci_profile(gi, profile, engine, out));
+}
+
+API Ret nvmlGpuInstanceGetComputeInstanceProfileInfoV(Gpu *gi, u32 profile, u32 engine, CiProfileV2 *out)
+{
+    ENTER_MIG(gi);
+    if (out->version != (sizeof *out | 2u << 24))
+        LEAVE(VERSION_MISMATCH);
+    snprintf(out->name, sizeof out->name, "MIG %uc", profile);
+    LEAVE(ci_profile(gi, profile, engine, &out->profile));
+}
+
+/* ---- fabric ---- */
+
+static Ret put_fabric(const Gpu *gpu, FabricInfo *out)
+{
+    if (!script.has_fabric[gpu->slot])
+        return NOT_SUPPORTED;
+    /* Not the padding: in the versioned structs something else lies there. */
+    memcpy(out, &script.fabric[gpu->slot], offsetof(FabricInfo, state) + 1);
+    return SUCCESS;
+}
+
+API Ret nvmlDeviceGetGpuFabricInfo(Gpu *gpu, FabricInfo *out)
+{
+    ENTER_CARD(gpu);
+    LEAVE(put_fabric(gpu, out));
+}
+
+API Ret nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, FabricInfoV2 *out)
+{
+    ENTER_CARD(gpu);
+    if (out->version != (sizeof(FabricInfoV2) | 2u << 24) && out->version != (sizeof(FabricInfoV3) | 3u << 24))
+        LEAVE(VERSION_MISMATCH);
+    LEAVE(put_fabric(gpu, &out->info));
 }
 
 /* ---- for the test that holds our layouts against pynvml's ---- */
@@ -763,5 +1149,14 @@ API size_t nvml_stub_sizeof(const char *name)
     SIZE("c_nvmlProcessInfo_v3_t", ProcessInfo);
     SIZE("c_nvmlProcessUtilizationSample_t", ProcessSample);
     SIZE("c_nvmlDeviceAttributes", Attributes);
+    SIZE("c_nvmlGpuInstanceInfo_t", GiInfo);
+    SIZE("c_nvmlComputeInstanceInfo_t", CiInfo);
+    SIZE("c_nvmlGpuInstanceProfileInfo_t", GiProfile);
+    SIZE("c_nvmlGpuInstanceProfileInfo_v2_t", GiProfileV2);
+    SIZE("c_nvmlComputeInstanceProfileInfo_t", CiProfile);
+    SIZE("c_nvmlComputeInstanceProfileInfo_v2_t", CiProfileV2);
+    SIZE("c_nvmlGpuFabricInfo_t", FabricInfo);
+    SIZE("c_nvmlGpuFabricInfo_v2_t", FabricInfoV2);
+    SIZE("c_nvmlGpuFabricInfo_v3_t", FabricInfoV3);
     return 0;
 }
