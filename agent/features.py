@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,9 +51,9 @@ def made(vendor: Vendor, devices: Sequence[Device]) -> dict[str, str]:
         labels = dict(vendor.labels(devices))
         wrong = next((why for it in labels.items() if (why := wrong_label(*it))), "")
     except Exception as exc:  # the vendor's own code: it must not end the agent
-        wrong = f"{type(exc).__name__}: {exc}"
+        wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
     if wrong:
-        raise VendorError(f"{vendor.name}: its plugin fails to make labels: {shorten(wrong, 300)}")
+        raise VendorError(f"{vendor.name}: its plugin fails to make labels: {wrong}")
     return labels
 
 
@@ -107,15 +106,16 @@ def write(path: Path, text: str) -> None:
 
 def _replace(path: Path, text: str) -> None:
     # node-feature-discovery reads every file of the directory but hidden ones.
-    descriptor, unfinished = tempfile.mkstemp(prefix=".xpu-agent-", dir=path.parent)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)  # of a process that was killed
     try:
-        with open(descriptor, "w") as file:
-            os.fchmod(descriptor, 0o644)  # whatever the umask says: who reads it need not be root
+        with open(unfinished, "x", encoding="ascii") as file:
+            os.fchmod(file.fileno(), 0o644)  # whatever the umask says: who reads it need not be root
             file.write(text)
-        os.replace(unfinished, path)
+        unfinished.replace(path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(unfinished)
+            unfinished.unlink()
         raise
 
 

@@ -1,0 +1,500 @@
+"""The node's labels: what the file says and when, and the verb that prints them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from agent.config import Config, ConfigState, ReportSettings
+from agent.core.cell import Cell
+from agent.core.errors import ConfigError, VendorError
+from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
+from agent.core.vendor import ContainerEdits, Device, Labels, State, Vendor
+from agent.features import FeaturesFile, as_lines, completed, from_lines, heard, keep, machine, made, write
+from agent.labels import ask
+from agent.plugins import Plugin
+
+NOW = 1700000000.9
+STAMP = "nvidia.com/gfd.timestamp=1700000000\n"
+
+
+def counting(devices: Sequence[Device]) -> Mapping[str, str]:
+    return {"acme.com/card.count": str(len(devices))}
+
+
+def acme(labels: Labels | None = counting, name: str = "acme", backend: str = "", **settings: Any) -> Vendor:
+    backend = backend or "faulty_backends:Good"
+    edits = ContainerEdits()
+    return Vendor(name, backend, lambda *_: edits, f"{name}.com/card", settings, labels=labels)
+
+
+def snapshot(cards: int, state: VendorState = VendorState.OPEN, name: str = "acme") -> NodeSnapshot:
+    health = Health(State.HEALTHY)
+    devices = tuple(DeviceStatus(name, Device(f"{name}-{it}", it), health, True) for it in range(cards))
+    return NodeSnapshot((VendorStatus(name, state),), devices)
+
+
+# What is made of a vendor's answer
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (lambda _: 1 / 0, "acme: its plugin fails to make labels: ZeroDivisionError: division by zero"),
+        (lambda _: {"acme.com/x": "1\nkubernetes.io/role=master"}, r"has the value '1\nkub"),
+        (lambda _: {"acme.com/x y": "1"}, "the label 'acme.com/x y'"),
+        (lambda _: {"acme.com/x": 7}, "TypeError"),
+        (lambda _: None, "TypeError"),
+    ],
+)
+def test_a_plugin_that_makes_no_labels_is_named_and_none_of_it_is_taken(labels: Labels, says: str) -> None:
+    with pytest.raises(VendorError) as raised:
+        made(acme(labels), ())
+
+    assert says in str(raised.value)
+
+
+def test_a_vendor_without_labels_has_none() -> None:
+    assert made(acme(None), ()) == {}
+
+
+def test_a_node_with_cards_has_its_machine_and_the_time(tmp_path: Path) -> None:
+    product = tmp_path / "product_name"
+    product.write_text("Board-X 1 (rev. 2)\n")
+
+    assert completed({"nvidia.com/gpu.count": "1"}, str(product), NOW) == {
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.machine": "Board-X-1-rev.-2",
+        "nvidia.com/gfd.timestamp": "1700000000",
+    }
+
+
+def test_a_node_without_cards_has_no_machine(tmp_path: Path) -> None:
+    found = completed({"nvidia.com/vgpu.present": "false"}, str(tmp_path), NOW)
+
+    assert "nvidia.com/gpu.machine" not in found
+
+
+def test_a_node_without_labels_has_no_time() -> None:
+    assert completed({}, "", NOW) == {}
+
+
+def test_the_time_is_told_only_where_it_is_wanted() -> None:
+    assert completed({"acme.com/a": "1"}, "", None) == {"acme.com/a": "1"}
+
+
+@pytest.mark.parametrize("file", ["", "/nowhere/product_name", "/", "\0"])
+def test_a_machine_that_can_not_be_read_is_unknown(file: str) -> None:
+    assert machine(file) == "unknown"
+
+
+def test_lines_are_read_as_they_are_written_and_what_is_no_label_is_left_out() -> None:
+    labels = {"b.com/y": "", "a.com/x": "1"}
+
+    assert as_lines(labels) == "a.com/x=1\nb.com/y=\n"
+    assert from_lines(as_lines(labels) + "# a comment\n\nno label=1\na.com/z=not one\n") == labels
+
+
+# The file
+
+
+def test_the_file_can_be_read_by_all_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write(tmp_path / "gfd", "a=1\n")
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "gfd").read_text() == "a=1\n"
+    assert (tmp_path / "gfd").stat().st_mode & 0o777 == 0o644
+    assert [it.name for it in tmp_path.iterdir()] == ["gfd"]
+
+
+def test_whoever_reads_the_file_sees_the_old_one_or_the_new_one(tmp_path: Path) -> None:
+    write(tmp_path / "gfd", "a=1\n")
+
+    with open(tmp_path / "gfd") as reader:
+        write(tmp_path / "gfd", "b=2\n")
+        assert reader.read() == "a=1\n"
+
+    assert (tmp_path / "gfd").read_text() == "b=2\n"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "gfd", "a=1\n")
+
+    def full(path: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(ConfigError, match="can not be written: No space left on device"):
+        write(tmp_path / "gfd", "b=2\n")
+
+    assert (tmp_path / "gfd").read_text() == "a=1\n"
+    assert [it.name for it in tmp_path.iterdir()] == ["gfd"]
+
+
+def test_what_a_killed_process_left_behind_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / f".gfd.{os.getpid()}").write_text("half")
+
+    write(tmp_path / "gfd", "a=1\n")
+
+    assert [it.name for it in tmp_path.iterdir()] == ["gfd"]
+
+
+def test_a_directory_that_is_not_there_is_named_with_what_would_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"there is no directory {tmp_path}/features.d; make it"):
+        write(tmp_path / "features.d" / "gfd", "")
+
+
+def test_a_directory_that_can_not_be_written_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"/proc/gfd: can not be written: .*; name a file in a directory"):
+        write(Path("/proc/gfd"), "a=1\n")
+
+
+def test_a_file_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
+    known = heard(snapshot(2), {"acme": acme()})
+    keep(tmp_path / "gfd", known, "", None)
+    before = (tmp_path / "gfd").stat().st_ino
+
+    keep(tmp_path / "gfd", known, "", None)
+
+    assert (tmp_path / "gfd").stat().st_ino == before
+
+
+def test_while_there_is_nothing_to_say_no_file_is_made(tmp_path: Path) -> None:
+    keep(tmp_path / "gfd", heard(snapshot(0, VendorState.STARTING), {"acme": acme()}), "", NOW)
+
+    assert not (tmp_path / "gfd").exists()
+
+
+SILENT = [it for it in VendorState if it is not VendorState.OPEN]
+
+
+@pytest.mark.parametrize("state", SILENT)
+def test_labels_of_a_vendor_that_has_not_spoken_stay(tmp_path: Path, state: VendorState) -> None:
+    there = "acme.com/card.count=8\n"
+    (tmp_path / "gfd").write_text(there)
+
+    keep(tmp_path / "gfd", heard(snapshot(0, state), {"acme": acme()}), "", None)
+
+    assert (tmp_path / "gfd").read_text() == there
+
+
+@pytest.mark.parametrize("state", SILENT)
+def test_labels_of_a_vendor_that_is_lost_are_those_of_its_last_devices(state: VendorState) -> None:
+    assert heard(snapshot(3, state), {"acme": acme()}).labels == {"acme.com/card.count": "3"}
+
+
+def test_labels_that_a_vendor_no_longer_makes_are_removed_while_another_is_awaited(tmp_path: Path) -> None:
+    (tmp_path / "gfd").write_text("acme.com/old=1\nother.com/card.count=1\n")
+    node = replace(snapshot(2), vendors=(*snapshot(2).vendors, VendorStatus("other", VendorState.STARTING)))
+
+    keep(tmp_path / "gfd", heard(node, {"acme": acme(), "other": acme(name="other")}), "", None)
+
+    assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\nother.com/card.count=1\n"
+
+
+def test_labels_of_a_vendor_that_is_switched_off_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "gfd").write_text("other.com/card.count=1\n")
+
+    keep(tmp_path / "gfd", heard(snapshot(2), {"acme": acme(), "other": acme(name="other")}), "", None)
+
+    assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\n"
+
+
+def test_a_plugin_that_fails_keeps_its_labels_and_costs_no_other_vendor_his() -> None:
+    node = replace(
+        snapshot(2), vendors=(VendorStatus("bad", VendorState.OPEN), VendorStatus("acme", VendorState.OPEN))
+    )
+
+    known = heard(node, {"bad": acme(lambda _: {"x": 1 / 0}, "bad"), "acme": acme()})  # type: ignore[dict-item]
+
+    assert known.labels == {"acme.com/card.count": "2"}
+    assert known.awaited == {"bad.com"}
+    assert "bad: its plugin fails to make labels" in known.trouble
+
+
+# The file while the agent runs
+
+
+class Node:
+    """The cells that a FeaturesFile follows, and its file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.report = ReportSettings(features_file=str(path), machine_file="")
+        self.config = Cell(ConfigState(Config(report=self.report), "here"))
+        self.snapshot = Cell(snapshot(2))
+        self.vendors = {"acme": acme()}
+        self.now = NOW
+        self.looks = 0
+        self.file = FeaturesFile(
+            self.config, self.snapshot, self._look, lambda: self.now, every=0.02, settle=0.001
+        )
+
+    def _look(self) -> Mapping[str, Vendor]:
+        self.looks += 1
+        return self.vendors
+
+    def configure(self, **changed: Any) -> None:
+        self.report = replace(self.report, **changed)
+        self.config.set(ConfigState(Config(report=self.report), "here"))
+
+    @asynccontextmanager
+    async def runs(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.file.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def says(self, text: str, path: Path | None = None) -> None:
+        file = path or self.path
+        await until(lambda: file.is_file() and file.read_text() == text)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "gfd")
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(30):
+        while True:
+            if condition():
+                return
+            await anyio.sleep(0.002)
+
+
+TWO = "acme.com/card.count=2\n" + STAMP
+THREE = "acme.com/card.count=3\n" + STAMP
+
+
+async def test_the_file_follows_the_devices(node: Node) -> None:
+    async with node.runs():
+        await node.says(TWO)
+
+        node.snapshot.set(snapshot(3))
+
+        await node.says(THREE)
+
+
+async def test_a_file_that_somebody_removed_comes_back(node: Node) -> None:
+    async with node.runs():
+        await node.says(TWO)
+
+        node.path.unlink()
+
+        await node.says(TWO)
+
+
+async def test_the_file_outlives_the_agent(node: Node) -> None:
+    async with node.runs():
+        await node.says(TWO)
+
+    assert node.path.read_text() == TWO
+
+
+async def test_the_time_is_that_of_the_last_load_of_the_config(node: Node) -> None:
+    async with node.runs():
+        await node.says(TWO)
+        node.now += 100
+        node.snapshot.set(snapshot(3))
+        await node.says(THREE)
+
+        node.configure(machine_file="/other")
+
+        await node.says("acme.com/card.count=3\nnvidia.com/gfd.timestamp=1700000100\n")
+
+
+async def test_a_config_that_the_vendors_take_in_at_the_same_time_takes_effect(node: Node) -> None:
+    async with node.runs():
+        await node.says(TWO)
+
+        node.configure(timestamp=False)
+        node.vendors = {"acme": acme(lambda _: {"acme.com/new": "1"})}
+
+        await node.says("acme.com/new=1\n")
+
+
+async def test_a_config_that_names_another_file_moves_it(node: Node) -> None:
+    other = node.path.with_name("other")
+    async with node.runs():
+        await node.says(TWO)
+
+        node.configure(features_file=str(other))
+
+        await node.says(TWO, other)
+        await until(lambda: not node.path.exists())
+
+
+@pytest.mark.parametrize("off", [{"features_file": ""}, {"labels": False}])
+async def test_a_config_that_wants_no_labels_takes_the_file_away(node: Node, off: Mapping[str, Any]) -> None:
+    async with node.runs():
+        await node.says(TWO)
+
+        node.configure(**off)
+
+        await until(lambda: not node.path.exists())
+
+
+async def test_a_file_that_another_wrote_is_not_removed(node: Node) -> None:
+    node.path.write_text("of=another\n")
+    other = node.path.with_name("other")
+    node.configure(features_file=str(other))
+    async with node.runs():
+        await node.says(TWO, other)
+
+    assert node.path.read_text() == "of=another\n"
+
+
+async def test_an_error_is_told_once_and_ends_when_the_file_can_be_written(tmp_path: Path) -> None:
+    node = Node(tmp_path / "features.d" / "gfd")
+    with capture_logs() as told:
+        async with node.runs():
+            await until(lambda: node.looks > 3)
+            assert f"there is no directory {node.path.parent}" in node.file.error
+
+            node.path.parent.mkdir()
+
+            await node.says(TWO)
+            await until(lambda: not node.file.error)
+
+    assert [it["event"] for it in told] == ["labels not written", "labels written again"]
+
+
+async def test_what_is_no_file_is_an_error_and_ends_nothing(node: Node) -> None:
+    node.path.mkdir()
+    async with node.runs():
+        await until(lambda: "is not a file but a directory" in node.file.error)
+
+        node.path.rmdir()
+
+        await node.says(TWO)
+
+
+async def test_a_plugin_that_fails_is_an_error_too(node: Node) -> None:
+    node.vendors = {"acme": acme(lambda _: {"acme.com/x": "\n"})}
+    async with node.runs():
+        await until(lambda: "acme: its plugin fails to make labels" in node.file.error)
+
+
+# The verb
+
+
+def plugin(vendor: Vendor | None, name: str = "acme", reason: str = "") -> Plugin:
+    return Plugin(name, "here", "1", vendor, reason)
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the vendors' processes find the faulty backends."""
+    from agent import labels
+    from agent.isolation.supervisor import VendorProcess
+
+    def start(vendor: Vendor, sink: Any) -> VendorProcess:
+        return VendorProcess(vendor, sink, python_path=[str(Path(__file__).parent)])
+
+    monkeypatch.setattr(labels, "VendorProcess", start)
+
+
+@pytest.mark.usefixtures("faulty")
+async def test_vendors_are_asked_for_their_devices_in_processes_that_end() -> None:
+    said = await ask([plugin(acme())])
+
+    assert (said.labels, said.asked, said.reasons) == ({"acme.com/card.count": "2"}, 1, {})
+
+
+@pytest.mark.usefixtures("faulty")
+async def test_a_vendor_that_fails_says_why_and_costs_the_others_nothing() -> None:
+    crash = acme(does={"discover": "exit"})
+
+    said = await ask([plugin(acme()), plugin(crash, "crash"), plugin(None, "gone", "is left out")])
+
+    assert (said.labels, said.asked) == ({"acme.com/card.count": "2"}, 1)
+    assert said.reasons["gone"] == "is left out"
+    assert "exited with status" in said.reasons["crash"]
+
+
+@pytest.mark.usefixtures("faulty")
+async def test_a_vendor_that_is_silent_is_waited_for_so_long_and_no_longer() -> None:
+    said = await ask([plugin(acme(does={"open": "hang"}))], patience=0.5)
+
+    assert said.reasons == {"acme": "did not list its devices within 0.5 s"}
+
+
+async def test_a_vendor_without_labels_counts_as_asked_and_is_not_started() -> None:
+    said = await ask([plugin(acme(None, backend="no.such:Backend"))])
+
+    assert (said.labels, said.asked, said.reasons) == ({}, 1, {})
+
+
+def verb(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "agent", "labels", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Path:
+    config = tmp_path / "config.yaml"
+    vendors = {"simulated": {"settings": {"devices": 2}}, "nvidia": {"settings": {"library": "/nowhere"}}}
+    config.write_text(json.dumps({"version": "v1", "vendors": vendors}))
+    return config
+
+
+def test_the_verb_prints_nothing_where_no_vendor_has_labels(simulated: Path) -> None:
+    done = verb("--config", simulated)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("xpu-agent: nvidia: library-not-found")
+    assert done.stderr.count("library-not-found") == 1
+
+
+def test_the_verb_is_refused_where_no_vendor_can_be_asked(simulated: Path) -> None:
+    simulated.write_text(json.dumps({"vendors": {"nvidia": {"settings": {"library": "/nowhere"}}}}))
+
+    done = verb("--config", simulated, "--json")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nvidia: library-not-found" in done.stderr
+
+
+def test_the_verb_prints_an_empty_object_as_json(simulated: Path) -> None:
+    assert json.loads(verb("--config", simulated, "--json").stdout) == {}
+
+
+def test_the_verb_s_file_needs_a_directory(simulated: Path, tmp_path: Path) -> None:
+    done = verb("--config", simulated, "--output-file", tmp_path / "features.d" / "gfd")
+
+    assert done.returncode == 1
+    assert f"there is no directory {tmp_path}/features.d" in done.stderr
+
+
+def test_the_verb_refuses_a_config_that_can_not_be_used(simulated: Path) -> None:
+    simulated.write_text(json.dumps({"vendors": {"nvidia": {"settings": {"colour": 1}}}}))
+
+    done = verb("--config", simulated)
+
+    assert done.returncode == 1
+    assert "nvidia has no setting 'colour'" in done.stderr
