@@ -43,7 +43,9 @@ def device_map(options: Options, devices: Iterable[Device]) -> DeviceMap:
     if options.mig_strategy == "none":
         return _named(options, gpus, [])
     slices = [it for it in found if it.parent is not None]
-    sliced = [it for it in gpus if _is_sliced(it, slices)]
+    parents = {it.parent for it in slices}
+    # What has MIG devices is never given out whole, whatever its mode reads as.
+    sliced = [it for it in gpus if it.attributes.get("mig-mode") == "enabled" or it.uuid in parents]
     whole = [it for it in gpus if it not in sliced]
     if options.mig_strategy == "mixed":
         return _named(options, whole, slices)
@@ -61,11 +63,6 @@ def nothing(options: Options, refused: str) -> DeviceMap:
 def index_of(device: Device) -> str:
     """The index as NVIDIA writes it: 0, or 0:1 of a MIG device."""
     return f"{device.index}" if device.parent is None else f"{device.index}:{device.slice}"
-
-
-def _is_sliced(gpu: Device, slices: Iterable[Device]) -> bool:
-    mode = gpu.attributes.get("mig-mode")
-    return mode == "enabled" or (mode is None and any(it.parent == gpu.uuid for it in slices))
 
 
 def _is_unread(gpu: Device) -> bool:
