@@ -178,16 +178,11 @@ def _single(
     split = [it for it in cards if _in_mig_mode(it)]
     if not split:
         return {}
-    if len(profiles) != 1 or not _is_uniform(cards, slices):
+    parents = {it.parent for it in slices}
+    if len(profiles) != 1 or not all(it.uuid in parents for it in cards):
         return _invalid(split[0])
     ((profile, alike),) = profiles.items()
     return _mig(options, GPU, profile, alike)
-
-
-def _is_uniform(cards: Sequence[Device], slices: Sequence[Device]) -> bool:
-    """Whether every card is in MIG mode and has MIG devices."""
-    parents = {it.parent for it in slices}
-    return all(_in_mig_mode(it) and it.uuid in parents for it in cards)
 
 
 def _mig(options: Options, name: str, profile: str, alike: Sequence[Device]) -> Labels:

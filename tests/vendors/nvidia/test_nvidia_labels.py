@@ -156,6 +156,7 @@ def test_memory_is_told_in_whole_mebibytes_where_it_is_known(memory: int, said: 
         ("535", None),
         ("580.65.06.1", None),
         ("580.65-beta", None),
+        ("５80.65.06", None),
         ("", None),
     ],
 )
@@ -225,6 +226,16 @@ def test_a_vgpu_tells_of_its_host_s_driver() -> None:
         "nvidia.com/vgpu.host-driver-version": "460.16",
         "nvidia.com/vgpu.host-driver-branch": "r460_00",
     }
+
+
+def test_a_vgpu_whose_host_tells_its_branch_alone_is_one() -> None:
+    assert labels(Options(), [card(vgpu_driver_branch="r460_00")])["nvidia.com/vgpu.present"] == "true"
+
+
+def test_mig_devices_whose_card_is_not_listed_make_no_labels() -> None:
+    found = labels(options(migStrategy="mixed"), [mig(card(), 0)])
+
+    assert found == {"nvidia.com/vgpu.present": "false"}
 
 
 def test_sharing_of_another_resource_does_not_show() -> None:
@@ -365,6 +376,27 @@ def test_a_mig_device_that_tells_no_attributes_is_labelled_without_them() -> Non
     assert "multiprocessors" not in found
 
 
+def test_a_sick_mig_device_counts_and_does_not_speak_for_its_profile() -> None:
+    whole, first, second = split(0, "1g.10gb", "1g.10gb")
+    sick = replace(first, memory=0, fault=LOST)
+
+    found = gpu([whole, sick, second], options(migStrategy="single"))
+
+    assert (found["count"], found["memory"]) == ("2", "9984")
+
+
+def test_a_sick_mig_device_that_is_the_only_one_speaks_all_the_same() -> None:
+    whole, first = split(0, "1g.10gb")
+
+    assert gpu([whole, replace(first, fault=LOST)], options(migStrategy="single"))["count"] == "1"
+
+
+def test_a_profile_too_long_for_a_label_is_cut() -> None:
+    found = labels(options(migStrategy="mixed"), split(0, "7" * 60))
+
+    assert found[f"nvidia.com/mig-{'7' * 40}.engines.decoder"] == "0"
+
+
 def test_a_product_too_long_for_a_label_keeps_what_follows_the_model() -> None:
     found = gpu([card(model="N" * 80)], shared())["product"]
 
@@ -395,8 +427,8 @@ def test_no_text_of_a_driver_makes_a_wrong_label(
     resource = {"name": "gpu", "replicas": 2, "rename": rename}
     chosen = options(migStrategy=strategy, timeSlicing={"resources": [resource]})
     whole = card(0, model, memory, **{"mig-mode": mode, **said})
-    slice_ = mig(whole, 0, "7g.80gb+me.all")
+    sliver = mig(whole, 0, "7g.80gb+me.all")
 
-    found = labels(chosen, [whole, replace(slice_, attributes={**slice_.attributes, **sliced})])
+    found = labels(chosen, [whole, replace(sliver, attributes={**sliver.attributes, **sliced})])
 
     assert [wrong_label(*it) for it in found.items() if wrong_label(*it)] == []
