@@ -17,8 +17,8 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.topology import Topology
-from agent.core.vendor import Device, Fault, Policy, ResourceRule, Sharing, State
+from agent.core.topology import DISTANCE_SCORE, LANE_SCORE, Topology
+from agent.core.vendor import Device, Fault, Link, Policy, ResourceRule, Sharing, State
 
 GPU = "example.com/gpu"
 
@@ -59,14 +59,22 @@ def shared(replicas: Mapping[str, int], policy: Policy = "distributed") -> Resou
     return Resource(GPU, "acme", rule, policy, cards)
 
 
-def near(pairs: Mapping[tuple[int, int], int], size: int, other: int = 0) -> Topology:
-    """Pair scores by card index, `other` for the pairs left out; the cards are called "0", "1", and so on."""
-    scores = {}
-    for a in range(size):
-        for b in range(size):
-            if a != b:
-                scores[str(a), str(b)] = pairs.get((min(a, b), max(a, b)), other)
-    return Topology(scores)
+def near(pairs: Mapping[tuple[int, int], int], size: int, other: int = 10) -> Topology:
+    """Cards "0", "1" and so on whose pairs have these scores, `other` where they are left out.
+
+    A score is 100 for each lane, and 10 to 60 for the path.
+    """
+    paths = {score: distance for distance, score in DISTANCE_SCORE.items()}
+
+    def link(card: int, peer: int) -> Link:
+        lanes, path = divmod(pairs.get((min(card, peer), max(card, peer)), other), LANE_SCORE)
+        return Link(str(peer), lanes, paths[path])
+
+    cards = [
+        Device(str(card), card, links=tuple(link(card, peer) for peer in range(size) if peer != card))
+        for card in range(size)
+    ]
+    return Topology({card.uuid: card for card in cards})
 
 
 def allocation(
