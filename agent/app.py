@@ -22,6 +22,7 @@ from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, View
+from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.kubelet import checkpoint as kubelet_checkpoint
@@ -52,7 +53,7 @@ class Pace:
     directory: float = 5.0
     #: Between two calls of PodResources, whose limit all its clients on the node share.
     pod_resources: float = 1.0
-    #: Between two looks at the CDI specs on disk.
+    #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
     backoff: tuple[float, float] = (0.1, 30.0)
     health: Timing = field(default_factory=Timing)
@@ -154,6 +155,9 @@ class Line:
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
         self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs)
+        self._features = FeaturesFile(
+            config, self._node.snapshot, lambda: self._node.vendors, time.time, pace.specs
+        )
         self._pods = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
         self._confirmer = Confirmer(
             self._ledger,
@@ -187,6 +191,7 @@ class Line:
             self._confirm_on_change,
             self._save_on_change,
             self._cdi.run,
+            self._features.run,
         ]
         try:
             async with anyio.create_task_group() as group:
@@ -207,6 +212,7 @@ class Line:
             allocations=self._ledger.all(),
             checkpoint_error=self._store.error,
             cdi_error=self._cdi.error,
+            labels_error=self._features.error,
             complaints=self._node.complaints,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},

@@ -35,6 +35,7 @@ class View:
     config_error: str = ""
     checkpoint_error: str = ""
     cdi_error: str = ""
+    labels_error: str = ""
     #: What of the config can not be served with the devices there are.
     complaints: tuple[str, ...] = ()
     standby: str = ""
@@ -48,8 +49,9 @@ class View:
         """Why the agent is not ready; empty when it is."""
         if self.standby:
             return ()  # a second instance waits, ready to take over
-        spec = (f"CDI specs: {self.cdi_error}",) if self.cdi_error else ()
-        return (*self._vendor_troubles(), *self.complaints, *spec, *self._session_troubles())
+        files = {"CDI specs": self.cdi_error, "labels": self.labels_error}
+        unwritten = (f"{what}: {error}" for what, error in files.items() if error)
+        return (*self._vendor_troubles(), *self.complaints, *unwritten, *self._session_troubles())
 
     def _vendor_troubles(self) -> tuple[str, ...]:
         wrong = tuple(

@@ -23,6 +23,7 @@ def inspect(view: View) -> dict[str, Any]:
         "config": {"source": view.config_source, "error": view.config_error},
         "checkpoint": {"error": view.checkpoint_error},
         "cdi": {"error": view.cdi_error},
+        "labels": {"error": view.labels_error},
         "complaints": list(view.complaints),
         "vendors": [
             {"name": it.name, "state": str(it.state), "reason": it.reason} for it in view.snapshot.vendors
