@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.core.errors import AgentError
 from agent.core.vendor import SettingsError, Vendor
@@ -54,8 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="xpu-agent",
         description="One Kubernetes node agent for every vendor's accelerators.",
-        epilog="Every flag of `run` can be set as environment variable XPU_AGENT_<FLAG>, "
-        "for example XPU_AGENT_STATE_DIR; NODE_NAME names the node. Exit: 0 ok, 1 refused, 2 usage.",
+        epilog="Every flag of `run` can be set as environment variable XPU_AGENT_<FLAG>, for example "
+        "XPU_AGENT_STATE_DIR, NVIDIA's flags as NVIDIA calls them; NODE_NAME names the node. "
+        "Exit: 0 ok, 1 refused, 2 usage.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.set_defaults(verb=None)
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _demo(verbs)
     _inspect(verbs)
     _plugins(verbs)
+    _labels(verbs)
     _config(verbs)
     _conformance(verbs)
     return parser
@@ -71,18 +74,67 @@ def _parser() -> argparse.ArgumentParser:
 
 Verbs = argparse._SubParsersAction  # the only name argparse has for it
 
+#: How often a flag of NVIDIA's stands, and whether it needs a value. Switches also stand alone.
+_ARITY: dict[str, dict[str, Any]] = {
+    "TEXT": {"metavar": "TEXT"},
+    "BOOL": {"nargs": "?", "const": "true", "metavar": "BOOL"},
+    "TEXTS": {"action": "append", "metavar": "LIST"},
+    "NUMBERS": {"action": "append", "metavar": "LIST"},
+    "DURATION": {"metavar": "TIME"},
+}
+
 
 def _run(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser("run", help="run the agent on this node")
-    parser.add_argument("--config", type=Path, metavar="F", help="config file (default: every vendor, auto)")
+    parser = verbs.add_parser("run", help="run the agent on this node", allow_abbrev=False)
+    _configuration(parser)
+    parser.set_defaults(verb=run)
+
+
+def _configuration(parser: argparse.ArgumentParser) -> None:
+    """What decides the configuration: ours first, then NVIDIA's."""
+    parser.add_argument(
+        "--config",
+        metavar="F",
+        help="config file, or a directory of named ones (default: every vendor, auto)",
+    )
+    parser.add_argument("--node-config", metavar="NAME", help="which of the directory holds on this node")
+    parser.add_argument("--node-config-file", metavar="F", help="a file that holds this name; it is followed")
+    parser.add_argument("--default-config", metavar="NAME", help="which holds on a node that names none")
+    parser.add_argument(
+        "--fallback-strategies",
+        metavar="LIST",
+        help="what holds without either: named, single, empty (default: named,single)",
+    )
     parser.add_argument("--node-name", metavar="N", help="this node (default: NODE_NAME, else the host name)")
     parser.add_argument("--kubelet-dir", metavar="D", help="the kubelet's device-plugins directory")
     parser.add_argument("--pod-resources-socket", metavar="S", help="the kubelet's PodResources socket")
     parser.add_argument("--state-dir", metavar="D", help="where checkpoint, lock and admin socket live")
+    parser.add_argument("--cdi-dir", metavar="D", help="where container runtimes look for CDI specs")
     parser.add_argument("--http", metavar="ADDR:PORT", help='where the views are served; "" is off')
     parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
-    parser.set_defaults(verb=run)
+    _nvidia(parser)
+
+
+def _nvidia(parser: argparse.ArgumentParser) -> None:
+    """The flags of NVIDIA's programs. Go takes them with one dash as well."""
+    from agent.config import NVIDIA_FLAGS
+
+    told = (
+        "As nvidia-device-plugin and gpu-feature-discovery v0.20 have them, with their variables and the keys "
+        "of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables alone."
+    )
+    group = parser.add_argument_group("NVIDIA's flags", told)
+    group.add_argument(
+        "--config-file", "-config-file", dest="config", metavar="F", help="the same as --config"
+    )
+    for flag in NVIDIA_FLAGS:
+        dashed = [f"--{name}" if len(name) > 1 else f"-{name}" for name in flag.names]
+        if dashed:
+            help = ", ".join((*flag.variables, *([flag.tree] if flag.tree else [])))
+            group.add_argument(*dashed, dest=flag.name, help=help, **_ARITY[flag.kind.name])
+            once = [name.removeprefix("-") for name in dashed if name.startswith("--")]
+            group.add_argument(*once, dest=flag.name, help=argparse.SUPPRESS, **_ARITY[flag.kind.name])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,14 +146,13 @@ def run(args: argparse.Namespace) -> int:
     import anyio
 
     from agent import logs
-    from agent.config import FLAGS, ConfigWatch, from_environ
+    from agent.config import ConfigWatch, given_flags, given_source
     from agent.fleet import check
     from agent.process import serve
 
-    given = {flag: getattr(args, flag.replace("-", "_")) for flag in FLAGS}
-    flags = {**from_environ(os.environ), **{flag: it for flag, it in given.items() if it is not None}}
-    node_name = _node_name(args)
-    watch = ConfigWatch(_config_path(args), node_name, flags=flags, check=check)
+    given, node_name = _given(args), _node_name(args)
+    source, flags = given_source(given, os.environ), given_flags(given, os.environ)
+    watch = ConfigWatch(source, node_name, flags=flags, check=check)
     logs.configure(watch.cell.value.config.agent.log)
     anyio.run(serve, watch, node_name)
     return 0
@@ -112,9 +163,9 @@ def _node_name(args: argparse.Namespace) -> str:
     return named or socket.gethostname()
 
 
-def _config_path(args: argparse.Namespace) -> Path | None:
-    named = args.config or os.environ.get("XPU_AGENT_CONFIG")
-    return Path(named) if named else None
+def _given(args: argparse.Namespace) -> dict[str, object]:
+    """The arguments, named as their flags."""
+    return {name.replace("_", "-"): value for name, value in vars(args).items()}
 
 
 def _demo(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -185,23 +236,49 @@ def plugins(args: argparse.Namespace) -> int:
     return 0
 
 
+def _labels(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("labels", help="the labels that the node's devices give it")
+    parser.add_argument("--config", type=Path, metavar="F", help="config file")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--output-file", "-o", type=Path, metavar="F", help="write there at once, not to the standard output"
+    )
+    parser.add_argument(
+        "--no-timestamp", action="store_true", help="without the time at which they were made"
+    )
+    parser.add_argument(
+        "--machine-type-file", type=Path, metavar="F", help="the file that names the model of the machine"
+    )
+    parser.set_defaults(verb=labels, node_name=None)
+
+
+def labels(args: argparse.Namespace) -> int:
+    """`xpu-agent labels`: ask the vendors once."""
+    from agent.labels import labels as made
+
+    return made(args)
+
+
 def _config(verbs: Verbs[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("config", help="look at a configuration")
     inner = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    check = inner.add_parser("check", help="print the effective config, or the error with its place")
-    check.add_argument("--config", type=Path, metavar="F", required=True, help="config file")
-    check.add_argument("--node-name", metavar="N", help="the node it is meant for")
+    check = inner.add_parser(
+        "check", help="print the effective config, or the error with its place", allow_abbrev=False
+    )
+    _configuration(check)
     check.set_defaults(verb=config_check)
 
 
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with."""
-    from agent.config import load, to_yaml
+    from agent.config import configured, to_yaml
     from agent.fleet import check
     from agent.plugins import names
 
-    config = load(args.config, _node_name(args), vendors=names())
+    config = configured(_given(args), os.environ, _node_name(args), names())
     check(config)
+    for warning in config.warnings:
+        print(f"xpu-agent: warning: {warning}", file=sys.stderr)
     print(to_yaml(config), end="")
     return 0
 
@@ -217,11 +294,11 @@ def conformance(args: argparse.Namespace) -> int:
     """`xpu-agent conformance VENDOR`: exit 1 where a check fails."""
     import asyncio
 
-    from agent.config import load
+    from agent.config import configured
     from agent.core.errors import VendorError
     from agent.fleet import wanted
 
-    config = load(_config_path(args), _node_name(args))
+    config = configured({"config": args.config}, os.environ, _node_name(args))
     found = {it.name: it for it in wanted(config)}
     plugin = found.get(args.vendor)
     if plugin is None:

@@ -57,15 +57,22 @@ async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: Conf
 async def _follow(watch: ConfigWatch) -> None:
     """Tell of each change of the config; take in at once what of the agent's own settings can change."""
     first = last = watch.cell.value
+    _warn(first.config)
     async for state in watch.cell.watch():
         if state.error:
             log.error("config refused", error=state.error)
         elif state != last:
             log.info("config taken in", source=state.source)
+            _warn(state.config)
         if _but_level(state.config) != _but_level(first.config):
             log.warning("the change of `agent` takes effect at the next start", source=state.source)
         logs.set_level(state.config.agent.log.level)
         last = state
+
+
+def _warn(config: Config) -> None:
+    for warning in config.warnings:
+        log.warning("config warning", warning=warning)
 
 
 def _but_level(config: Config) -> AgentSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,61 @@ def test_config_check_knows_which_vendors_there_are(config: Path, capsys: pytest
     assert "nvidia" in said
 
 
+def test_config_check_takes_a_directory_and_the_name_of_the_node_s_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("any", "default"):
+        (tmp_path / name).write_text(f"agent: {{stateDir: /{name}}}")
+
+    assert main(["config", "check", "--config", str(tmp_path), "--node-config", "any"]) == 0
+    assert "stateDir: /any" in capsys.readouterr().out
+    assert main(["config", "check", "--config", str(tmp_path), "--node-config", "other"]) == 1
+    assert "specified config other does not exist; there are: any, default" in capsys.readouterr().err
+
+
+def test_config_check_lays_nvidia_s_flags_and_variables_over_the_file(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("version: v1\nflags: {migStrategy: none}\n")
+    monkeypatch.setenv("CONFIG_FILE", str(config))
+    monkeypatch.setenv("MIG_STRATEGY", "single")
+
+    assert main(["config", "check", "--pass-device-specs"]) == 0
+
+    printed = capsys.readouterr().out
+    assert "migStrategy: single" in printed
+    assert "passDeviceSpecs: true" in printed
+
+
+def test_config_check_warns_on_the_standard_error(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("version: v1\nflags:\n  migStrateg: none\n")
+
+    assert main(["config", "check", "--config", str(config)]) == 0
+
+    told = capsys.readouterr()
+    assert f"xpu-agent: warning: {config}:3: flags.migStrateg: unknown key" in told.err
+    assert "warning" not in told.out
+
+
+def test_the_help_of_run_shows_our_flags_before_nvidia_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+
+    _, ours, theirs = re.split(r"\noptions:|\nNVIDIA's flags:", capsys.readouterr().out)
+    assert "--state-dir" in ours
+    assert "--mig-strategy" in theirs
+    assert "--mig-strategy" not in ours
+
+
+def test_run_refuses_a_wrong_variable_by_its_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASS_DEVICE_SPECS", "perhaps")
+
+    assert main(["run"]) == 1
+    assert "PASS_DEVICE_SPECS: expected true or false, found 'perhaps'" in capsys.readouterr().err
+
+
 def test_run_refuses_a_bad_config_before_it_touches_anything(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,3 +164,12 @@ def test_conformance_without_the_library_says_so_once(capsys: pytest.CaptureFixt
 
     told = capsys.readouterr()
     assert (told.out + told.err).count("library-not-found") == 1
+
+
+def test_labels_asks_the_vendors_once(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = config.with_name("machine")
+    machine.write_text("A machine\n")
+
+    assert main(["labels", "--config", str(config), "--json", "--machine-type-file", str(machine)]) == 0
+
+    assert isinstance(json.loads(capsys.readouterr().out), dict)

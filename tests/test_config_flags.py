@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import FLAGS, Address, Config, from_environ, parse, parse_address, with_flags
+from agent.config import FLAGS, Address, Config, Given, given_flags, parse, parse_address, with_flags
 from agent.core.errors import ConfigError
 
 FILE = "agent: {kubeletDir: /file, http: 127.0.0.1:1, log: {level: error, format: console}}"
 
 
+def said(**flags: str) -> tuple[Given, ...]:
+    return given_flags({name.replace("_", "-"): value for name, value in flags.items()}, {})
+
+
 def test_a_flag_wins_over_the_file_and_the_rest_stays() -> None:
-    config = with_flags(parse(FILE, "f", ""), {"kubelet-dir": Path("/flag"), "log_level": "debug"})
+    config = parse(FILE, "f", "", flags=said(kubelet_dir="/flag", log_level="debug"))
 
     assert config.agent.kubelet_dir == Path("/flag")
     assert (config.agent.log.level, config.agent.log.format) == ("debug", "console")
@@ -27,14 +31,14 @@ def test_a_flag_wins_over_the_file_and_the_rest_stays() -> None:
 def test_every_flag_is_taken() -> None:
     config = with_flags(
         Config(),
-        {
-            "--kubelet-dir": "/k",
-            "--pod-resources-socket": "/p",
-            "--state-dir": "/s",
-            "--http": "",
-            "--log-format": "json",
-            "--log-level": "error",
-        },
+        said(
+            kubelet_dir="/k",
+            pod_resources_socket="/p",
+            state_dir="/s",
+            http="",
+            log_format="json",
+            log_level="error",
+        ),
     )
 
     assert (str(config.agent.kubelet_dir), str(config.agent.pod_resources_socket)) == ("/k", "/p")
@@ -43,29 +47,52 @@ def test_every_flag_is_taken() -> None:
 
 
 def test_a_flag_that_is_not_set_changes_nothing() -> None:
-    assert with_flags(Config(), dict.fromkeys(FLAGS)) == Config()
+    assert with_flags(Config(), given_flags(dict.fromkeys(FLAGS), {})) == Config()
 
 
 def test_each_flag_has_an_environment_variable() -> None:
     environ = {f"XPU_AGENT_{flag.upper().replace('-', '_')}": flag for flag in FLAGS}
 
-    assert from_environ(environ | {"XPU_AGENT_ELSE": "x", "HOME": "/"}) == {flag: flag for flag in FLAGS}
+    found = given_flags({}, environ | {"XPU_AGENT_ELSE": "x", "HOME": "/"})
+
+    assert {it.flag: it.value for it in found} == {flag: flag for flag in FLAGS}
+    assert {it.where for it in found} == set(environ)
+
+
+def test_the_command_line_wins_over_the_environment() -> None:
+    found = given_flags({"http": "127.0.0.1:2"}, {"XPU_AGENT_HTTP": "127.0.0.1:1"})
+
+    assert with_flags(Config(), found).agent.http == "127.0.0.1:2"
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "error"),
+    ("arguments", "environ", "error"),
     [
-        ("state-dir", "x", "--state-dir: must be an absolute path, found 'x'"),
-        ("http", "9808", "--http: the address '9808' has no port"),
-        ("log-level", "loud", "--log-level: must be one of debug, info, warning, error, found 'loud'"),
-        ("nothing", "x", "--nothing: is no setting of the agent"),
+        ({"state-dir": "x"}, {}, "--state-dir: must be an absolute path, found 'x'"),
+        ({}, {"XPU_AGENT_STATE_DIR": "x"}, "XPU_AGENT_STATE_DIR: must be an absolute path, found 'x'"),
+        ({"http": "9808"}, {}, "--http: the address '9808' has no port"),
+        ({}, {"XPU_AGENT_HTTP": "9808"}, "XPU_AGENT_HTTP: the address '9808' has no port"),
+        ({"log-level": "x"}, {}, "--log-level: must be one of debug, info, warning, error, found 'x'"),
+        ({}, {"XPU_AGENT_LOG_LEVEL": "x"}, "XPU_AGENT_LOG_LEVEL: must be one of debug, info, warning, error"),
+        (
+            {"state-dir": "x"},
+            {"XPU_AGENT_STATE_DIR": "y"},
+            "--state-dir: must be an absolute path, found 'x'",
+        ),
     ],
 )
-def test_an_error_names_the_flag(flag: str, value: str, error: str) -> None:
+def test_an_error_names_the_flag_or_the_variable_that_holds_it(
+    arguments: dict[str, str], environ: dict[str, str], error: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        with_flags(Config(), {flag: value})
+        with_flags(Config(), given_flags(arguments, environ))
 
     assert str(caught.value).startswith(error)
+
+
+def test_a_variable_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="XPU_AGENT_STATE_DIR: is not UTF-8 text"):
+        given_flags({}, {"XPU_AGENT_STATE_DIR": "/\udcff"})
 
 
 # Addresses
@@ -125,7 +152,8 @@ def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
 def test_an_agent_without_a_file_imports_neither_yaml_nor_msgspec() -> None:
     code = (
         "import sys, asyncio; from agent.config import *; "
-        "with_flags(load(None, 'n'), {'http': '127.0.0.1:1'}); effective(Config()); "
+        "load(None, 'n', flags=given_flags({'http': '127.0.0.1:1'}, {'MIG_STRATEGY': 'none'})); "
+        "effective(Config()); "
         "ConfigWatch(None, 'n'); print({'yaml', 'msgspec', 'difflib', 'rich'} & set(sys.modules))"
     )
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import pytest
 
-from agent.config import Config, VendorSettings, parse
+from agent.config import Config, ReportSettings, VendorSettings, parse, to_yaml
 from agent.core.errors import ConfigError
-from agent.core.vendor import ResourceRule, Sharing
+
+UUID = "b1028956-cfa2-0990-bf4a-5da9abb51763"
 
 
 def read(text: str) -> Config:
     return parse(text, "nvidia.yaml", "node-1")
+
+
+def settings(text: str) -> Any:
+    config = read(text)
+    assert config.warnings == ()
+    assert parse(to_yaml(config), "again", "") == config
+    return config.vendors["nvidia"].settings
 
 
 def refusal(text: str) -> str:
@@ -19,32 +31,189 @@ def refusal(text: str) -> str:
     return str(caught.value)
 
 
-def slicing(resource: str, more: str = "") -> str:
-    return f"version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - {{{resource}}}\n{more}"
+def slicing(resource: str, more: str = "", kind: str = "timeSlicing") -> str:
+    return f"version: v1\nsharing:\n  {kind}:\n    resources:\n    - {{{resource}}}\n{more}"
+
+
+# Sharing
 
 
 @pytest.mark.parametrize("name", ["nvidia.com/gpu", "gpu"])
-def test_time_slicing_becomes_replicas(name: str) -> None:
+def test_time_slicing_becomes_a_setting_of_the_vendor_and_names_get_their_prefix(name: str) -> None:
     assert read(slicing(f"name: {name}, replicas: 10")) == Config(
         vendors={
             "nvidia": VendorSettings(
-                resources=(ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 10)),)
+                enabled=True,
+                settings={
+                    "timeSlicing": {
+                        "failRequestsGreaterThanOne": False,
+                        "resources": [
+                            {"name": "nvidia.com/gpu", "rename": "", "devices": "all", "replicas": 10}
+                        ],
+                    }
+                },
             )
         }
     )
 
 
-def test_fail_requests_greater_than_one_is_honoured() -> None:
-    config = read(slicing("name: gpu, replicas: 2", "    failRequestsGreaterThanOne: true"))
+def only(resource: str, more: str = "") -> Any:
+    return settings(slicing(resource, more))["timeSlicing"]["resources"][0]
 
-    assert config.vendors["nvidia"].resources[0].sharing == Sharing("replicas", 2, True)
+
+def test_fail_requests_greater_than_one_is_honoured() -> None:
+    text = slicing("name: gpu, replicas: 2", "    failRequestsGreaterThanOne: true")
+
+    assert settings(text)["timeSlicing"]["failRequestsGreaterThanOne"] is True
+
+
+@pytest.mark.parametrize("rename", ["gpu.fast", "nvidia.com/gpu.fast"])
+def test_a_rename_gets_its_prefix(rename: str) -> None:
+    assert only(f"name: gpu, replicas: 2, rename: {rename}")["rename"] == "nvidia.com/gpu.fast"
+
+
+def test_rename_by_default_renames_what_is_not_renamed() -> None:
+    more = "    - {name: mig-1g.10gb, replicas: 2, rename: slice}\n    renameByDefault: true"
+
+    found = settings(slicing("name: gpu, replicas: 2", more))["timeSlicing"]["resources"]
+
+    assert [it["rename"] for it in found] == ["nvidia.com/gpu.shared", "nvidia.com/slice"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("all", "all"),
+        ("3", 3),
+        ("[0, 2]", [0, 2]),
+        ("['0', '0:1']", ["0", "0:1"]),
+        (f"[GPU-{UUID}, MIG-{UUID}]", [f"GPU-{UUID}", f"MIG-{UUID}"]),
+        (f"[MIG-GPU-{UUID}/3/0]", [f"MIG-GPU-{UUID}/3/0"]),
+    ],
+)
+def test_devices_are_all_a_count_or_indices_and_uuids(written: str, meant: object) -> None:
+    assert only(f"name: gpu, replicas: 2, devices: {written}")["devices"] == meant
+
+
+def test_resources_name_devices_by_pattern() -> None:
+    text = """
+resources:
+  gpus:
+  - {pattern: "*", name: gpu}
+  - {pattern: "A100*", name: nvidia.com/a100}
+  mig: [{pattern: "1g.*", name: small}]
+"""
+    assert settings(text) == {
+        "patterns": {
+            "gpus": [
+                {"pattern": "*", "name": "nvidia.com/gpu"},
+                {"pattern": "A100*", "name": "nvidia.com/a100"},
+            ],
+            "mig": [{"pattern": "1g.*", "name": "nvidia.com/small"}],
+        }
+    }
+
+
+# Flags
+
+
+WHOLE = """
+version: v1
+flags:
+  migStrategy: mixed
+  failOnInitError: false
+  mpsRoot: /run/nvidia/mps
+  nvidiaDriverRoot: /run/nvidia/driver
+  nvidiaDevRoot: /run/nvidia/dev
+  gdrcopyEnabled: true
+  gdsEnabled: yes
+  mofedEnabled: off
+  useNodeFeatureAPI: false
+  deviceDiscoveryStrategy: nvml
+  plugin:
+    passDeviceSpecs: true
+    deviceListStrategy: [envvar, cdi-cri]
+    deviceIDStrategy: index
+    cdiAnnotationPrefix: cdi.example.com/
+    nvidiaCTKPath: /usr/bin/nvidia-cdi-hook
+    containerDriverRoot: /host
+    sharedDevicesAllocationPolicy: packed
+  gfd:
+    oneshot: false
+    noTimestamp: true
+    sleepInterval: infinite
+    outputFile: /features/gfd
+    machineTypeFile: /machine
+imex: {channelIDs: [0], required: true}
+"""
+
+
+def test_every_flag_of_the_file_arrives() -> None:
+    config = read(WHOLE)
+
+    assert config.vendors["nvidia"] == VendorSettings(
+        enabled="auto",
+        settings={
+            "migStrategy": "mixed",
+            "driverRoot": "/run/nvidia/driver",
+            "devRoot": "/run/nvidia/dev",
+            "gdrcopyEnabled": True,
+            "gdsEnabled": True,
+            "mofedEnabled": False,
+            "passDeviceSpecs": True,
+            "deviceListStrategy": ["envvar", "cdi-cri"],
+            "deviceIDStrategy": "index",
+            "cdiAnnotationPrefix": "cdi.example.com/",
+            "nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
+            "containerDriverRoot": "/host",
+            "sharedDevicesAllocationPolicy": "packed",
+            "imexChannelIDs": [0],
+            "imexRequired": True,
+        },
+    )
+    assert config.report == ReportSettings(
+        features_file="/features/gfd", timestamp=False, machine_file="/machine"
+    )
+    assert config.warnings == ()
+
+
+def test_json_is_read_the_same() -> None:
+    document = {
+        "flags": {"migStrategy": "single"},
+        "sharing": {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 2}]}},
+    }
+
+    assert read(json.dumps(document)) == read(
+        slicing("name: gpu, replicas: 2", "flags: {migStrategy: single}")
+    )
+
+
+def test_a_single_device_list_strategy_may_stand_without_a_list() -> None:
+    assert settings("flags: {plugin: {deviceListStrategy: envvar}}") == {"deviceListStrategy": ["envvar"]}
+
+
+@pytest.mark.parametrize(
+    ("written", "enabled"), [("", True), ("failOnInitError: true", True), ("failOnInitError: false", "auto")]
+)
+def test_fail_on_init_error_makes_the_agent_unready_without_the_vendor(written: str, enabled: object) -> None:
+    assert read(f"flags: {{{written}}}").vendors["nvidia"].enabled == enabled
+
+
+@pytest.mark.parametrize("duration", ["60s", "1h15m30.918s", "-1.5h", ".5s", "0", "infinite", "5", "1.5e9"])
+def test_a_duration_is_one_of_go_or_counts_nanoseconds(duration: str) -> None:
+    assert settings(f"flags: {{gfd: {{sleepInterval: {duration}}}}}") == {}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "nvml"])
+def test_devices_are_discovered_through_nvml(strategy: str) -> None:
+    assert settings(f"flags: {{deviceDiscoveryStrategy: {strategy}}}") == {}
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "sharing: {}",
-        "sharing: {timeSlicing: null}",
+        "sharing: {timeSlicing: null, mps: null}",
         "flags: {}",
         "flags: {plugin: {}, gfd:}",
         "imex:",
@@ -52,18 +221,16 @@ def test_fail_requests_greater_than_one_is_honoured() -> None:
     ],
 )
 def test_a_file_that_asks_for_nothing_means_the_defaults(text: str) -> None:
-    assert read(f"version: v1\n{text}") == Config(vendors={"nvidia": VendorSettings()})
+    assert read(f"version: v1\n{text}") == Config(vendors={"nvidia": VendorSettings(enabled=True)})
 
 
-def test_what_is_the_same_as_served_is_taken() -> None:
-    text = slicing("name: gpu, replicas: 2, devices: all", "    renameByDefault: false")
-
-    assert read(text).vendors["nvidia"].resources[0].devices == "all"
+# What is refused
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
+        ("version: v2\nsharing: {}", "nvidia.yaml:1: version: unknown version: v2"),
         (
             slicing("name: gpu, replicas: 1"),
             "nvidia.yaml:5: sharing.timeSlicing.resources[0].replicas: number of replicas must be >= 2",
@@ -76,11 +243,19 @@ def test_what_is_the_same_as_served_is_taken() -> None:
             "sharing:\n  timeSlicing:\n    resources: []",
             "nvidia.yaml:3: sharing.timeSlicing: no resources specified",
         ),
-        ("version: v2\nsharing: {}", "nvidia.yaml:1: version: unknown version: v2"),
+        ("sharing: {mps: {}}", "nvidia.yaml:1: sharing.mps: no resources specified"),
+        (
+            slicing("name: gpu, replicas: 1", kind="mps"),
+            "sharing.mps.resources[0].replicas: number of replicas",
+        ),
         (slicing("name: $bad, replicas: 2"), "incorrect format for resource name 'nvidia.com/$bad': ["),
         (
             slicing("name: example.com/gpu, replicas: 2"),
             "incorrect format for resource name 'nvidia.com/example.com/gpu': [",
+        ),
+        (
+            slicing("name: gpu, replicas: 2, rename: Big"),
+            "resources[0].rename: incorrect format for resource name 'nvidia.com/Big': [",
         ),
         (
             slicing(f"name: {'a' * 60}, replicas: 2"),
@@ -95,10 +270,48 @@ def test_what_is_the_same_as_served_is_taken() -> None:
             "devices set as '0' but a count of devices must be > 0",
         ),
         (
-            slicing("name: gpu, replicas: 2, devices: [x]"),
-            "unsupported type for device in devices list: x, string",
+            slicing("name: gpu, replicas: 2, devices: [0, x]"),
+            "resources[0].devices[1]: unsupported type for device in devices list: x, string",
         ),
-        (slicing("name: gpu, replicas: 2, devices: {}"), "unrecognized type for devices spec: "),
+        (
+            slicing(f"name: gpu, replicas: 2, devices: [MIG-GPU-{UUID}/3]"),
+            f"unsupported type for device in devices list: MIG-GPU-{UUID}/3, string",
+        ),
+        (slicing("name: gpu, replicas: 2, devices: [-1]"), "unsupported type for device in devices list: -1"),
+        (slicing("name: gpu, replicas: 2, devices: [true]"), "unsupported type for device in devices list: "),
+        (
+            slicing("name: gpu, replicas: 2, devices: {b: 1, a: [2]}"),
+            'unrecognized type for devices spec: {"a":[2],"b":1}',
+        ),
+        (slicing("name: gpu, replicas: 2, devices: 1.5"), "unrecognized type for devices spec: 1.5"),
+        (
+            "resources: {gpus: [{name: gpu}]}",
+            "nvidia.yaml:1: resources.gpus[0]: resources must have a 'pattern' field set",
+        ),
+        ("resources: {mig: [{pattern: x}]}", "resources.mig[0]: resources must have a 'name' field set"),
+        (
+            "resources: {gpus: [{pattern: x, name: $bad}]}",
+            "resources.gpus[0].name: incorrect format for resource name 'nvidia.com/$bad': [",
+        ),
+        (
+            "flags:\n  plugin:\n    deviceListStrategy: {a: 1}",
+            'nvidia.yaml:3: flags.plugin.deviceListStrategy: invalid deviceListStrategy: {"a":1}',
+        ),
+        ("flags: {plugin: {deviceListStrategy: [1, a]}}", 'invalid deviceListStrategy: [1,"a"]'),
+        ("flags: {gfd: {sleepInterval: true}}", "flags.gfd.sleepInterval: invalid duration"),
+        ("flags: {gfd: {sleepInterval: 1 day}}", "flags.gfd.sleepInterval: invalid duration"),
+        (
+            "flags: {deviceDiscoveryStrategy: foo}",
+            "unable to validate flags: invalid --device-discovery-strategy option foo",
+        ),
+        (
+            slicing("name: gpu, replicas: 2", kind="mps"),
+            "unable to validate flags: using MPS requires --mps-root to be specified",
+        ),
+        (
+            slicing("name: gpu, replicas: 2", "flags: {migStrategy: mixed, mpsRoot: /mps}", kind="mps"),
+            "unable to validate flags: using --mig-strategy=mixed is not supported with MPS",
+        ),
     ],
 )
 def test_what_nvidia_refuses_is_refused_in_its_words_with_the_place(text: str, error: str) -> None:
@@ -108,23 +321,13 @@ def test_what_nvidia_refuses_is_refused_in_its_words_with_the_place(text: str, e
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("flags: {migStrategy: none}", "nvidia.yaml:1: flags.migStrategy: "),
-        ("flags:\n  plugin:\n    passDeviceSpecs: false", "nvidia.yaml:3: flags.plugin.passDeviceSpecs: "),
-        ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot: "),
-        ("resources: {gpus: [{pattern: '*', name: gpu}]}", "resources.gpus: "),
-        ("imex: {channelIDs: [0]}", "imex.channelIDs: "),
-        ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps: "),
+        (slicing("name: gpu, replicas: 2", kind="mps"), "nvidia.yaml:3: sharing.mps: is not"),
         (
-            slicing("name: gpu, replicas: 2", "    renameByDefault: true"),
-            "sharing.timeSlicing.renameByDefault: ",
+            slicing("name: gpu, replicas: 2", "  mps: {resources: [{name: gpu, replicas: 2}]}"),
+            "nvidia.yaml:6: sharing.mps: is not",
         ),
-        (slicing("name: gpu, replicas: 2, rename: gpu.shared"), "sharing.timeSlicing.resources[0].rename: "),
-        (slicing("name: gpu, replicas: 2, devices: 3"), "sharing.timeSlicing.resources[0].devices: "),
-        (
-            slicing("name: gpu, replicas: 2, devices: [0, GPU-11111111-2222-3333-4444-555555555555]"),
-            "resources[0].devices: ",
-        ),
-        (slicing("name: nvidia.com/mig-1g.5gb, replicas: 2"), "resources[0].name: 'nvidia.com/mig-1g.5gb' "),
+        ("flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy: 'tegra' is not"),
+        ("flags: {deviceDiscoveryStrategy: vfio}", "flags.deviceDiscoveryStrategy: 'vfio' is not"),
     ],
 )
 def test_what_is_not_served_is_refused_by_name_and_never_ignored(text: str, named: str) -> None:
@@ -137,24 +340,73 @@ def test_what_is_not_served_is_refused_by_name_and_never_ignored(text: str, name
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("sharing: {timeSlicin: {}}", "sharing.timeSlicin: unknown key; did you mean 'timeSlicing'?"),
-        ("sharing: {}\nflag: {}", "flag: unknown key; did you mean 'flags'?"),
-        (slicing("name: gpu, replica: 2"), "resources[0].replica: unknown key; did you mean 'replicas'?"),
+        ("flags: {migStrategy: 5}", "flags.migStrategy: expected a text, found the number 5"),
+        ("flags: {gdsEnabled: 1}", "flags.gdsEnabled: expected true or false, found the number 1"),
+        ("flags: []", "flags: expected a mapping of keys, found a list"),
+        ("imex: {channelIDs: ['0']}", "imex.channelIDs[0]: expected a whole number, found the text '0'"),
+        ("imex: {channelIDs: 0}", "imex.channelIDs: expected a list, found the number 0"),
+        ("resources: {gpus: {pattern: x}}", "resources.gpus: expected a list, found a mapping"),
         (
             slicing("name: gpu, replicas: '2'"),
             "resources[0].replicas: expected a whole number, found the text '2'",
         ),
         (slicing("name: 5, replicas: 2"), "resources[0].name: expected a text, found the number 5"),
         (slicing("name: gpu, replicas: 200000"), "resources[0].replicas: must be 131072 or fewer"),
-        (
-            slicing("name: gpu, replicas: 2", "    - {name: gpu, replicas: 3}"),
-            "'nvidia.com/gpu' is named twice",
-        ),
         ("sharing: []", "sharing: expected a mapping of keys, found a list"),
+        ("flags: {gfd: {outputFile: here}}", "flags.gfd.outputFile: must be an absolute path, found 'here'"),
     ],
 )
-def test_what_nvidia_would_ignore_silently_is_refused(text: str, error: str) -> None:
-    assert error in refusal(text)
+def test_a_value_of_the_wrong_type_is_refused_with_the_place(text: str, error: str) -> None:
+    assert re.match(rf"nvidia\.yaml:\d: .*{re.escape(error)}", refusal(text))
+
+
+# What NVIDIA passes over in silence
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            "flags:\n  migStrateg: single",
+            "nvidia.yaml:2: flags.migStrateg: unknown key, ignored as NVIDIA's programs do; did you mean",
+        ),
+        (
+            "sharing: {timeSlicin: {}}",
+            "sharing.timeSlicin: unknown key, ignored as NVIDIA's programs do; did you",
+        ),
+        (
+            "sharing: {}\nflag: {}",
+            "nvidia.yaml:2: flag: unknown key, ignored as NVIDIA's programs do; did you mean",
+        ),
+        (slicing("name: gpu, replicas: 2, replica: 4"), "resources[0].replica: unknown key, ignored"),
+        ("imex: {channels: [0]}", "did you mean 'channelIDs'?"),
+        ("resources: {migs: []}", "did you mean 'mig'?"),
+        (slicing("name: gpu, replicas: 2", "    RenameByDefault: true"), "did you mean 'renameByDefault'?"),
+    ],
+)
+def test_an_unknown_key_is_a_warning_that_names_its_place_and_the_nearest(text: str, warning: str) -> None:
+    config = read(text)
+
+    assert len(config.warnings) == 1
+    assert warning in config.warnings[0]
+
+
+def test_where_nvidia_reads_keys_without_case_so_do_we() -> None:
+    config = read("Flags: {MIGStrategy: single, plugin: {deviceidstrategy: index}}")
+
+    assert config.vendors["nvidia"].settings == {"migStrategy": "single", "deviceIDStrategy": "index"}
+    assert config.warnings == ()
+
+
+def test_thousands_of_unknown_keys_make_few_warnings() -> None:
+    assert len(read("flags: {" + ", ".join(f"k{n}: 1" for n in range(5000)) + "}").warnings) == 20
+
+
+def test_a_warning_shows_a_hostile_key_harmlessly_and_bounded() -> None:
+    (warning,) = read('flags: {"\\e[31m' + "x" * 900 + '": 1}').warnings
+
+    assert warning.isprintable()
+    assert len(warning) < 500
 
 
 def test_both_styles_in_one_file_are_refused() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.config import Config, parse, to_yaml
+from agent.config import NVIDIA_FLAGS, Config, Flag, configured, given_flags, parse, to_yaml, with_flags
 from agent.core.errors import ConfigError
 
 KEYS = st.sampled_from(
@@ -20,6 +21,8 @@ KEYS = st.sampled_from(
         *("name", "devices", "sharing", "kind", "replicas", "policy", "placement", "ids"),
         *("report", "mode", "labels", "nodes", "match", "names", "set"),
         *("flags", "imex", "timeSlicing", "mps", "failRequestsGreaterThanOne", "renameByDefault", "rename"),
+        *("gpus", "mig", "pattern"),
+        *sorted({step for flag in NVIDIA_FLAGS for step in flag.tree.split(".") if step}),
     )
 )
 WORDS = st.sampled_from(
@@ -37,6 +40,10 @@ WORDS = st.sampled_from(
         "node-1",
         "50MB",
         "::1:1",
+        "0:1",
+        "mixed",
+        "infinite",
+        "nvml",
     ]
 )
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=10)
@@ -58,7 +65,8 @@ def survives(text: str) -> None:
         told = str(error)
     else:
         assert isinstance(config, Config)
-        assert parse(to_yaml(config), "again", "") == config
+        assert parse(to_yaml(config), "again", "") == replace(config, warnings=())
+        told = "".join(config.warnings)
     assert told.isprintable()
 
 
@@ -98,3 +106,68 @@ def good_rules(draw: st.DrawFn) -> dict[str, Any]:
 @given(good_rules(), st.dictionaries(st.text(max_size=5), SCALARS, max_size=3))
 def test_a_good_configuration_reads_back_the_same(rule: dict[str, Any], more: dict[str, Any]) -> None:
     survives(json.dumps({"vendors": {"x": {"resources": [rule], "settings": more}}}))
+
+
+# NVIDIA's file and flags
+
+
+def tree(flag: Flag, value: Any) -> Any:
+    for step in reversed(flag.tree.split(".")):
+        value = {step: value}
+    return value
+
+
+@given(st.sampled_from([flag for flag in NVIDIA_FLAGS if flag.tree]), VALUES)
+def test_any_value_of_a_key_of_nvidia_gives_a_configuration_or_a_config_error(flag: Flag, value: Any) -> None:
+    survives(json.dumps(tree(flag, value)))
+
+
+SHARED = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": WORDS | VALUES,
+        "replicas": st.integers(-2, 5) | VALUES,
+        "devices": st.lists(st.integers() | WORDS | SCALARS, max_size=3) | VALUES,
+        "rename": WORDS | VALUES,
+    },
+)
+
+
+@given(st.sampled_from(["timeSlicing", "mps"]), st.lists(SHARED | VALUES, max_size=3), SCALARS, SCALARS)
+@settings(max_examples=300)
+def test_any_sharing_gives_a_configuration_or_a_config_error(
+    kind: str, resources: list[Any], rename: Any, strict: Any
+) -> None:
+    sharing = {"resources": resources, "renameByDefault": rename, "failRequestsGreaterThanOne": strict}
+    survives(json.dumps({"sharing": {kind: sharing}}))
+
+
+VARIABLES = [name for flag in NVIDIA_FLAGS for name in flag.variables]
+TEXTS = WORDS | st.sampled_from(["true", "0,1", "60s", ""]) | st.text(max_size=20)
+
+
+@given(st.dictionaries(st.sampled_from(VARIABLES), TEXTS, max_size=5))
+@settings(max_examples=300)
+def test_any_environment_gives_a_configuration_or_a_config_error(environ: dict[str, str]) -> None:
+    told = ""
+    try:
+        config = configured({}, environ, "node-1")
+    except ConfigError as error:
+        told = str(error)
+    else:
+        assert parse(to_yaml(config), "again", "") == config
+    assert told.isprintable()
+
+
+@given(st.dictionaries(st.sampled_from([flag.name for flag in NVIDIA_FLAGS]), TEXTS, max_size=5))
+def test_a_flag_means_what_its_variable_means(texts: dict[str, str]) -> None:
+    environ = {flag.variables[0]: texts[flag.name] for flag in NVIDIA_FLAGS if flag.name in texts}
+
+    assert outcome(texts, {}) == outcome({}, environ)
+
+
+def outcome(arguments: dict[str, str], environ: dict[str, str]) -> Config | str:
+    try:
+        return with_flags(Config(), given_flags(arguments, environ))
+    except ConfigError as error:
+        return str(error).partition(": ")[2]

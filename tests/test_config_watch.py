@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Config, ConfigState, ConfigWatch
+from agent.config import Config, ConfigState, ConfigWatch, Source, given_flags
+from agent.config.source import Seen
 from agent.core.errors import ConfigError
 
 GOOD = "agent: {http: 127.0.0.1:1}"
@@ -32,8 +33,12 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
+def move(path: Path, name: str) -> None:
+    path.rename(path.with_name(name))
+
+
 @asynccontextmanager
-async def following(path: Path | None, every: float = 0.01) -> AsyncIterator[ConfigWatch]:
+async def following(path: Source | Path | None, every: float = 0.01) -> AsyncIterator[ConfigWatch]:
     watch = ConfigWatch(path, "node-1", every, settle=0.005)
     task = asyncio.create_task(watch.run())
     try:
@@ -135,8 +140,8 @@ async def test_reload_looks_at_once(path: Path) -> None:
 
 async def test_a_file_seen_half_written_is_not_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ConfigWatch(path, "n", settle=0)
-    looks = iter([b"", BETTER.encode(), BETTER.encode()])
-    monkeypatch.setattr(watch, "_look", lambda: next(looks))
+    looks = iter([Seen("f"), Seen("f", BETTER.encode()), Seen("f", BETTER.encode())])
+    monkeypatch.setattr(Source, "look", lambda source: next(looks))
     published: list[ConfigState] = []
     monkeypatch.setattr(watch.cell, "set", published.append)
 
@@ -156,7 +161,7 @@ async def test_the_same_content_anew_is_no_news(path: Path) -> None:
 
 
 async def test_flags_win_over_every_new_file(path: Path) -> None:
-    watch = ConfigWatch(path, "n", settle=0, flags={"http": "127.0.0.1:7", "log-level": None})
+    watch = ConfigWatch(path, "n", settle=0, flags=given_flags({"http": "127.0.0.1:7"}, {}))
     write(path, "agent: {http: 127.0.0.1:2, log: {level: error}}")
 
     await watch.once()
@@ -172,3 +177,159 @@ async def test_a_vendor_that_does_not_exist_is_an_error(path: Path) -> None:
     await watch.once()
 
     assert "vendors.metax: no such vendor" in watch.cell.value.error
+
+
+# A directory of named configurations
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    directory = tmp_path / "configs"
+    directory.mkdir()
+    write(directory / "default", GOOD)
+    write(directory / "any", BETTER)
+    return directory
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> Path:
+    return tmp_path / "name"
+
+
+@pytest.fixture
+def source(directory: Path, name: Path) -> Source:
+    return Source(directory, node_config_file=name)
+
+
+async def test_the_state_names_the_chosen_file(source: Source, directory: Path) -> None:
+    assert ConfigWatch(source, "n").cell.value.source == str(directory / "default")
+
+
+async def test_a_change_of_the_chosen_file_is_taken_in(source: Source, directory: Path) -> None:
+    async with following(source) as watch:
+        write(directory / "default", BETTER)
+
+        assert (await state(watch, http(2))).source == str(directory / "default")
+
+
+async def test_a_change_of_another_file_is_no_news(source: Source, directory: Path) -> None:
+    watch = ConfigWatch(source, "n", settle=0)
+    before = watch.cell.value
+    write(directory / "any", BAD)
+
+    await watch.once()
+
+    assert watch.cell.value is before
+
+
+async def test_a_node_that_names_a_config_gets_it_and_one_that_no_longer_does_the_default(
+    source: Source, directory: Path, name: Path
+) -> None:
+    async with following(source) as watch:
+        write(name, "any\n")
+        assert (await state(watch, http(2))).source == str(directory / "any")
+
+        write(name, "")
+        assert (await state(watch, http(1))).source == str(directory / "default")
+
+        write(name, "any")
+        await state(watch, http(2))
+        remove(name)
+        await state(watch, http(1))
+
+
+async def test_another_name_with_the_same_content_is_told(
+    source: Source, directory: Path, name: Path
+) -> None:
+    write(directory / "any", GOOD)
+    async with following(source) as watch:
+        write(name, "any")
+
+        await state(watch, lambda state: state.source == str(directory / "any"))
+
+
+async def test_a_name_that_does_not_exist_keeps_the_last_good_configuration_and_says_so(
+    source: Source, directory: Path, name: Path
+) -> None:
+    write(name, "any")
+    async with following(source) as watch:
+        write(name, "other")
+
+        bad = await state(watch, lambda state: bool(state.error))
+        assert bad.error == (
+            f"{directory}: specified config other does not exist; there are: any, default; "
+            "the last good configuration stays in force"
+        )
+        assert bad.config.agent.http == "127.0.0.1:2"
+        assert bad.source == str(directory / "any")
+
+        write(directory / "other", GOOD)
+        assert (await state(watch, http(1))).source == str(directory / "other")
+
+
+async def test_bad_content_of_the_chosen_file_keeps_the_last_good_configuration(
+    source: Source, directory: Path, name: Path
+) -> None:
+    write(directory / "any", BAD)
+    async with following(source) as watch:
+        write(name, "any")
+
+        bad = await state(watch, lambda state: bool(state.error))
+        assert bad.error.startswith(f"{directory}/any:1: agent.htp: unknown key")
+        assert bad.source == str(directory / "default")
+        assert bad.config.agent.http == "127.0.0.1:1"
+
+
+async def test_at_start_the_choice_must_be_good(source: Source, directory: Path, name: Path) -> None:
+    write(name, "other")
+
+    with pytest.raises(ConfigError, match="specified config other does not exist"):
+        ConfigWatch(source, "n")
+
+
+async def test_a_file_that_comes_or_goes_changes_the_choice(source: Source, directory: Path) -> None:
+    async with following(source) as watch:
+        remove(directory / "default")
+        assert (await state(watch, http(2))).source == str(directory / "any")
+
+        write(directory / "default", GOOD)
+        assert (await state(watch, http(1))).source == str(directory / "default")
+
+
+async def test_the_symlink_swap_of_a_mounted_config_map_changes_content_and_files(tmp_path: Path) -> None:
+    for revision, files in (("..1", {"any": GOOD}), ("..2", {"any": BETTER, "other": GOOD})):
+        (tmp_path / revision).mkdir()
+        for file, text in files.items():
+            write(tmp_path / revision / file, text)
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "any").symlink_to("..data/any")
+
+    async with following(Source(tmp_path, default_config="any")) as watch:
+        (tmp_path / "..new").symlink_to("..2")
+        (tmp_path / "..new").rename(tmp_path / "..data")
+        (tmp_path / "other").symlink_to("..data/other")
+
+        await state(watch, http(2))
+
+
+async def test_a_directory_that_vanishes_keeps_the_last_good_configuration(
+    source: Source, directory: Path
+) -> None:
+    async with following(source) as watch:
+        move(directory, "away")
+
+        gone = await state(watch, lambda state: bool(state.error))
+        assert gone.config.agent.http == "127.0.0.1:1"
+        assert "can not be read: No such file or directory" in gone.error
+
+
+# Warnings
+
+
+async def test_warnings_come_with_the_configuration_and_go_with_it(path: Path) -> None:
+    write(path, "flags: {migStrateg: none}")
+    async with following(path) as watch:
+        assert "did you mean 'migStrategy'?" in watch.cell.value.config.warnings[0]
+
+        write(path, "flags: {migStrategy: none}")
+        await state(watch, lambda state: not state.config.warnings)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from agent.config.address import Address, parse_address
 from agent.config.effective import effective, to_yaml
-from agent.config.flags import FLAGS, from_environ, with_flags
-from agent.config.load import load, parse
+from agent.config.flags import FLAGS, given_flags
+from agent.config.given import Given
+from agent.config.load import configured, load, parse
+from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind
+from agent.config.overlay import with_flags
 from agent.config.settings import (
     AgentSettings,
     Config,
@@ -15,22 +18,30 @@ from agent.config.settings import (
     ReportSettings,
     VendorSettings,
 )
+from agent.config.source import Source, given_source
 from agent.config.watch import ConfigState, ConfigWatch
 
 __all__ = [
     "FLAGS",
+    "NVIDIA_FLAGS",
     "Address",
     "AgentSettings",
     "Config",
     "ConfigState",
     "ConfigWatch",
+    "Flag",
+    "Given",
+    "Kind",
     "LogFormat",
     "LogLevel",
     "LogSettings",
     "ReportSettings",
+    "Source",
     "VendorSettings",
+    "configured",
     "effective",
-    "from_environ",
+    "given_flags",
+    "given_source",
     "load",
     "parse",
     "parse_address",

@@ -1,72 +1,72 @@
-"""Command-line flags and environment variables, which win over the file."""
+"""Command-line flags and environment variables, ours and NVIDIA's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from agent.config.address import parse_address
-from agent.config.settings import Config, LogFormat, LogLevel
+from agent.config.given import Given
+from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, read
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
 
 PREFIX = "XPU_AGENT_"
 
-FLAGS = ("kubelet-dir", "pod-resources-socket", "state-dir", "http", "log-format", "log-level")
+#: Ours, each a setting of `agent`.
+FLAGS = ("kubelet-dir", "pod-resources-socket", "state-dir", "cdi-dir", "http", "log-format", "log-level")
 
 
-def from_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The flags that the environment sets: XPU_AGENT_STATE_DIR is --state-dir."""
-    named = ((flag, PREFIX + flag.upper().replace("-", "_")) for flag in FLAGS)
-    return {flag: environ[name] for flag, name in named if name in environ}
+def variable(flag: str) -> str:
+    """The environment variable of a flag of ours: XPU_AGENT_STATE_DIR of state-dir."""
+    return PREFIX + flag.upper().replace("-", "_")
 
 
-def with_flags(config: Config, flags: Mapping[str, str | Path | None]) -> Config:
-    """Lay the flags that are set over the configuration; None is not set.
+def given_flags(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Given, ...]:
+    """What both set, in rising precedence: the environment, the command line; of each NVIDIA's, then ours.
+
+    `arguments` are named as flags; None is not set, a list is a flag that was repeated.
 
     Raises:
-        ConfigError: A value can not be used; the text names the flag.
+        ConfigError: A value can not be read; the text names the flag or the variable.
     """
-    agent, log = config.agent, config.agent.log
-    for key, given in flags.items():
-        if given is None:
-            continue
-        flag, text = key.removeprefix("--").replace("_", "-"), str(given)
-        match flag:
-            case "kubelet-dir" | "pod-resources-socket" | "state-dir":
-                changed: dict[str, Any] = {flag.replace("-", "_"): _path(flag, text)}
-                agent = replace(agent, **changed)
-            case "http":
-                agent = replace(agent, http=_http(text))
-            case "log-format":
-                log = replace(log, format=_one_of(flag, text, get_args(LogFormat)))
-            case "log-level":
-                log = replace(log, level=_one_of(flag, text, get_args(LogLevel)))
-            case _:
-                raise ConfigError(
-                    f"--{shorten(flag)}: is no setting of the agent; those are {', '.join(FLAGS)}"
-                )
-    return replace(config, agent=replace(agent, log=log))
+    return (*_from_environ(environ), *_from_arguments(arguments))
 
 
-def _path(flag: str, text: str) -> Path:
-    if not text.startswith("/") or "\0" in text:
-        raise ConfigError(f"--{flag}: must be an absolute path, found '{shorten(text, 60)}'")
-    return Path(text)
+def _from_environ(environ: Mapping[str, str]) -> Iterator[Given]:
+    for flag in NVIDIA_FLAGS:
+        name = next((name for name in flag.variables if name in environ), None)
+        if name is not None:
+            yield from _theirs(flag, environ[name], name)
+    for ours in FLAGS:
+        name = variable(ours)
+        if name in environ:
+            yield Given(ours, _text(environ[name], name), name)
 
 
-def _http(text: str) -> str:
-    if text in ("", "off"):
-        return ""
+def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[Given]:
+    for flag in NVIDIA_FLAGS:
+        value = arguments.get(flag.name)
+        if value is not None:
+            text = ",".join(value) if isinstance(value, list) else value
+            yield from _theirs(flag, text, f"--{flag.name}")
+    for ours in FLAGS:
+        value = arguments.get(ours)
+        if value is not None:
+            yield Given(ours, _text(value, f"--{ours}"), f"--{ours}")
+
+
+def _theirs(flag: Flag, text: str, where: str) -> Iterator[Given]:
     try:
-        return str(parse_address(text))
-    except ConfigError as error:
-        raise ConfigError(f"--http: {error}") from None
+        value = read(flag.kind, _text(text, where))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}, found '{shorten(text, 60)}'") from None
+    if value is not None:
+        yield Given(flag.name, value, where)
 
 
-def _one_of(flag: str, text: str, choices: tuple[str, ...]) -> Any:
-    if text not in choices:
-        raise ConfigError(f"--{flag}: must be one of {', '.join(choices)}, found '{shorten(text, 60)}'")
+def _text(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where}: is not UTF-8 text, found '{shorten(text, 60)}'") from None
     return text

@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent import files
+from agent.config.flags import given_flags
+from agent.config.given import Given
+from agent.config.overlay import with_flags
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
+from agent.config.source import Seen, Source, given_source
 from agent.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from agent.config.document import Node
 
 OURS = ("agent", "vendors", "report", "nodes")
-DEFAULTS = "defaults"
-_MAX_BYTES = 1 << 20
 
 
-def load(path: Path | None, node_name: str, *, vendors: Collection[str] | None = None) -> Config:
-    """Read the file; without one everything has its default. `vendors` are the names that exist.
+def load(
+    source: Source | Path | None,
+    node_name: str,
+    *,
+    vendors: Collection[str] | None = None,
+    flags: Sequence[Given] = (),
+) -> Config:
+    """Read what the source has now; without one everything has its default. `vendors`: those that exist.
 
     Raises:
         ConfigError: It can not be used; the text says where and what would work.
     """
-    if path is None:
-        return Config()
-    return parse(text_of(read_bytes(path), str(path)), str(path), node_name, vendors=vendors)
+    where = source if isinstance(source, Source) else Source(source)
+    return taken(where.look(), node_name, vendors=vendors, flags=flags)
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of the file, never more than a little over what is allowed.
+def configured(
+    arguments: Mapping[str, Any],
+    environ: Mapping[str, str],
+    node_name: str,
+    vendors: Collection[str] | None = None,
+) -> Config:
+    """Read what the command line and the environment name; `arguments` are called as flags, None is not set.
 
     Raises:
-        ConfigError: It can not be read.
+        ConfigError: It can not be used; the text says where and what would work.
     """
-    try:
-        return files.read(path, _MAX_BYTES, devices=True)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{path}: can not be read: {why}; give --config a readable file") from error
+    source, flags = given_source(arguments, environ), given_flags(arguments, environ)
+    return load(source, node_name, vendors=vendors, flags=flags)
+
+
+def taken(
+    seen: Seen, node_name: str, *, vendors: Collection[str] | None = None, flags: Sequence[Given] = ()
+) -> Config:
+    """The configuration of what was seen, with the flags laid over.
+
+    Raises:
+        ConfigError: It can not be used, or there was nothing to see.
+    """
+    if seen.error:
+        raise ConfigError(seen.error)
+    if not seen.content:
+        return with_flags(Config(), flags)
+    return parse(text_of(seen.content, seen.source), seen.source, node_name, vendors=vendors, flags=flags)
 
 
 def text_of(content: bytes, source: str) -> str:
@@ -55,8 +78,15 @@ def text_of(content: bytes, source: str) -> str:
         raise ConfigError(f"{source}:{line}: is not UTF-8 text (byte {error.start})") from None
 
 
-def parse(text: str, source: str, node_name: str, *, vendors: Collection[str] | None = None) -> Config:
-    """Read the text of a file called `source`.
+def parse(
+    text: str,
+    source: str,
+    node_name: str,
+    *,
+    vendors: Collection[str] | None = None,
+    flags: Sequence[Given] = (),
+) -> Config:
+    """Read the text of a file called `source`, and lay the flags over it.
 
     Raises:
         ConfigError: It can not be used; the text says where and what would work.
@@ -69,7 +99,7 @@ def parse(text: str, source: str, node_name: str, *, vendors: Collection[str] | 
     root = document.read(text, source)
     given = mapping(root, source, ())
     ours = [key for key in given if key in OURS]
-    theirs = [key for key in given if key in nvidia_v1.KEYS]
+    theirs = [key for key in given if key.lower() in nvidia_v1.KEYS]
     if ours and theirs:
         message = f"'{theirs[0]}' is a key of NVIDIA's file, '{ours[0]}' is one of ours; use one of both"
         raise refused(source, given[theirs[0]].line, (), message)
@@ -78,17 +108,17 @@ def parse(text: str, source: str, node_name: str, *, vendors: Collection[str] | 
         shown = version.value if isinstance(version.value, str) else found(version.value)
         raise refused(source, version.line, ("version",), f"unknown version: {str(shown)[:40]!s}; write v1")
     if theirs:
-        return Config(vendors={"nvidia": nvidia_v1.read(root, source)})
-    return _ours(root, source, node_name, vendors)
+        return nvidia_v1.read(root, source, flags)
+    return with_flags(_ours(root, source, node_name, vendors), flags)
 
 
 def _ours(root: Node, source: str, node_name: str, vendors: Collection[str] | None) -> Config:
-    from agent.config import nodes, rules
+    from agent.config import nodes, nvidia_v1, rules
     from agent.config.place import nearest, refused
     from agent.config.shape import build, known, mapping
     from agent.config.shape import vendors as vendor_settings
 
-    names = dict.fromkeys(("version", *OURS), "")
+    names = dict.fromkeys(("version", *OURS, *nvidia_v1.KEYS), "")
     known(Config, mapping(root, source, ()), names, source, ())
     tree = nodes.applied(root, source, node_name)
     given = mapping(tree, source, ())

@@ -2,178 +2,122 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from agent.config.document import Node
-from agent.config.place import Path, found, nearest, refused
-from agent.config.rules import MAX_REPLICAS
-from agent.config.settings import VendorSettings
-from agent.config.shape import convert, mapping, sequence
+from agent.config.given import Given, Value
+from agent.config.nvidia_file import NvidiaFile, raw
+from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind, is_duration
+from agent.config.nvidia_sharing import patterns, replicated, switch
+from agent.config.overlay import VENDOR, with_flags
+from agent.config.place import Path, dotted, found
+from agent.config.settings import Config, VendorSettings
+from agent.config.shape import convert
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
-from agent.core.vendor import ResourceRule, Sharing
 
 KEYS = ("flags", "resources", "sharing", "imex")
 
-_PREFIX = "nvidia.com/"
-#: The one resource that NVIDIA's cards are advertised as while nothing partitions them.
-_SERVED = "nvidia.com/gpu"
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-# The sentence of k8s.io/apimachinery, as NVIDIA's program prints it.
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-    "and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    rf"'{_LABEL}(\.{_LABEL})*')"
-)
-_NOT_SERVED = "is not served by this release; remove it"
+_TREE: dict[Path, Flag] = {tuple(flag.tree.split(".")): flag for flag in NVIDIA_FLAGS if flag.tree}
 
 
-class _File:
-    """A file with its name, to word errors."""
+def read(root: Node, source: str, flags: Sequence[Given] = ()) -> Config:
+    """Read the whole file, and lay the flags over it.
 
-    def __init__(self, source: str) -> None:
-        self.source = source
-
-    def refused(self, node: Node, path: Path, message: str) -> ConfigError:
-        return refused(self.source, node.line, path, message)
-
-    def keys(
-        self, node: Node, path: Path, served: tuple[str, ...], known: tuple[str, ...]
-    ) -> Mapping[str, Node]:
-        """The keys that are set. One that is not served is refused by name, an empty one says nothing."""
-        given = mapping(node, self.source, path)
-        for key, child in given.items():
-            if key not in served and key not in known:
-                raise self.refused(child, (*path, key), f"unknown key; {nearest(key, (*served, *known))}")
-            if key in known and _is_set(child):
-                raise self.refused(*_first_set(child, (*path, key)), _NOT_SERVED)
-        return {key: child for key, child in given.items() if key in served and child.value is not None}
-
-
-def _is_set(node: Node) -> bool:
-    """Whether anything stands under a key; an empty mapping asks for nothing."""
-    match node.value:
-        case Mapping():
-            return any(_is_set(child) for child in node.value.values())
-        case tuple():
-            return bool(node.value)
-    return node.value is not None
-
-
-def _first_set(node: Node, path: Path) -> tuple[Node, Path]:
-    """The first value under `flags`, `resources` or `imex`, to name flags.migStrategy rather than flags."""
-    while len(path) < 3 and path[0] != "sharing" and isinstance(node.value, Mapping):
-        key, node = next((key, child) for key, child in node.value.items() if _is_set(child))
-        path = (*path, key)
-    return node, path
-
-
-def read(root: Node, source: str) -> VendorSettings:
-    """Translate the whole file.
+    Which values of `flags` are good is for the vendor to judge. failOnInitError, true unless said, is our
+    `enabled`: the agent stays, and is not ready without the vendor.
 
     Raises:
         ConfigError: NVIDIA's own checks refuse it (in their words), or it asks for more than is served.
     """
-    file = _File(source)
-    top = file.keys(root, (), ("version", "sharing"), ("flags", "resources", "imex"))
-    if "sharing" not in top:
-        return VendorSettings()
-    sharing = file.keys(top["sharing"], ("sharing",), ("timeSlicing",), ("mps",))
-    if "timeSlicing" not in sharing:
-        return VendorSettings()
-    return VendorSettings(
-        resources=tuple(_time_slicing(file, sharing["timeSlicing"], ("sharing", "timeSlicing")))
+    file = NvidiaFile(source)
+    top = file.keys(root, (), ("version", *KEYS))
+    given = (
+        *(it for key in ("flags", "imex") if key in top for it in _given(file, top[key], (key,))),
+        *flags,
     )
+    settings = {**_patterns(file, top.get("resources")), **_sharing(file, top.get("sharing"), given)}
+    config = Config(
+        vendors={VENDOR: VendorSettings(enabled=True, settings=settings)}, warnings=tuple(file.warnings)
+    )
+    return with_flags(config, given)
 
 
-def _time_slicing(file: _File, node: Node, path: Path) -> Iterator[ResourceRule]:
-    given = file.keys(node, path, ("resources", "failRequestsGreaterThanOne", "renameByDefault"), ())
-    resources = given.get("resources")
-    items = sequence(resources, file.source, (*path, "resources")) if resources else ()
-    if not items:
-        raise file.refused(resources or node, path, "no resources specified")
-    rename = given.get("renameByDefault")
-    if rename and convert(bool, rename, file.source, (*path, "renameByDefault")):
-        raise file.refused(rename, (*path, "renameByDefault"), _NOT_SERVED)
-    limit = given.get("failRequestsGreaterThanOne")
-    strict = bool(limit and convert(bool, limit, file.source, (*path, "failRequestsGreaterThanOne")))
-    names: set[str] = set()
-    for index, item in enumerate(items):
-        at = (*path, "resources", index)
-        name, replicas = _resource(file, item, at)
-        if name in names:
-            raise file.refused(item, (*at, "name"), f"the resource '{name}' is named twice")
-        names.add(name)
-        yield ResourceRule(name, sharing=Sharing("replicas", replicas, strict))
+def _given(file: NvidiaFile, node: Node, path: Path) -> Iterator[Given]:
+    """The flags under a key of the file."""
+    depth = len(path)
+    below = {str(tree[depth]) for tree in _TREE if tree[:depth] == path and len(tree) > depth}
+    for key, child in file.keys(node, path, sorted(below)).items():
+        at = (*path, key)
+        flag = _TREE.get(at)
+        if flag is None:
+            yield from _given(file, child, at)
+        else:
+            where = f"{file.source}:{child.line}: {dotted(at)}"
+            yield Given(flag.name, _value(file, flag.kind, child, at), where)
 
 
-def _resource(file: _File, node: Node, path: Path) -> tuple[str, int]:
-    given = file.keys(node, path, ("name", "replicas", "devices"), ("rename",))
-    if "name" not in given:
-        raise file.refused(node, path, "no resource name specified")
-    name = _name(file, given["name"], (*path, "name"))
-    if "devices" in given:
-        _all_devices(file, given["devices"], (*path, "devices"))
-    if "replicas" not in given:
-        raise file.refused(node, path, "no replicas specified")
-    return name, _replicas(file, given["replicas"], (*path, "replicas"))
+def _value(file: NvidiaFile, kind: Kind, node: Node, path: Path) -> Value:
+    match kind:
+        case Kind.TEXT:
+            text: str = convert(str, node, file.source, path)
+            return text
+        case Kind.BOOL:
+            return switch(file, node, path)
+        case Kind.TEXTS:
+            return _texts(file, node, path)
+        case Kind.NUMBERS:
+            numbers: tuple[int, ...] = convert(tuple[int, ...], node, file.source, path)
+            return numbers
+        case Kind.DURATION:
+            return _duration(file, node, path)
 
 
-def _name(file: _File, node: Node, path: Path) -> str:
-    text: str = convert(str, node, file.source, path)
-    name = text if text.startswith(_PREFIX) else f"{_PREFIX}{text}"
-    if len(name) > 63:
-        message = f"fully-qualified resource name must be 63 characters or less: {shorten(name, 200)}"
-        raise file.refused(node, path, message)
-    if not _SUBDOMAIN.fullmatch(name.removeprefix(_PREFIX)):
-        message = f"incorrect format for resource name '{shorten(name)}': [{_SUBDOMAIN_RULE}]"
-        raise file.refused(node, path, message)
-    if name != _SERVED:
-        raise file.refused(node, path, f"'{name}' is not served by this release; it serves '{_SERVED}'")
-    return name
+def _texts(file: NvidiaFile, node: Node, path: Path) -> tuple[str, ...]:
+    match node.plain():
+        case str(one):
+            return (one,)
+        case [*texts] if all(isinstance(text, str) for text in texts):
+            return tuple(texts)
+    raise file.refused(node, path, f"invalid {path[-1]}: {raw(node)}")
 
 
-def _replicas(file: _File, node: Node, path: Path) -> int:
-    replicas: int = convert(int, node, file.source, path)
-    if replicas < 2:
-        raise file.refused(node, path, "number of replicas must be >= 2")
-    if replicas > MAX_REPLICAS:
-        raise file.refused(node, path, f"must be {MAX_REPLICAS} or fewer: the kubelet takes a list of 4 MiB")
-    return replicas
-
-
-def _all_devices(file: _File, node: Node, path: Path) -> None:
-    """Only all devices are served; what NVIDIA itself would refuse is told in its words."""
+def _duration(file: NvidiaFile, node: Node, path: Path) -> str:
+    """A number counts nanoseconds."""
     match node.value:
-        case "all":
-            return
-        case str(text):
-            message = f"devices set as '{shorten(text)}' but the only valid string input is 'all'"
+        case str(text) if is_duration(text):
+            return text
+        case bool() | str() | Mapping() | tuple():
+            message = f"invalid duration: {found(node.value)}; write one such as 60s, or infinite"
             raise file.refused(node, path, message)
-        case bool() | float() | Mapping():
-            raise file.refused(node, path, f"unrecognized type for devices spec: {found(node.value)}")
-        case int(count) if count <= 0:
-            raise file.refused(node, path, f"devices set as '{count}' but a count of devices must be > 0")
-        case tuple(items):
-            _device_list(file, items, path)
-    raise file.refused(
-        node, path, "a subset of the devices is not served by this release; remove it or write 'all'"
-    )
+    return f"{node.value}ns"
 
 
-_DEVICE = re.compile(
-    r"[0-9]+(:[0-9]+)?|(GPU|MIG)-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|MIG-GPU-[0-9a-fA-F-]{36}/[0-9]+/[0-9]+"
-)
+def _patterns(file: NvidiaFile, node: Node | None) -> dict[str, Any]:
+    if node is None:
+        return {}
+    given = file.keys(node, ("resources",), ("gpus", "mig"))
+    named = {key: patterns(file, child, ("resources", key)) for key, child in given.items()}
+    named = {key: rules for key, rules in named.items() if rules}
+    return {"patterns": named} if named else {}
 
 
-def _device_list(file: _File, items: tuple[Node, ...], path: Path) -> None:
-    for index, item in enumerate(items):
-        plain = item.plain()
-        if isinstance(plain, int) and not isinstance(plain, bool) and plain >= 0:
-            continue
-        if not isinstance(plain, str) or not _DEVICE.fullmatch(plain):
-            kind = {str: "string", bool: "bool", int: "int", float: "float64"}.get(type(plain), "map")
-            message = f"unsupported type for device in devices list: {shorten(str(plain), 60)}, {kind}"
-            raise file.refused(item, (*path, index), message)
+def _sharing(file: NvidiaFile, node: Node | None, given: Sequence[Given]) -> dict[str, Any]:
+    if node is None:
+        return {}
+    kinds = file.keys(node, ("sharing",), ("timeSlicing", "mps"))
+    shared = {kind: replicated(file, child, ("sharing", kind)) for kind, child in kinds.items()}
+    if "mps" in shared:
+        raise _mps_refused(file, kinds["mps"], given)
+    return shared
+
+
+def _mps_refused(file: NvidiaFile, node: Node, given: Sequence[Given]) -> ConfigError:
+    """MPS goes before time-slicing, so it is never passed over; NVIDIA's own objections come with it."""
+    values = {it.flag: it.value for it in given}
+    message = "is not served by this release; use timeSlicing"
+    if values.get("mig-strategy") == "mixed":
+        message += " (unable to validate flags: using --mig-strategy=mixed is not supported with MPS)"
+    elif not values.get("mps-root"):
+        message += " (unable to validate flags: using MPS requires --mps-root to be specified)"
+    return file.refused(node, ("sharing", "mps"), message)

@@ -1,0 +1,58 @@
+"""NVIDIA's file as it is being read: errors, and warnings where NVIDIA's programs are silent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+from agent.config.document import Node
+from agent.config.place import Path, dotted, nearest, refused
+from agent.config.shape import mapping
+from agent.core.errors import ConfigError
+from agent.core.text import shorten
+
+#: A hostile file may hold thousands of keys that nobody knows.
+MAX_WARNINGS = 20
+
+
+class NvidiaFile:
+    """A file with its name; collects the warnings."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.warnings: list[str] = []
+
+    def refused(self, node: Node, path: Path, message: str) -> ConfigError:
+        return refused(self.source, node.line, path, message)
+
+    def keys(self, node: Node, path: Path, known: Collection[str], *, exact: bool = False) -> dict[str, Node]:
+        """The known keys that hold something. Others are told of, as NVIDIA's programs ignore them.
+
+        Where those decode into structs they match keys without case; where `exact`, into maps, they do not.
+        """
+        given = mapping(node, self.source, path)
+        found: dict[str, Node] = {}
+        for key, child in given.items():
+            name = key if exact else _without_case(key, known)
+            if name not in known:
+                self._warn(child, (*path, key), known)
+            elif child.value is not None and (name == key or name not in given):
+                found[name] = child
+        return found
+
+    def _warn(self, node: Node, path: Path, known: Collection[str]) -> None:
+        if len(self.warnings) < MAX_WARNINGS:
+            hint = nearest(str(path[-1]), known)
+            place = f"{self.source}:{node.line}: {dotted(path)}"
+            self.warnings.append(f"{place}: unknown key, ignored as NVIDIA's programs do; {hint}")
+
+
+def _without_case(key: str, known: Collection[str]) -> str:
+    if key in known:
+        return key
+    return next((name for name in known if name.lower() == key.lower()), key)
+
+
+def raw(node: Node) -> str:
+    """The value as NVIDIA's messages show it: compact JSON."""
+    return shorten(json.dumps(node.plain(), separators=(",", ":"), sort_keys=True), 200)

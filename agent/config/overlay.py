@@ -1,0 +1,120 @@
+"""Lays flags over a configuration: each sets one key, whoever's file the rest is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from agent.config.address import parse_address
+from agent.config.flags import FLAGS
+from agent.config.given import Given
+from agent.config.nvidia_flags import BY_NAME
+from agent.config.settings import Config, LogFormat, LogLevel
+from agent.core.errors import ConfigError
+from agent.core.text import shorten
+
+VENDOR = "nvidia"
+_DISCOVERY = ("auto", "nvml")
+_DISCOVERY_ELSEWHERE = ("tegra", "vfio")
+
+
+def with_flags(config: Config, given: Iterable[Given]) -> Config:
+    """Lay these over the configuration, in rising precedence.
+
+    Raises:
+        ConfigError: A value can not be used; the text names where it was given.
+    """
+    last: dict[str, Given] = {}
+    for it in given:
+        last.pop(it.flag, None)
+        last[it.flag] = it
+    for it in last.values():
+        config = _ours(config, it) if it.flag in FLAGS else _theirs(config, it)
+    return config
+
+
+def _ours(config: Config, given: Given) -> Config:
+    agent, text = config.agent, str(given.value)
+    match given.flag:
+        case "http":
+            agent = replace(agent, http=_http(given, text))
+        case "log-format":
+            agent = replace(agent, log=replace(agent.log, format=_one_of(given, text, get_args(LogFormat))))
+        case "log-level":
+            agent = replace(agent, log=replace(agent.log, level=_one_of(given, text, get_args(LogLevel))))
+        case path:
+            changed: dict[str, Any] = {path.replace("-", "_"): Path(_absolute(given, text))}
+            agent = replace(agent, **changed)
+    return replace(config, agent=agent)
+
+
+def _theirs(config: Config, given: Given) -> Config:
+    match BY_NAME[given.flag].sets.split("."):
+        case ["settings", key]:
+            return _vendor(config, settings={**config.vendor(VENDOR).settings, key: _plain(given)})
+        case ["vendors", _, "enabled"] if config.vendor(VENDOR).enabled is not False:
+            return _vendor(config, enabled=True if given.value else "auto")
+        case ["agent", "kubeletDir"]:
+            return replace(config, agent=replace(config.agent, kubelet_dir=_kubelet_dir(given)))
+        case ["report", "timestamp"]:
+            return replace(config, report=replace(config.report, timestamp=not given.value))
+        case ["report", "featuresFile"]:
+            return replace(config, report=replace(config.report, features_file=_optional_path(given)))
+        case ["report", "machineFile"]:
+            return replace(config, report=replace(config.report, machine_file=_optional_path(given)))
+    if given.flag == "device-discovery-strategy":
+        _check_discovery(given)
+    return config
+
+
+def _vendor(config: Config, **changed: Any) -> Config:
+    vendor = replace(config.vendor(VENDOR), **changed)
+    return replace(config, vendors={**config.vendors, VENDOR: vendor})
+
+
+def _plain(given: Given) -> Any:
+    return list(given.value) if isinstance(given.value, tuple) else given.value
+
+
+def _kubelet_dir(given: Given) -> Path:
+    if not given.value:
+        why = "must name the kubelet's socket: an agent without a kubelet is not served; try `xpu-agent demo`"
+        raise given.refused(why)
+    return Path(_absolute(given, str(given.value))).parent
+
+
+def _optional_path(given: Given) -> str:
+    text = str(given.value)
+    return _absolute(given, text) if text else ""
+
+
+def _absolute(given: Given, text: str) -> str:
+    if not text.startswith("/") or "\0" in text:
+        raise given.refused(f"must be an absolute path, found '{shorten(text, 60)}'")
+    return text
+
+
+def _check_discovery(given: Given) -> None:
+    strategy = str(given.value)
+    if strategy in _DISCOVERY_ELSEWHERE:
+        raise given.refused(f"'{strategy}' is not served by this release; it serves 'auto' or 'nvml'")
+    if strategy not in _DISCOVERY:
+        shown = shorten(strategy, 60)
+        raise given.refused(f"unable to validate flags: invalid --device-discovery-strategy option {shown}")
+
+
+def _http(given: Given, text: str) -> str:
+    if text in ("", "off"):
+        return ""
+    try:
+        return str(parse_address(text))
+    except ConfigError as error:
+        raise given.refused(str(error)) from None
+
+
+def _one_of(given: Given, text: str, choices: tuple[str, ...]) -> Any:
+    if text not in choices:
+        raise given.refused(f"must be one of {', '.join(choices)}, found '{shorten(text, 60)}'")
+    return text

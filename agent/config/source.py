@@ -1,0 +1,149 @@
+"""Where the configuration is looked for: a file, or a directory of which one file holds on this node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent import files
+from agent.config.choice import DEFAULT_FALLBACKS, FALLBACKS, Fallback, chosen
+from agent.config.flags import variable
+from agent.core.errors import ConfigError
+from agent.core.text import shorten
+
+DEFAULTS = "defaults"
+MAX_BYTES = 1 << 20
+MAX_FILES = 10_000
+MAX_NAME_BYTES = 1000
+
+#: NVIDIA's variables for these flags, after ours. config-manager makes CONFIG_FILE of its directory, so that
+#: goes first. An empty value is none, as NVIDIA's chart writes it.
+_VARIABLES = {
+    "config": ("CONFIG_FILE_SRCDIR", "CONFIG_FILE", "GFD_CONFIG_FILE"),
+    "node-config": (),
+    "node-config-file": (),
+    "default-config": ("DEFAULT_CONFIG",),
+    "fallback-strategies": ("FALLBACK_STRATEGIES",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look found: the content, and where it stands; or why there is none."""
+
+    source: str
+    content: bytes = b""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, or a directory of named configurations; None is neither."""
+
+    path: Path | None = None
+    #: The name of this node's configuration, and a file that holds it; empty or missing is not set.
+    node_config: str = ""
+    node_config_file: Path | None = None
+    default_config: str = ""
+    fallbacks: tuple[Fallback, ...] = DEFAULT_FALLBACKS
+
+    def look(self) -> Seen:
+        """Choose and read, as it is now."""
+        try:
+            path = self._file()
+            if path is None:
+                return Seen(DEFAULTS)
+            return Seen(str(path), read_bytes(path))
+        except ConfigError as error:
+            return Seen(str(self.path or DEFAULTS), error=str(error))
+
+    def _file(self) -> Path | None:
+        named = self.node_config or _name_in(self.node_config_file)
+        if self.path is None or not os.path.isdir(self.path):
+            if named:
+                found = f"{self.path} is no directory" if self.path else "there is no --config"
+                why = "chooses one of a directory of configurations"
+                raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
+            return self.path
+        try:
+            name = chosen(_names(self.path), named, self.default_config, self.fallbacks)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: {error}") from None
+        return self.path / name if name else None
+
+
+def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Source:
+    """The source that the command line names, or else the environment.
+
+    Raises:
+        ConfigError: A fallback strategy is none.
+    """
+    texts, places = {}, {}
+    for flag, variables in _VARIABLES.items():
+        places[flag] = f"--{flag}"
+        texts[flag] = str(arguments.get(flag) or "")
+        for name in (variable(flag), *variables):
+            if not texts[flag] and environ.get(name):
+                texts[flag], places[flag] = environ[name], name
+    return Source(
+        Path(texts["config"]) if texts["config"] else None,
+        texts["node-config"],
+        Path(texts["node-config-file"]) if texts["node-config-file"] else None,
+        texts["default-config"],
+        _fallbacks(texts["fallback-strategies"], places["fallback-strategies"]),
+    )
+
+
+def _fallbacks(text: str, where: str) -> tuple[Fallback, ...]:
+    if not text:
+        return DEFAULT_FALLBACKS
+    known: dict[str, Fallback] = {fallback: fallback for fallback in FALLBACKS}
+    words = [word.strip() for word in text.split(",")]
+    unknown = next((word for word in words if word not in known), None)
+    if unknown is not None:
+        why = f"unknown fallback strategy: {shorten(unknown, 60)}; there are {', '.join(FALLBACKS)}"
+        raise ConfigError(f"{where}: {why}")
+    return tuple(known[word] for word in words)
+
+
+def _name_in(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return files.read(file, MAX_NAME_BYTES).decode(errors="backslashreplace").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{file}: can not be read: {why}; give --node-config-file a file") from error
+
+
+def _names(directory: Path) -> frozenset[str]:
+    """The files of the directory, without what a mounted ConfigMap keeps in `..data` and its like."""
+    names = set()
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not entry.name.startswith("..") and entry.is_file():
+                    names.add(entry.name)
+                if len(names) > MAX_FILES:
+                    raise ConfigError(f"more than {MAX_FILES} files; name a directory of configurations")
+    except OSError as error:
+        raise ConfigError(f"can not be read: {error.strerror}") from error
+    return frozenset(names)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of the file, never more than a little over what is allowed.
+
+    Raises:
+        ConfigError: It can not be read.
+    """
+    try:
+        return files.read(path, MAX_BYTES, devices=True)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: can not be read: {why}; give --config a readable file") from error
