@@ -121,8 +121,8 @@ def _nvidia(parser: argparse.ArgumentParser) -> None:
     from agent.config import NVIDIA_FLAGS
 
     told = (
-        "As nvidia-device-plugin and gpu-feature-discovery v0.20 have them, with their variables and the keys "
-        "of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables alone."
+        "As nvidia-device-plugin and gpu-feature-discovery v0.20 have them, with their variables and the "
+        "keys of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables alone."
     )
     group = parser.add_argument_group("NVIDIA's flags", told)
     group.add_argument(
