@@ -409,6 +409,14 @@ def test_a_warning_shows_a_hostile_key_harmlessly_and_bounded() -> None:
     assert len(warning) < 500
 
 
+def test_an_entry_for_which_nothing_is_left_is_a_warning() -> None:
+    more = "    - {name: gpu, devices: [1], replicas: 4}\n    - {name: mig-1g.10gb, replicas: 2}"
+
+    (warning,) = read(slicing("name: nvidia.com/gpu, replicas: 2", more)).warnings
+
+    assert warning.startswith("nvidia.yaml:6: sharing.timeSlicing.resources[1]: an earlier entry takes all")
+
+
 def test_both_styles_in_one_file_are_refused() -> None:
     error = refusal("agent: {}\nsharing: {}")
 

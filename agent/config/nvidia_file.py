@@ -35,16 +35,19 @@ class NvidiaFile:
         for key, child in given.items():
             name = key if exact else _without_case(key, known)
             if name not in known:
-                self._warn(child, (*path, key), known)
+                self._unknown(child, (*path, key), known)
             elif child.value is not None and (name == key or name not in given):
                 found[name] = child
         return found
 
-    def _warn(self, node: Node, path: Path, known: Collection[str]) -> None:
+    def warn(self, node: Node, path: Path, message: str) -> None:
         if len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(f"{self.source}:{node.line}: {dotted(path)}: {message}")
+
+    def _unknown(self, node: Node, path: Path, known: Collection[str]) -> None:
+        if len(self.warnings) < MAX_WARNINGS:  # the search for the nearest is slow
             hint = nearest(str(path[-1]), known)
-            place = f"{self.source}:{node.line}: {dotted(path)}"
-            self.warnings.append(f"{place}: unknown key, ignored as NVIDIA's programs do; {hint}")
+            self.warn(node, path, f"unknown key, ignored as NVIDIA's programs do; {hint}")
 
 
 def _without_case(key: str, known: Collection[str]) -> str:

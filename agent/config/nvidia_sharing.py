@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.config.document import Node
@@ -50,7 +50,20 @@ def replicated(file: NvidiaFile, node: Node, path: Path) -> dict[str, Any]:
     for entry in entries:
         if rename and not entry["rename"]:
             entry["rename"] = entry["name"] + _SHARED
+    _warn_of_nothing_left(file, items, entries, (*path, "resources"))
     return {"failRequestsGreaterThanOne": strict, "resources": entries}
+
+
+def _warn_of_nothing_left(
+    file: NvidiaFile, items: Sequence[Node], entries: Sequence[dict[str, Any]], path: Path
+) -> None:
+    whole: set[str] = set()
+    for index, (item, entry) in enumerate(zip(items, entries, strict=True)):
+        if entry["name"] in whole:
+            message = f"an earlier entry takes all devices of '{entry['name']}'; none is left for this one"
+            file.warn(item, (*path, index), message)
+        if entry["devices"] == "all":
+            whole.add(entry["name"])
 
 
 def patterns(file: NvidiaFile, node: Node, path: Path) -> list[dict[str, str]]:
