@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from agent.core.model import AdvertisedDevice, Resource
 from agent.core.vendor import ContainerEdits
 
 from .calls import Calls
-from .devicelist import KUBELET_RECEIVE_LIMIT, DeviceList, list_size, too_long
+from .devicelist import KUBELET_RECEIVE_LIMIT, device_list, list_size, too_long
 from .edits import response
 from .idlists import PreferredRequest, allocate_request, pre_start_request, preferred_request
 from .pb.deviceplugin.v1beta1 import (
@@ -34,7 +35,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-#: More IDs than this are encoded in a thread: some 3 ms of work.
+#: As many IDs are encoded, or chosen from, in a thread: some milliseconds of work.
 _MANY_IDS = 10_000
 
 
@@ -47,7 +48,7 @@ class Answers(Protocol):
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
     ) -> Sequence[str]:
-        """Which of the available IDs to take; fast, for it runs on the event loop."""
+        """Which of the available IDs to take; fast, for it runs on the event loop, or beside it if many."""
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
         """Make sure that what was allocated is there; called before every start of a container."""
@@ -101,7 +102,6 @@ class DevicePlugin:
         self._deadline = allocate_deadline
         self._budget = preferred_budget
         self._limit = limit
-        self._list = DeviceList()
         self._feed: _Feed | None = None
         self._fitting: Resource | None = None
         self._complaint = ""
@@ -194,9 +194,9 @@ class DevicePlugin:
             fitting = self._within_limit(resource)
             if fitting is None:
                 return None
-            if self._list.missing(fitting) < _MANY_IDS:
-                return self._list.encode(fitting)
-            return await anyio.to_thread.run_sync(self._list.encode, fitting, abandon_on_cancel=True)
+            if fitting.capacity < _MANY_IDS:
+                return device_list(fitting)
+            return await anyio.to_thread.run_sync(device_list, fitting, abandon_on_cancel=True)
         except Exception as exc:
             self.stats.lists_failed += 1
             log.error("device list not encoded, the last one stays", resource=self.name, exc_info=exc)
@@ -254,13 +254,17 @@ class DevicePlugin:
         except Exception as exc:
             log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
             asked = ()
-        choices = [self._choice(one) for one in asked]
+        choices = await self._choices(asked)
         self.stats.preferred_empty += not any(choices)
         return _preferred_response(choices)
 
+    async def _choices(self, asked: Sequence[PreferredRequest]) -> list[Sequence[str]]:
+        if sum(len(one.available) for one in asked) < _MANY_IDS:
+            return [self._choice(one) for one in asked]
+        return await anyio.to_thread.run_sync(lambda: [self._choice(one) for one in asked])
+
     def _choice(self, asked: PreferredRequest) -> Sequence[str]:
-        clock = asyncio.get_running_loop().time
-        started = clock()
+        started = time.monotonic()
         try:
             choice = self._answers.preferred(self.name, asked.available, asked.required, asked.size)
             if not _is_valid(choice, asked):
@@ -268,17 +272,20 @@ class DevicePlugin:
         except Exception as exc:
             log.error("preferred allocation unanswered", resource=self.name, exc_info=exc)
             return ()
-        if (took := clock() - started) > self._budget:
+        if (took := time.monotonic() - started) > self._budget:
             log.warning("preferred allocation was slow", resource=self.name, seconds=round(took, 3))
         return choice
 
 
 def _is_valid(choice: Sequence[str], asked: PreferredRequest) -> bool:
-    """Empty, or as many distinct available IDs as were asked for, the required among them."""
+    """Empty, or as many distinct available IDs as were asked for, the required among them.
+
+    Where more are required than asked for it may be those, as with NVIDIA's plugin.
+    """
     chosen = set(choice)
     if not chosen:
         return True
-    distinct = len(chosen) == len(choice) == asked.size
+    distinct = len(chosen) == len(choice) == max(asked.size, len(set(asked.required)))
     return distinct and chosen <= {*asked.available, *asked.required} and chosen >= set(asked.required)
 
 

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.model import AdvertisedDevice, IdRange, Resource
-from agent.kubelet import devicelist
 from agent.kubelet.devicelist import (
     KUBELET_RECEIVE_LIMIT,
-    DeviceList,
+    device_list,
     fitting_count,
     list_size,
     too_long,
@@ -34,16 +33,30 @@ CARDS = st.builds(
 RESOURCES = st.lists(CARDS, max_size=4, unique_by=lambda one: one.uuid).map(lambda cards: resource(*cards))
 
 
+def listed(it: Resource) -> list[tuple[str, AdvertisedDevice]]:
+    """Every ID with its card, in the order of the list."""
+    ranged = [(n, device_id, one) for one in it.cards for n, device_id in enumerate(one.ids or ())]
+    kept = [(device_id, one) for one in it.cards for device_id in one.kept]
+    by_number = sorted(ranged, key=lambda entry: entry[0])
+    return [entry[1:] for entry in by_number] + sorted(kept, key=lambda entry: entry[0])
+
+
 def judged(it: Resource) -> bytes:
     """The same list by Google's protobuf."""
     pb = oracle.deviceplugin()
     message = pb.ListAndWatchResponse()
-    for one in sorted(it.cards, key=lambda one: one.uuid):
-        for device_id in (*(one.ids or ()), *sorted(one.kept)):
-            device = message.devices.add(ID=device_id, health="Healthy" if one.healthy else "Unhealthy")
-            if one.numa is not None:
-                device.topology.nodes.add(ID=one.numa)
+    for device_id, one in listed(it):
+        device = message.devices.add(ID=device_id, health="Healthy" if one.healthy else "Unhealthy")
+        if one.numa is not None:
+            device.topology.nodes.add(ID=one.numa)
     return bytes(message.SerializeToString())
+
+
+def order(it: Resource) -> list[str]:
+    """The IDs as a kubelet reads them."""
+    return [
+        device.ID for device in oracle.deviceplugin().ListAndWatchResponse.FromString(device_list(it)).devices
+    ]
 
 
 def sick(it: Resource) -> Resource:
@@ -52,64 +65,61 @@ def sick(it: Resource) -> Resource:
 
 @given(RESOURCES)
 def test_every_list_is_what_protobuf_writes(it: Resource) -> None:
-    assert DeviceList().encode(it) == judged(it)
+    assert device_list(it) == judged(it)
 
 
 @given(RESOURCES)
 def test_the_size_is_that_of_the_list_with_every_device_unhealthy(it: Resource) -> None:
-    assert list_size(it) == len(DeviceList().encode(sick(it)))
+    assert list_size(it) == len(device_list(sick(it)))
 
 
-@given(RESOURCES, RESOURCES)
-def test_what_was_encoded_before_never_shows(before: Resource, after: Resource) -> None:
-    cached = DeviceList()
-    cached.encode(before)
+def test_ids_are_listed_replica_by_replica_over_all_cards() -> None:
+    """So that a kubelet, or a scheduler, that takes the first IDs spreads them over the cards."""
+    it = resource(card("b", count=2), card("a", count=2), card("c", count=2))
 
-    assert cached.encode(after) == DeviceList().encode(after)
+    assert order(it) == ["b::0", "a::0", "c::0", "b::1", "a::1", "c::1"]
+
+
+def test_cards_with_fewer_replicas_and_whole_ones_have_their_place_in_the_first_rows() -> None:
+    it = resource(card("a", count=1), card("b", count=12), card("c"), card("d", count=3), card("e", count=0))
+
+    assert order(it) == ["a::0", "b::0", "c", "d::0", "b::1", "d::1", "b::2", "d::2"] + [
+        f"b::{n}" for n in range(3, 12)
+    ]
+
+
+def test_ids_of_a_former_plan_come_last() -> None:
+    it = resource(
+        AdvertisedDevice("a", IdRange("a", 2), True, kept=("b",)),
+        AdvertisedDevice("b", None, True, kept=("a::7", "b::9")),
+        card("c", count=1),
+    )
+
+    assert order(it) == ["a::0", "c::0", "a::1", "a::7", "b", "b::9"]
 
 
 def test_numbers_of_every_length_come_in_numeric_order() -> None:
     it = resource(card("c", count=10_001))
 
-    assert DeviceList().encode(it) == judged(it)
+    assert device_list(it) == judged(it)
 
 
 def test_numa_node_0_is_sent_and_an_unknown_one_is_not() -> None:
     # mistake 13
     pb = oracle.deviceplugin()
-    raw = DeviceList().encode(resource(card("a", numa=0), card("b", numa=None)))
+    raw = device_list(resource(card("a", numa=0), card("b", numa=None)))
 
     first, second = pb.ListAndWatchResponse.FromString(raw).devices
     assert [node.ID for node in first.topology.nodes] == [0]
     assert not second.HasField("topology")
 
 
-def test_the_order_of_cards_and_of_kept_ids_does_not_matter() -> None:
+def test_the_order_of_kept_ids_does_not_matter() -> None:
     # mistake 8: a list that only looks different would be sent again
     a = AdvertisedDevice("a", IdRange("a"), True, kept=("x", "y"))
-    b = card("b")
+    b, c = (AdvertisedDevice(uuid, None, True, kept=(uuid,)) for uuid in "bc")
 
-    assert DeviceList().encode(resource(a, b)) == DeviceList().encode(
-        resource(b, replace(a, kept=("y", "x")))
-    )
-
-
-def test_only_the_card_that_changed_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: list[str] = []
-
-    def spied(one: AdvertisedDevice) -> bytes:
-        encoded.append(one.uuid)
-        return b""
-
-    cached = DeviceList()
-    cached.encode(resource(card("a", count=5000), card("b", count=7)))
-
-    changed = resource(card("a", count=5000), card("b", count=7, healthy=False))
-
-    assert cached.missing(changed) == 7
-    monkeypatch.setattr(devicelist, "card_block", spied)
-    cached.encode(changed)
-    assert encoded == ["b"]
+    assert device_list(resource(a, b, c)) == device_list(resource(replace(a, kept=("y", "x")), c, b))
 
 
 def exactly(size: int) -> Resource:
@@ -134,7 +144,7 @@ def test_a_list_of_exactly_the_limit_fits_and_one_byte_more_does_not() -> None:
     # mistake 7
     fits = exactly(KUBELET_RECEIVE_LIMIT)
 
-    assert len(DeviceList().encode(sick(fits))) == KUBELET_RECEIVE_LIMIT
+    assert len(device_list(sick(fits))) == KUBELET_RECEIVE_LIMIT
     assert too_long(fits) is None
     assert too_long(_longer(fits)) is not None
 
@@ -162,6 +172,6 @@ def test_where_not_even_one_id_per_device_fits_the_error_says_so() -> None:
 def test_ranges_of_every_shape_are_measured_and_written_alike(count: int) -> None:
     it = resource(card("é" * 60, count=count, healthy=False))
 
-    raw = DeviceList().encode(it)
+    raw = device_list(it)
     assert raw == judged(it)
     assert len(raw) == list_size(it)

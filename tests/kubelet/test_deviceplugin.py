@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from agent.core.cell import Cell
 from agent.core.errors import InvalidRequest, UnhealthyDevice, UnknownDevice, UnknownResource
 from agent.core.model import Resource
 from agent.core.vendor import ContainerEdits
+from agent.kubelet import deviceplugin
 from agent.kubelet.calls import Calls
-from agent.kubelet.devicelist import DeviceList, list_size
+from agent.kubelet.devicelist import device_list, list_size
 from agent.kubelet.deviceplugin import DevicePlugin
 from agent.kubelet.errors import KubeletError
 from agent.kubelet.pb.deviceplugin.v1beta1 import (
@@ -138,7 +139,7 @@ async def test_a_list_that_is_the_same_is_not_sent_again(plugins_dir: Path) -> N
     async with served(plugins_dir, card("a"), card("b")) as it:
         client = await it.listen()
         await eventually(lambda: client.lists)
-        it.cell.set(resource(card("b"), card("a")))
+        it.cell.set(replace(it.cell.value, policy="distributed"))
         await eventually(lambda: it.plugin.delivered.value is it.cell.value)
         it.cell.set(resource(card("c")))
         await eventually(lambda: client.healths() == {"c": "Healthy"})
@@ -441,10 +442,26 @@ async def test_a_preference_asked_for_in_garbage_is_none(plugins_dir: Path) -> N
         assert await raw(it, "GetPreferredAllocation", b"\x0a\xff") == b""
 
 
-async def test_a_preference_among_very_many_is_found(plugins_dir: Path) -> None:
+async def test_a_preference_among_very_many_is_found_beside_the_event_loop(plugins_dir: Path) -> None:
     many = [f"GPU-{n}" for n in range(30_000)]
+    threads: set[int] = set()
+
+    def spied(free: Sequence[str], must: Sequence[str], size: int) -> Sequence[str]:
+        threads.add(threading.get_ident())
+        return free[:size]
+
     async with served(plugins_dir) as it:
+        it.answers.choose = spied
+
         assert await choices(it, (many, [], 2)) == [many[:2]]
+        assert threading.get_ident() not in threads
+
+
+async def test_more_required_ids_than_asked_for_may_be_the_preference(plugins_dir: Path) -> None:
+    async with served(plugins_dir) as it:
+        it.answers.choose = lambda free, must, n: must
+
+        assert await choices(it, (["a", "b", "c"], ["c", "a"], 1)) == [["c", "a"]]
 
 
 # What a start and a whole life cost
@@ -471,13 +488,12 @@ async def test_large_lists_leave_the_event_loop_free(
 ) -> None:
     """They are encoded in another thread: the loop must not need to take turns with it."""
     threads: set[int] = set()
-    encode = DeviceList.encode
 
-    def spied(self: Any, it: Resource) -> bytes:
+    def spied(it: Resource) -> bytes:
         threads.add(threading.get_ident())
-        return encode(self, it)
+        return device_list(it)
 
-    monkeypatch.setattr(DeviceList, "encode", spied)
+    monkeypatch.setattr(deviceplugin, "device_list", spied)
     async with served(plugins_dir, card("u" * 40, count=58_000)) as it:
         client = await it.listen()
         await eventually(lambda: len(client.healths()) == 58_000)
