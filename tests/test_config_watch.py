@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent.config import Config, ConfigState, ConfigWatch, Source, given_flags
 from agent.config.source import Seen
 from agent.core.errors import ConfigError
+from agent.process import _follow
 
 GOOD = "agent: {http: 127.0.0.1:1}"
 BETTER = "agent: {http: 127.0.0.1:2}"
@@ -333,3 +336,32 @@ async def test_warnings_come_with_the_configuration_and_go_with_it(path: Path) -
 
         write(path, "flags: {migStrategy: none}")
         await state(watch, lambda state: not state.config.warnings)
+
+
+async def test_the_warnings_of_each_content_are_logged_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.logs.set_level", lambda level: None)
+    write(path, "flags: {one: 1}")
+    with capture_logs() as told:
+        async with following(path) as watch, asyncio.timeout(30):
+            follower = asyncio.create_task(_follow(watch))
+            await warned_of(told, "flags.one")
+            write(path, "flags: {two: 2}")
+            await warned_of(told, "flags.two")
+            write(path, "flags: {}")
+            await state(watch, lambda state: not state.config.warnings)
+            follower.cancel()
+
+    assert [it.split(": ")[1] for it in warned(told)] == ["flags.one", "flags.two"]
+
+
+async def warned_of(told: Sequence[Mapping[str, Any]], key: str) -> None:
+    while True:
+        if any(key in it for it in warned(told)):
+            return
+        await asyncio.sleep(0.005)
+
+
+def warned(told: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [it["warning"] for it in told if it["log_level"] == "warning" and "warning" in it]
