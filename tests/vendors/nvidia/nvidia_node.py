@@ -29,7 +29,7 @@ LOST = Fault("lost", "NVML: GPU is lost")
 
 def gpu(index: int, model: str = H100, fault: Fault | None = None, **attributes: str) -> Device:
     """A card that cannot be split unless `mig_mode` says how it is."""
-    told = {name.replace("_", "-"): value for name, value in attributes.items()}
+    told = _told(attributes)
     capable = "true" if "mig-mode" in told else "false"
     return Device(
         uuid=f"GPU-{index}",
@@ -47,7 +47,9 @@ def split(index: int, model: str = H100, fault: Fault | None = None) -> Device:
     return gpu(index, model, fault, mig_mode="enabled")
 
 
-def mig(card: int, number: int, profile: str = "1g.10gb", fault: Fault | None = None) -> Device:
+def mig(
+    card: int, number: int, profile: str = "1g.10gb", fault: Fault | None = None, **attributes: str
+) -> Device:
     """A MIG device of a card."""
     cap = 100 * card + 9 * number
     return Device(
@@ -59,11 +61,15 @@ def mig(card: int, number: int, profile: str = "1g.10gb", fault: Fault | None = 
             f"/dev/nvidia-caps/nvidia-cap{cap}",
             f"/dev/nvidia-caps/nvidia-cap{cap + 1}",
         ),
-        attributes={"mig-profile": profile},
+        attributes={"mig-profile": profile, **_told(attributes)},
         fault=fault,
         parent=f"GPU-{card}",
         slice=number,
     )
+
+
+def _told(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in attributes.items()}
 
 
 def lost(index: int) -> Device:

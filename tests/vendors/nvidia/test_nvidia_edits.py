@@ -367,5 +367,10 @@ def test_the_vendor_is_offered_whole() -> None:
     assert (vendor.name, vendor.resource) == ("nvidia", "nvidia.com/gpu")
     assert vendor.backend == "agent.vendors.nvidia.backend:NvmlBackend"
     assert vendor.settings == {"library": "/opt/driver"}
+
+
+def test_labels_follow_the_settings() -> None:
+    vendor = register_backend({"timeSlicing": REPLICAS})
     assert vendor.labels is not None
-    assert vendor.labels([gpu(0)])["nvidia.com/gpu.count"] == "1"
+
+    assert vendor.labels([gpu(0)])["nvidia.com/gpu.replicas"] == "4"

@@ -95,6 +95,7 @@ def test_what_a_rule_names_in_vain_is_said_and_the_rest_served(
 
     assert made.complaints == (complaint,)
     assert all(rule.devices for rule in made.rules)
+    assert set(uuids_of(made).values()) == {1}
 
 
 def test_all_else_of_a_rule_stays_as_the_user_wrote_it() -> None:
@@ -134,6 +135,39 @@ def test_rules_of_one_name_and_sharing_are_one() -> None:
     [rule] = offered(settings, [gpu(0), gpu(1, "NVIDIA A100")]).rules
 
     assert rule == ResourceRule("nvidia.com/any", ("GPU-1", "GPU-0"), TWICE, "distributed")
+
+
+def test_a_device_that_is_named_twice_is_replicated_once() -> None:
+    settings = {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 2, "devices": [2, "GPU-2"]}]}}
+
+    replicas, whole = offered(settings, FOUR).rules
+
+    assert (replicas.devices, whole.devices) == (("GPU-2",), ("GPU-0", "GPU-1", "GPU-3"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, ["nvidia.com/gpu"]),
+        ({"patterns": {"mig": [{"pattern": "*", "name": "small"}]}}, ["nvidia.com/gpu", "nvidia.com/small"]),
+        (
+            {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 2, "rename": "gpu.shared"}]}},
+            ["nvidia.com/gpu.shared"],
+        ),
+        (
+            {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 2, "rename": "any", "devices": 1}]}},
+            ["nvidia.com/any", "nvidia.com/gpu"],
+        ),
+    ],
+)
+def test_a_configured_resource_is_known_without_devices_so_that_the_kubelet_sees_it_empty(
+    settings: dict[str, Any], names: list[str]
+) -> None:
+    refused = {"migStrategy": "single"} | settings
+
+    made = offered(refused, HALF)
+
+    assert [(rule.name, rule.devices) for rule in made.rules] == [(name, ()) for name in names]
 
 
 #: Of NVIDIA's api/config/v1/resources_test.go.

@@ -93,6 +93,7 @@ def test_what_nvidias_plugin_refuses_is_refused_in_its_words(settings: Mapping[s
     ("settings", "says"),
     [
         ({"libary": "/x"}, "nvidia has no setting 'libary'; did you mean 'library'?"),
+        ({7: 1}, "nvidia has no setting 7; there are"),
         ({"colour": 1}, "there are cdiAnnotationPrefix, cdiDisableHooks"),
         ({"library": 7}, "nvidia.library is 7; use the path of"),
         ({"ignoreXids": [13, "31"]}, r"nvidia.ignoreXids\[1\] is '31'; use a list of XID numbers"),

@@ -1,7 +1,7 @@
 """Config in, resources and device IDs out: a row for each thing that NVIDIA's plugin v0.20 can be told.
 
-The rows follow its internal/rm/device_map.go. Where its program parses an option and drops it, the row says what
-the option means; where it ends, what is left without the part that is wrong.
+The rows follow its internal/rm/device_map.go. Where its program parses an option and drops it, the row says
+what the option means; where it ends, what is left without the part that is wrong.
 """
 
 from __future__ import annotations
@@ -125,6 +125,27 @@ STRATEGIES = [
         {"nvidia.com/gpu": ONES},
     ),
     Row(
+        "single: a card that says nothing of MIG is whole",
+        SINGLE,
+        [*SPLIT, Device("GPU-2", 2)],
+        {},
+        ["all devices on the node must be configured with the same migEnabled value"],
+    ),
+    Row(
+        "single: a lost card that can not be split is whole",
+        SINGLE,
+        [*SPLIT, gpu(2, fault=LOST)],
+        {},
+        ["all devices on the node must be configured with the same migEnabled value"],
+    ),
+    Row(
+        "single: one profile with other engines",
+        SINGLE,
+        [split(0), mig(0, 0), mig(0, 1, engines_ofa="1")],
+        {},
+        [f"{INVALID}more than one MIG device type present on node"],
+    ),
+    Row(
         "single: a lost card that was whole is whole",
         SINGLE,
         [gpu(0), lost(1)],
@@ -226,6 +247,12 @@ SHARING = [
         shared(entry(2, devices=1)),
         THREE,
         {"nvidia.com/gpu": ["GPU-0::0", "GPU-0::1", "GPU-1", "GPU-2"]},
+    ),
+    Row(
+        "a count takes the lowest indices",
+        shared(entry(2, devices=1)),
+        [gpu(10), gpu(9)],
+        {"nvidia.com/gpu": ["GPU-10", "GPU-9::0", "GPU-9::1"]},
     ),
     Row(
         "a count, renamed",
