@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from agent.core.vendor import Device, Fault
 
-from . import faults
+from . import faults, pci
 
 T = TypeVar("T")
 
@@ -21,10 +21,17 @@ class Card:
 
     device: Device
     handle: Any
+    #: Its MIG devices.
+    slices: tuple[Device, ...] = ()
 
     @property
     def uuid(self) -> str:
         return self.device.uuid
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """Its own, and those of its MIG devices."""
+        return (self.uuid, *(device.uuid for device in self.slices))
 
     @property
     def address(self) -> int | None:
@@ -64,33 +71,73 @@ class Reading:
             return default
 
 
-def read(nvml: Any, handle: Any, index: int, sysfs: Path, driver: Mapping[str, str]) -> Device:
-    """Read a card. Without a readable UUID the device's `uuid` is empty."""
+def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str], *, advice: bool) -> Device:
+    """Read a card. Without a readable UUID the device's `uuid` is empty.
+
+    `node` are attributes that all cards have. With `advice` a recovery action that the driver asks for is a
+    fault.
+    """
     look = Reading(nvml, handle)
     uuid: str = look.get("nvmlDeviceGetUUID", "")
     info = look.get("nvmlDeviceGetPciInfo", None)
-    pci = bdf(info.busId) if info else None
+    address = bdf(info.busId) if info else None
     minor: int | None = look.get("nvmlDeviceGetMinorNumber", None)
     memory = look.get("nvmlDeviceGetMemoryInfo", None)
     capability = look.get("nvmlDeviceGetCudaComputeCapability", None)
     action = look.attempt(lambda: faults.recovery_action(nvml, handle), None)
-    attributes = dict(driver)
+    attributes = dict(node)
     if capability:
         attributes["compute-capability"] = "{}.{}".format(*capability)
     if info:
         attributes["pci-device-id"] = f"0x{info.pciDeviceId:08x}"
+    if address:
+        attributes |= pci.attributes(sysfs, address)
+    attributes |= _mig(look) | _fabric(nvml, handle)
     return Device(
         uuid=uuid,
         index=index,
         minor=minor,
-        pci=pci,
-        numa=numa_node(sysfs, pci) if pci else None,
+        pci=address,
+        numa=pci.numa_node(sysfs, address) if address else None,
         memory=int(memory.total) if memory else 0,
         model=look.get("nvmlDeviceGetName", ""),
         paths=() if minor is None else (f"/dev/nvidia{minor}",),
         attributes=attributes,
-        fault=look.fault or (faults.recovery(action) if action else None),
+        fault=look.fault or (faults.recovery(action) if action and advice else None),
     )
+
+
+def _mig(look: Reading) -> dict[str, str]:
+    """Whether the card can be in MIG mode, and is; nothing where it can not be read."""
+    mode = look.get("nvmlDeviceGetMigMode", None)
+    if mode is None:
+        return {} if look.fault else {"mig-capable": "false"}
+    enabled = mode[0] == look.nvml.NVML_DEVICE_MIG_ENABLE
+    return {"mig-capable": "true", "mig-mode": "enabled" if enabled else "disabled"}
+
+
+def _fabric(nvml: Any, handle: Any) -> dict[str, str]:
+    """The GPU fabric that the card is attached to; that nothing tells of one is no fault."""
+    try:
+        info = _fabric_info(nvml, handle)
+    except nvml.NVMLError:
+        return {}
+    cluster = bytes(info.clusterUuid).hex()
+    if info.state != nvml.NVML_GPU_FABRIC_STATE_COMPLETED or info.status or not cluster.strip("0"):
+        return {}
+    uuid = "-".join((cluster[:8], cluster[8:12], cluster[12:16], cluster[16:20], cluster[20:]))
+    return {"fabric": f"{uuid}.{info.cliqueId}"}
+
+
+def _fabric_info(nvml: Any, handle: Any) -> Any:
+    """Ask as drivers before R550 are asked only where the other way is missing."""
+    try:
+        info = nvml.c_nvmlGpuFabricInfoV_t()
+        nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+    except nvml.NVMLError_FunctionNotFound:
+        info = nvml.c_nvmlGpuFabricInfo_t()
+        nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
+    return info
 
 
 def completed(sick: Device, known: Device) -> Device:
@@ -125,12 +172,3 @@ def bdf(bus_id: bytes | str) -> str:
     text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
     domain, rest = text.lower().split(":", 1)
     return f"{int(domain, 16):04x}:{rest}"
-
-
-def numa_node(sysfs: Path, pci: str) -> int | None:
-    """The card's NUMA node; the kernel says -1 where it knows none."""
-    try:
-        node = int((sysfs / "bus/pci/devices" / pci / "numa_node").read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None

@@ -14,6 +14,11 @@ RESET_REQUIRED = Fault("reset-required", "NVML answers that the card needs a res
 UNAVAILABLE = Fault("unavailable", "the driver made the card unavailable", cleared_by=FRESH_START)
 DOUBLE_BIT_ECC = Fault("ecc-double-bit", "double-bit ECC error; reset the card", cleared_by=FRESH_START)
 UNMONITORED = Fault("unmonitored", "the card's driver reports no errors", state=State.UNKNOWN)
+CHECKS_DISABLED = Fault(
+    "checks-disabled",
+    "the setting disableHealthChecks (DP_DISABLE_HEALTHCHECKS) disables all health checks",
+    state=State.UNKNOWN,
+)
 
 #: Field 230 (nvmlDeviceGpuRecoveryAction_t): name and what it asks for.
 RECOVERY_ACTIONS: Mapping[int, tuple[str, str]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ ROOTS = ("/driver-root", "/run/nvidia/driver")
 REMEDY = "install the NVIDIA driver, or let 'library' name the file or the driver's root directory"
 
 
-def start(library: str) -> Any:
-    """Load NVML from this path, or from the usual places, and open a session.
+def start(settings: Mapping[str, Any]) -> Any:
+    """Load NVML from where the settings say, or from the usual places, and open a session.
 
     Raises:
         BackendUnavailable: There is no library, or it refuses; says where it was looked for.
@@ -34,7 +35,7 @@ def start(library: str) -> Any:
     nvml: Any = importlib.import_module("pynvml")
     # pynvml has no path option. It never unloads either, so a library that is there was ours.
     if nvml.nvmlLib is None:
-        nvml.nvmlLib = load(library)
+        nvml.nvmlLib = load(settings)
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -42,24 +43,35 @@ def start(library: str) -> Any:
     return nvml
 
 
-def load(library: str) -> ctypes.CDLL:
-    """Load the library itself."""
-    candidates = _candidates(library)
-    refused = []
-    for candidate in candidates:
-        try:
-            return ctypes.CDLL(candidate)
-        except OSError as error:
-            refused.append(str(error))
-    why = "; ".join(refused) if refused else f"no {SONAME} in {library} or its {', '.join(FOLDERS[1:])}"
-    raise BackendUnavailable("library-not-found", f"{why}; {REMEDY}")
+def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
+    """Load the library itself: from `library` alone, else from a driver root, or as the loader finds it."""
+    library = settings.get("library") or ""
+    refused, empty = [], []
+    for place in [library] if library else _places(settings):
+        candidates = _candidates(place)
+        for candidate in candidates:
+            try:
+                return ctypes.CDLL(candidate)
+            except OSError as error:
+                refused.append(str(error))
+        if not candidates:
+            empty.append(place)
+    if empty:
+        refused.append(f"no {SONAME} in {' or '.join(empty)}, nor below it in {', '.join(FOLDERS[1:])}")
+    raise BackendUnavailable("library-not-found", "; ".join([*refused, REMEDY]))
 
 
-def _candidates(library: str) -> list[str]:
-    if not library:
-        return [SONAME, *(found for root in ROOTS for found in _in_root(Path(root)))]
-    path = Path(library)
-    return _in_root(path) if path.is_dir() else [library]
+def _places(settings: Mapping[str, Any]) -> list[str]:
+    """Where to look. A driver root that is not / goes before the loader: mounted for us, or where it is."""
+    root, mounted = settings.get("driverRoot") or "/", settings.get("containerDriverRoot") or ROOTS[0]
+    places = [SONAME, mounted, *ROOTS] if root == "/" else [mounted, root, SONAME, *ROOTS]
+    return list(dict.fromkeys(place for place in places if place != "/"))
+
+
+def _candidates(place: str) -> list[str]:
+    """The files to load from a place: the library in a root, else what the place itself names."""
+    path = Path(place)
+    return [place] if place == SONAME or path.is_file() else _in_root(path)
 
 
 def _in_root(root: Path) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.core.vendor import Fault, HealthEvent, Proof
 
-from . import faults, xid
+from . import faults, mig, xid
 from .cards import Card, address
+from .checks import Checks
 
 
 class WatchFailed(Exception):
@@ -21,21 +22,24 @@ class WatchFailed(Exception):
 class Watch:
     """The cards under watch. `cards` comes from the thread that discovers; all else belongs to the other."""
 
-    def __init__(self, nvml: Any, ignored: Collection[int]) -> None:
+    def __init__(self, nvml: Any, checks: Checks) -> None:
         self._nvml = nvml
-        self._ignored = frozenset(ignored)
-        self._wanted = (
-            nvml.nvmlEventTypeXidCriticalError
-            | nvml.nvmlEventTypeDoubleBitEccError
-            | nvml.nvmlEventTypeGpuUnavailableError
-            | nvml.nvmlEventTypeGpuRecoveryAction
-        )
+        self._checks = checks
+        self._wanted = nvml.nvmlEventTypeXidCriticalError
+        if checks.everything:
+            self._wanted |= (
+                nvml.nvmlEventTypeDoubleBitEccError
+                | nvml.nvmlEventTypeGpuUnavailableError
+                | nvml.nvmlEventTypeGpuRecoveryAction
+            )
         self._cards: Mapping[str, Card] = {}
         self._changed = threading.Condition()
         self._set: Any = None
         self._registered: dict[str, int | None] = {}
         self._refused: dict[str, Fault] = {}
+        # Cards whose driver reports no errors, and devices of which it was said that nothing watches them.
         self._unmonitored: set[str] = set()
+        self._unwatched: set[str] = set()
         self._troubled: set[str] = set()
         # Cards of which the driver said that they need something, and what was last said of it. Only from
         # here leads a way to the proof of a reset: a card that looks well after an XID proves nothing.
@@ -57,10 +61,12 @@ class Watch:
         cards = self._current(timeout)
         if not cards:
             return []
+        if self._checks.nothing:
+            return [*self._say_unwatched(cards), *self._suspects(cards)] or self._idle(cards, timeout)
         if self._set is not None and self._is_outdated(cards):
             return self._drain(cards)
         refused = self._refused
-        events = self._register(cards)
+        events = [*self._register(cards), *self._say_unwatched(cards)]
         if not events and self._refused == refused:
             events = self._wait_on(cards, timeout)
         # A card that can not be watched is said to be so again and again, or clean polls would acquit it.
@@ -80,6 +86,22 @@ class Watch:
                 if card.device.fault and card.device.fault.cleared_by:
                     self._due.setdefault(card.uuid, None)
         return cards
+
+    def _idle(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._cards is not cards, timeout)
+        return []
+
+    def _say_unwatched(self, cards: Mapping[str, Card]) -> Iterator[HealthEvent]:
+        """Say which devices nothing watches, and which of them something watches now; each once."""
+        of_cards = cards if self._checks.nothing else self._unmonitored & cards.keys()
+        unwatched = {uuid for card in of_cards for uuid in cards[card].uuids}
+        before, self._unwatched = self._unwatched, unwatched
+        fault = faults.CHECKS_DISABLED if self._checks.nothing else faults.UNMONITORED
+        for card in cards.values():
+            for uuid in card.uuids:
+                if (uuid in unwatched) != (uuid in before):
+                    yield HealthEvent(uuid, fault if uuid in unwatched else None)
 
     # Registration
 
@@ -122,13 +144,11 @@ class Watch:
             self._refused[card.uuid] = Fault("event-registration", f"nvmlDeviceRegisterEvents: {error}")
             return []
         self._registered[card.uuid] = card.address
-        return self._monitored(card.uuid, watched) + self._look(card)
-
-    def _monitored(self, uuid: str, watched: bool) -> list[HealthEvent]:
-        if watched == (uuid not in self._unmonitored):
-            return []
-        self._unmonitored ^= {uuid}
-        return [HealthEvent(uuid, None if watched else faults.UNMONITORED)]
+        if watched:
+            self._unmonitored.discard(card.uuid)
+        else:
+            self._unmonitored.add(card.uuid)
+        return self._look(card)
 
     def _subscribe(self, card: Card) -> bool:
         """Ask for the card's events; False where its driver has none."""
@@ -151,7 +171,7 @@ class Watch:
             return self._wait(cards, timeout)
         except WatchFailed:
             # One lost card fails the wait for all. Where it can be named, the others are watched without it.
-            events = self._register(cards)
+            events = [*self._register(cards), *self._say_unwatched(cards)]
             if not events:
                 raise
             return events
@@ -159,8 +179,12 @@ class Watch:
     def _wait(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
         data = self._take(timeout)
         events = [] if data is None else self._meaning(cards, data)
+        return events + self._suspects(cards)
+
+    def _suspects(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+        """What the driver says now of the cards that had something."""
         suspects = sorted((self._troubled | self._due.keys()) & cards.keys())
-        return events + [event for uuid in suspects for event in self._look(cards[uuid])]
+        return [event for uuid in suspects for event in self._look(cards[uuid])]
 
     def _take(self, timeout: float) -> Any:
         try:
@@ -176,14 +200,15 @@ class Watch:
         if card is None:
             return []
         nvml = self._nvml
+        meant = mig.hit(card.slices, data.gpuInstanceId, data.computeInstanceId) or (card.uuid,)
         if data.eventType & nvml.nvmlEventTypeXidCriticalError:
-            return self._xid(card, int(data.eventData))
+            return self._xid(card, meant, int(data.eventData))
         if data.eventType & nvml.nvmlEventTypeGpuRecoveryAction:
             return self._look(card, changed=True)
         if data.eventType & nvml.nvmlEventTypeGpuUnavailableError:
-            return self._trouble(card.uuid, faults.UNAVAILABLE)
+            return self._trouble(card, (card.uuid,), faults.UNAVAILABLE)
         if data.eventType & nvml.nvmlEventTypeDoubleBitEccError:
-            return self._trouble(card.uuid, faults.DOUBLE_BIT_ECC)
+            return self._trouble(card, meant, faults.DOUBLE_BIT_ECC)
         return []
 
     def _card(self, cards: Mapping[str, Card], handle: Any) -> Card | None:
@@ -197,25 +222,27 @@ class Watch:
         except self._nvml.NVMLError:
             return None
 
-    def _xid(self, card: Card, code: int) -> list[HealthEvent]:
-        if code in self._ignored:
+    def _xid(self, card: Card, meant: Sequence[str], code: int) -> list[HealthEvent]:
+        if self._checks.ignores(code):
             return []
         if code != xid.RECOVERY_ACTION_CHANGED:
-            return self._trouble(card.uuid, xid.fault(code))
+            return self._trouble(card, meant, xid.fault(code))
         try:
             says = faults.recovery_action(self._nvml, card.handle) is not None
         except self._nvml.NVMLError:
             says = True
-        return self._look(card, changed=True) if says else self._trouble(card.uuid, xid.fault(code))
+        return self._look(card, changed=True) if says else self._trouble(card, (card.uuid,), xid.fault(code))
 
-    def _trouble(self, uuid: str, fault: Fault) -> list[HealthEvent]:
-        self._troubled.add(uuid)
-        return [HealthEvent(uuid, fault)]
+    def _trouble(self, card: Card, meant: Sequence[str], fault: Fault) -> list[HealthEvent]:
+        self._troubled.add(card.uuid)
+        return [HealthEvent(uuid, fault) for uuid in meant]
 
     # What the driver asks for
 
     def _look(self, card: Card, *, changed: bool = False) -> list[HealthEvent]:
         """Ask which recovery action is due; `changed` when the driver just said that it is another one."""
+        if not self._checks.everything and card.uuid not in self._troubled | self._due.keys():
+            return []
         try:
             action = faults.recovery_action(self._nvml, card.handle)
         except self._nvml.NVMLError:

@@ -44,6 +44,8 @@ def test_a_card_is_told_in_full(backend: NvmlBackend, tmp_path: Path) -> None:
             "cuda-version": "13.0",
             "compute-capability": "9.0",
             "pci-device-id": "0x233010de",
+            "mig-capable": "true",
+            "mig-mode": "disabled",
         },
     )
 

@@ -84,7 +84,7 @@ def test_an_empty_root_is_named_with_where_was_looked(stub: NvmlStub, tmp_path: 
     said = start(stub, tmp_path)
 
     assert said["reason"] == "library-not-found"
-    assert f"no libnvidia-ml.so.1 in {tmp_path} or its usr/lib64, " in said["message"]
+    assert f"no libnvidia-ml.so.1 in {tmp_path}, nor below it in usr/lib64, " in said["message"]
 
 
 def test_without_a_setting_the_loader_says_what_it_misses(stub: NvmlStub, tmp_path: Path) -> None:

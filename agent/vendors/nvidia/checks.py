@@ -1,0 +1,58 @@
+"""Which errors count: NVIDIA's DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import xid
+
+#: Stands for all XIDs. There is no XID 0, and who writes 0 disables or enables all, as in NVIDIA's plugin.
+ALL = 0
+_WORDS = frozenset({"all", "xids"})
+_NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
+_TOO_LARGE = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """XIDs to whether they are disabled; one that is not there is as `ALL` is, and enabled without that.
+
+    Grammar and precedence are those of k8s-device-plugin v0.20 (internal/rm/health.go): lists with commas,
+    all or xids for every XID, what is malformed is ignored, enabled beats disabled and the hard-coded six.
+    Where all are disabled and some enabled, NVIDIA's plugin watches nothing; here it is those.
+    """
+
+    disabled: Mapping[int, bool]
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> Checks:
+        ignored = settings.get("ignoreXids")
+        disabled = dict.fromkeys(_listed(settings.get("disableHealthChecks") or ""), True)
+        hard_coded = xid.IGNORED if ignored is None else frozenset(ignored) - {ALL}
+        disabled |= dict.fromkeys(hard_coded, True)
+        disabled |= dict.fromkeys(_listed(settings.get("enableHealthChecks") or ""), False)
+        return cls(disabled)
+
+    def ignores(self, code: int) -> bool:
+        if self.disabled.get(ALL) is False:
+            return False
+        return self.disabled.get(code, not self.everything)
+
+    @property
+    def everything(self) -> bool:
+        """Whether all counts that is not named: XIDs, and what the driver tells beside them."""
+        return not self.disabled.get(ALL, False)
+
+    @property
+    def nothing(self) -> bool:
+        return all(self.disabled.values()) and not self.everything
+
+
+def _listed(text: str) -> Collection[int]:
+    words = [word.strip() for word in text.lower().split(",")]
+    if _WORDS & set(words):
+        return [ALL]
+    return [int(word) for word in words if _NUMBER.fullmatch(word) and int(word) < _TOO_LARGE]

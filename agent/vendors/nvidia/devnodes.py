@@ -1,0 +1,55 @@
+"""Device nodes of the driver that belong to no single card: its control nodes and the IMEX channels."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from .driverroot import Root
+
+Settings = Mapping[str, Any]
+
+#: In the order in which NVIDIA's plugin lists them.
+CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+CHANNELS = "dev/nvidia-caps-imex-channels"
+#: Where the driver's root is mounted for the agent.
+MOUNTED = "/driver-root"
+
+
+def attributes(settings: Settings) -> dict[str, str]:
+    """`control-nodes` and `imex-channels`: what exists of them now, joined with commas; absent for none."""
+    root = dev_root(settings)
+    there = set(root.nodes("/dev/nvidia*"))
+    found = {
+        "control-nodes": [path for path in CONTROL if path in there],
+        "imex-channels": [str(it) for it in settings.get("imexChannelIDs") or () if _is_channel(root, it)],
+    }
+    return {name: ",".join(each) for name, each in found.items() if each}
+
+
+def dev_root(settings: Settings) -> Root:
+    """Below what /dev lies, as this process sees it.
+
+    In a container that is where the driver's root is mounted, if it has a /dev (k8s-device-plugin v0.20,
+    cmd/nvidia-device-plugin/root.go); without a container around us it is the host's own path; and else our
+    own /dev, into which a container runtime may have put the nodes. NVIDIA's plugin looks for control nodes
+    in its own /dev alone, and so hands out none where they lie in the driver's root.
+    """
+    host = settings.get("devRoot") or settings.get("driverRoot") or "/"
+    candidates = (settings.get("containerDriverRoot") or MOUNTED, host)
+    return Root(next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), "/"), host)
+
+
+def _is_channel(root: Root, number: int) -> bool:
+    """Whether the channel is there: in the dev root, or put into our own /dev (internal/imex/imex.go)."""
+    paths = [os.path.join(place, CHANNELS, f"channel{number}") for place in (root.seen, "/")]
+    return any(map(_is_character_device, paths))
+
+
+def _is_character_device(path: str) -> bool:
+    try:
+        return stat.S_ISCHR(os.stat(path).st_mode)
+    except OSError:
+        return False
