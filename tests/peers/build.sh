@@ -32,6 +32,12 @@ for modfile in go.mod go.old.mod; do
   # Beside the target and moved over it: a build that is cut short leaves nothing that looks built.
   go build -modfile="$modfile" -tags="$tags" -buildvcs=false -o "$binary.new" .
   mv "$binary.new" "$binary"
+  # Up to 0.8 the CDI library comes with the JSON schema of its specs.
+  schema=$(go list -modfile="$modfile" -m -f '{{.Dir}}' tags.cncf.io/container-device-interface)/schema
+  if [ -d "$schema" ]; then
+    mkdir -p "$out/cdi-schema"
+    install -m 644 "$schema"/{schema,defs}.json "$out/cdi-schema"
+  fi
   echo "$stamp" >"$binary.stamp"
   echo "peer-$version: built in $SECONDS s"
 done

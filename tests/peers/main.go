@@ -14,11 +14,12 @@ import (
 var commands = map[string]func(*flag.FlagSet) func(context.Context, *session) error{
 	"kubelet": kubeletCommand,
 	"client":  clientCommand,
+	"cdi":     cdiCommand,
 }
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: peer kubelet|client --dir DIRECTORY ...")
+		fmt.Fprintln(os.Stderr, "usage: peer kubelet|client --dir DIRECTORY ... | peer cdi DIRECTORY NAME...")
 		os.Exit(2)
 	}
 	flags := flag.NewFlagSet("peer "+os.Args[1], flag.ExitOnError)

@@ -15,20 +15,10 @@ from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
 
 from .plugin import TinyPlugin, call, texts
 from .process import PeerDown, PeerError
-from .real import BUILD, GoClient, RealKubelet, built_peers
+from .real import GoClient, RealKubelet
 
 TOY = "example.com/toy"
 HEALTHY = {"a": "Healthy", "b": "Healthy", "c": "Healthy"}
-
-
-@pytest.fixture(params=[path.name for path in built_peers()] or ["peer"])
-def binary(request: pytest.FixtureRequest) -> Path:
-    path = BUILD / str(request.param)
-    if not path.exists():
-        words = "no kubelet peer is built: run `make peers`"
-        assert not request.config.getoption("--require-peers"), words
-        pytest.skip(words)
-    return path
 
 
 @pytest.fixture

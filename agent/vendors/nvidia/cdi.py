@@ -90,8 +90,9 @@ def _gpu(settings: Settings, devices: Sequence[Device]) -> Edits:
     dev = _dev_root(settings)
     named = _named(settings, devices)
     nodes = {name: (*device.paths, *_graphics(settings, dev, device)) for name, device in named.items()}
-    # The node of a lost card may be gone, and without it no container gets any of them.
-    sound = (nodes[name] for name, device in named.items() if device.fault is None)
+    # The node of a lost card may be gone, and a container that asks for it does not start.
+    sick = {device.uuid for device in devices if device.fault}
+    sound = (nodes[name] for name, device in named.items() if not sick & {device.uuid, device.parent})
     return _spec("gpu", dev, {**nodes, ALL: chain.from_iterable(sound)}, _common(settings, dev, devices))
 
 
