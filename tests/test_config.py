@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from agent.config import Config, ReportSettings, VendorSettings, effective, load, parse, to_yaml
+from agent.config import (
+    NVIDIA_FLAGS,
+    Config,
+    ReportSettings,
+    Source,
+    VendorSettings,
+    effective,
+    load,
+    parse,
+    to_yaml,
+)
 from agent.core.errors import ConfigError
 from agent.core.vendor import ResourceRule, Sharing
 
@@ -461,6 +472,30 @@ def test_an_endless_file_is_refused() -> None:
 def test_every_example_loads(path: Path) -> None:
     for node in ("trainer-1", "another"):
         load(path, node)
+
+
+@pytest.mark.parametrize(("named", "replicas"), [("", 10), ("trainer", 4)])
+def test_the_example_directory_has_a_default_and_one_for_nodes_that_ask(named: str, replicas: int) -> None:
+    source = Source(EXAMPLES / "node-configs", node_config=named, default_config="any")
+
+    shared = load(source, "n").vendors["nvidia"].settings["timeSlicing"]["resources"]
+    assert [it["replicas"] for it in shared] == [replicas]
+
+
+def test_the_documentation_s_files_are_good() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (EXAMPLES.parent / "config.md").read_text(), re.DOTALL)
+
+    assert len(blocks) == 2
+    for block in blocks:
+        assert read(block).warnings == ()
+
+
+def test_the_documentation_names_every_flag_of_nvidia_that_has_no_effect() -> None:
+    text = (EXAMPLES.parent / "config.md").read_text()
+
+    for flag in NVIDIA_FLAGS:
+        if not flag.sets and flag.name != "device-discovery-strategy":
+            assert f"`--{flag.name}`" in text
 
 
 def test_there_are_examples() -> None:
