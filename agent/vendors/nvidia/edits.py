@@ -20,17 +20,20 @@ CDI_VENDOR = "k8s.device-plugin.nvidia.com"
 MAX_ANNOTATION = 63
 
 
+#: What containers may get beside devices: the CDI kind, and the variable that asks NVIDIA's runtime for it.
+EXTRAS = {"gdrcopy": "NVIDIA_GDRCOPY", "gds": "NVIDIA_GDS", "mofed": "NVIDIA_MOFED"}
+
+
 def container_edits(options: Options, devices: Sequence[Device], request: Request) -> ContainerEdits:
     """Every configured strategy at once (k8s-device-plugin v0.20, internal/plugin/server.go).
 
-    UUIDs stand in the order of the request, indices sorted. With CDI strategies alone the specs carry all
-    else, so nothing but names goes out.
+    UUIDs stand in the order of the request, indices sorted. With CDI strategies alone there are no device
+    nodes: the specs have them.
     """
     strategies = set(options.device_list_strategy)
-    ids = _ids(options, devices)
-    channels = imex.channels(options, devices)
-    names = tuple(_cdi_names(options, ids, channels))
-    env = dict(_extra_env(options))
+    ids, channels = _ids(options, devices), imex.channels(options, devices)
+    names = tuple(_cdi_names(ids, channels, _there(_enabled(options), devices)))
+    env = {EXTRAS[kind]: "enabled" for kind in _enabled(options)}
     mounts: tuple[Mount, ...] = ()
     if "envvar" in strategies:
         env |= {VISIBLE_DEVICES: ",".join(ids)}
@@ -38,8 +41,7 @@ def container_edits(options: Options, devices: Sequence[Device], request: Reques
     if "volume-mounts" in strategies:
         env[VISIBLE_DEVICES] = MOUNTED_LIST
         mounts = tuple(_mounted(it) for it in (*ids, *(f"imex/{channel}" for channel in channels)))
-    by_cdi_alone = not strategies & {"envvar", "volume-mounts"}
-    passed = options.pass_device_specs and not by_cdi_alone
+    passed = options.pass_device_specs and bool(strategies & {"envvar", "volume-mounts"})
     return ContainerEdits(
         env=env,
         device_nodes=tuple(_nodes(options, devices, channels)) if passed else (),
@@ -56,14 +58,15 @@ def _ids(options: Options, devices: Sequence[Device]) -> list[str]:
     return list(dict.fromkeys(map(index_of, ordered)))
 
 
-def _extra_env(options: Options) -> Iterator[tuple[str, str]]:
-    for name, enabled in (
-        ("NVIDIA_GDRCOPY", options.gdrcopy_enabled),
-        ("NVIDIA_GDS", options.gds_enabled),
-        ("NVIDIA_MOFED", options.mofed_enabled),
-    ):
-        if enabled:
-            yield name, "enabled"
+def _enabled(options: Options) -> list[str]:
+    switches = (options.gdrcopy_enabled, options.gds_enabled, options.mofed_enabled)
+    return [kind for kind, enabled in zip(EXTRAS, switches, strict=True) if enabled]
+
+
+def _there(kinds: Sequence[str], devices: Sequence[Device]) -> Sequence[str]:
+    """Those of the kinds that the node has something of: an empty one has no spec, and its name no meaning."""
+    told = next((it.attributes["cdi-extras"] for it in devices if "cdi-extras" in it.attributes), None)
+    return kinds if told is None else [kind for kind in kinds if kind in told.split(",")]
 
 
 def _mounted(name: str) -> Mount:
@@ -80,18 +83,13 @@ def _nodes(options: Options, devices: Sequence[Device], channels: Sequence[str])
         yield DeviceNode(path, f"{root}{path}")
 
 
-def _cdi_names(options: Options, ids: Sequence[str], channels: Sequence[str]) -> Iterator[str]:
+def _cdi_names(ids: Sequence[str], channels: Sequence[str], extras: Sequence[str]) -> Iterator[str]:
     for name in ids:
         yield f"{CDI_VENDOR}/gpu={name}"
     for channel in channels:
         yield f"{CDI_VENDOR}/imex-channel={channel}"
-    for kind, enabled in (
-        ("gdrcopy", options.gdrcopy_enabled),
-        ("gds", options.gds_enabled),
-        ("mofed", options.mofed_enabled),
-    ):
-        if enabled:
-            yield f"{CDI_VENDOR}/{kind}=all"
+    for kind in extras:
+        yield f"{CDI_VENDOR}/{kind}=all"
 
 
 def _annotation(options: Options, names: Sequence[str], request: Request) -> Mapping[str, str]:

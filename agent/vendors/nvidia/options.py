@@ -68,7 +68,9 @@ class Replicated(_Strict, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "name", full_name(self.name))
-        force_setattr(self, "rename", full_name(self.rename) if self.rename else "")
+        # NVIDIA's plugin takes its own default for a rename unseen; the kubelet takes it too.
+        if self.rename not in ("", f"{self.name}.shared"):
+            force_setattr(self, "rename", full_name(self.rename))
         if self.replicas < 2:
             raise ValueError("number of replicas must be >= 2")
         if isinstance(self.devices, int) and self.devices <= 0:

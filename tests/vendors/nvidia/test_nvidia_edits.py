@@ -232,6 +232,18 @@ ROWS: list[tuple[str, Mapping[str, Any], Sequence[Device], ContainerEdits]] = [
         ),
     ),
     (
+        "cdi-cri without what the node has nothing of",
+        strategies("cdi-cri", **EXTRAS),
+        [gpu(0, cdi_extras="gds")],
+        ContainerEdits(env=EXTRA_ENV, cdi_devices=cdi_names("gpu=GPU-0", "gds=all")),
+    ),
+    (
+        "cdi-cri without what is not enabled",
+        strategies("cdi-cri"),
+        [gpu(0, cdi_extras="gds,mofed")],
+        ContainerEdits(cdi_devices=cdi_names("gpu=GPU-0")),
+    ),
+    (
         "cdi-cri by index",
         strategies("cdi-cri", deviceIDStrategy="index"),
         MIGS,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.names import wrong_name
 from agent.core.vendor import SettingsError
 from agent.vendors.nvidia.options import SETTINGS, Options
 from agent.vendors.nvidia.plugin import register_backend
@@ -127,6 +128,14 @@ def test_a_resource_name_may_leave_out_the_domain(name: str) -> None:
 
     [entry] = options.time_slicing.resources
     assert (entry.name, entry.advertised) == ("nvidia.com/gpu", "nvidia.com/big")
+
+
+def test_the_longest_name_can_be_shared_under_its_default() -> None:
+    name = f"nvidia.com/{'x' * 52}"
+
+    [entry] = Options.read(shared(name=name, rename=f"{name}.shared")).time_slicing.resources
+
+    assert wrong_name(entry.advertised) is None
 
 
 def test_one_list_strategy_may_stand_without_a_list() -> None:
