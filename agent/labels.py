@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 
 from agent import logs
-from agent.config import LogSettings, load
+from agent.config import LogSettings, configured
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.core.vendor import Device, HealthEvent, Vendor
@@ -34,7 +34,7 @@ def labels(args: argparse.Namespace) -> int:
     Raises:
         AgentError: The config can not be used, or the file not be written.
     """
-    config = load(_config_path(args), _node_name(args), vendors=names())
+    config = configured({"config": args.config}, os.environ, _node_name(args), names())
     check(config)
     logs.configure(LogSettings(level="error"))  # what goes wrong with a vendor is told here, and once
     said = anyio.run(ask, wanted(config))
@@ -52,11 +52,6 @@ def labels(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(text)
     return 0
-
-
-def _config_path(args: argparse.Namespace) -> Path | None:
-    named = args.config or os.environ.get("XPU_AGENT_CONFIG")
-    return Path(named) if named else None
 
 
 def _node_name(args: argparse.Namespace) -> str:
@@ -129,14 +124,12 @@ class _FirstWord:
         self.reason = ""
 
     def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
-        if not self.spoken.is_set():
-            self.devices = devices
-            self.spoken.set()
+        self.devices = devices
+        self.spoken.set()
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
-        if not self.spoken.is_set():
-            self.reason = reason
-            self.spoken.set()
+        self.reason = reason
+        self.spoken.set()
 
     def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
         """Health makes no label."""

@@ -439,6 +439,13 @@ async def test_a_vendor_that_is_silent_is_waited_for_so_long_and_no_longer() -> 
     assert said.reasons == {"acme": "did not list its devices within 0.5 s"}
 
 
+@pytest.mark.usefixtures("faulty")
+async def test_a_plugin_that_fails_is_a_reason() -> None:
+    said = await ask([plugin(acme(lambda _: {"acme.com/x": "\n"}))])
+
+    assert said.reasons["acme"].startswith("its plugin fails to make labels")
+
+
 async def test_a_vendor_without_labels_counts_as_asked_and_is_not_started() -> None:
     said = await ask([plugin(acme(None, backend="no.such:Backend"))])
 
@@ -492,7 +499,8 @@ def test_the_verb_s_file_needs_a_directory(simulated: Path, tmp_path: Path) -> N
 
 
 def test_the_verb_refuses_a_config_that_can_not_be_used(simulated: Path) -> None:
-    simulated.write_text(json.dumps({"vendors": {"nvidia": {"settings": {"colour": 1}}}}))
+    vendors = {"simulated": {"settings": {"devices": 2}}, "nvidia": {"settings": {"colour": 1}}}
+    simulated.write_text(json.dumps({"vendors": vendors}))
 
     done = verb("--config", simulated)
 

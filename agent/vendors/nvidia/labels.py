@@ -242,13 +242,14 @@ def _fabric(cards: Sequence[Device]) -> Labels:
 
 
 def _vgpu(cards: Sequence[Device]) -> Labels:
-    driver, branch = _first(cards, "vgpu-driver-version"), _first(cards, "vgpu-driver-branch")
-    if not (driver or branch):
+    """Whether cards are shares of a host's cards, and what its driver is."""
+    host = next((it.attributes for it in cards if "vgpu-driver-version" in it.attributes), None)
+    if host is None:
         return {f"{DOMAIN}vgpu.present": "false"}
     return {
         f"{DOMAIN}vgpu.present": "true",
-        f"{DOMAIN}vgpu.host-driver-version": label_value(driver),
-        f"{DOMAIN}vgpu.host-driver-branch": label_value(branch),
+        f"{DOMAIN}vgpu.host-driver-version": label_value(host["vgpu-driver-version"]),
+        f"{DOMAIN}vgpu.host-driver-branch": label_value(host.get("vgpu-driver-branch", "")),
     }
 
 

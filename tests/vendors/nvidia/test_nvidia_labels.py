@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from nvml_stub import NvmlStub
 
+from agent.config import parse
 from agent.core.names import wrong_label
 from agent.core.vendor import Device, Fault
+from agent.features import completed
+from agent.labels import ask
+from agent.plugins import Plugin
 from agent.vendors.nvidia.labels import family, labels
 from agent.vendors.nvidia.options import Options
+from agent.vendors.nvidia.plugin import register_backend
+
+pytest_plugins = ["nvml_fixtures"]
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_labels.json").read_text())
 #: What does not follow from the cards is not the vendor's.
@@ -92,20 +101,67 @@ def hardware(recorded: Mapping[str, str]) -> list[Device]:
     return [card(index) for index in range(count)]
 
 
-def recorded_options(config: str) -> Options:
-    """NVIDIA's file as settings of ours; the config's own tests hold the reader to it."""
-    root = yaml.safe_load(config)
-    time_slicing = root.get("sharing", {}).get("timeSlicing", {})
-    suffix = {"rename": "nvidia.com/gpu.shared"} if time_slicing.pop("renameByDefault", False) else {}
-    resources = [{**it, **suffix} for it in time_slicing.get("resources", [])]
-    return options(**root.get("flags", {}), timeSlicing={"resources": resources})
+def recorded_settings(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What NVIDIA's file says, as settings of ours."""
+    return parse(case["config"], "recorded", "a-node").vendor("nvidia").settings
 
 
 @pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda case: case["case"])
 def test_the_labels_equal_the_recorded_ones(case: Mapping[str, Any]) -> None:
     recorded = {key: value for key, value in case["labels"].items() if key not in NOT_OURS}
 
-    assert labels(recorded_options(case["config"]), hardware(case["hardware"])) == recorded
+    assert labels(Options.read(recorded_settings(case)), hardware(case["hardware"])) == recorded
+
+
+def play(stub: NvmlStub, recorded: Mapping[str, str], procfs: Path) -> None:
+    """Make the stub the hardware of the recording."""
+    count = int(recorded.get("FAKE_NVML_GPUS", 8))
+    stub.cards(count)
+    if "FAKE_NVML_MIGS" in recorded:
+        stub.write_minors(procfs)
+        for index in range(count):
+            stub.mig(index)
+
+
+@pytest.fixture
+def product_name(tmp_path: Path) -> Path:
+    file = tmp_path / "product_name"
+    file.write_text(RECORDED["machineType"] + "\n")
+    return file
+
+
+@pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda case: case["case"])
+async def test_what_is_read_from_nvml_gives_the_recorded_labels(
+    case: Mapping[str, Any],
+    stub: NvmlStub,
+    settings: Mapping[str, Any],
+    tmp_path: Path,
+    product_name: Path,
+) -> None:
+    play(stub, case["hardware"], tmp_path / "proc")
+    vendor = register_backend({**settings, **recorded_settings(case)})
+
+    said = await ask([Plugin(vendor.name, "", "", vendor)])
+
+    assert said.reasons == {}
+    assert completed(said.labels, str(product_name), None) == case["labels"]
+
+
+def test_the_verb_writes_them_for_node_feature_discovery(
+    stub: NvmlStub, settings: Mapping[str, Any], tmp_path: Path, product_name: Path
+) -> None:
+    config, file = tmp_path / "config.yaml", tmp_path / "gfd"
+    config.write_text(json.dumps({"version": "v1", "vendors": {"nvidia": {"settings": settings}}}))
+    flags = {"--config": config, "--machine-type-file": product_name, "--output-file": file}
+
+    command = [sys.executable, "-m", "agent", "labels", *(str(it) for flag in flags.items() for it in flag)]
+    subprocess.run(command, check=True)
+
+    lines = file.read_text().splitlines()
+    found = dict(line.split("=") for line in lines)
+    assert int(found.pop("nvidia.com/gfd.timestamp")) > 1_700_000_000
+    assert found == RECORDED["cases"][0]["labels"]
+    assert lines == sorted(lines)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +284,10 @@ def test_a_vgpu_tells_of_its_host_s_driver() -> None:
     }
 
 
-def test_a_vgpu_whose_host_tells_its_branch_alone_is_one() -> None:
-    assert labels(Options(), [card(vgpu_driver_branch="r460_00")])["nvidia.com/vgpu.present"] == "true"
+def test_a_vgpu_whose_host_says_nothing_is_one() -> None:
+    found = labels(Options(), [card(0), card(1, vgpu_driver_version="")])
+
+    assert (found["nvidia.com/vgpu.present"], found["nvidia.com/vgpu.host-driver-branch"]) == ("true", "")
 
 
 def test_mig_devices_whose_card_is_not_listed_make_no_labels() -> None:
