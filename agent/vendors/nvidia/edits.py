@@ -64,7 +64,7 @@ def _enabled(options: Options) -> list[str]:
 
 
 def _there(kinds: Sequence[str], devices: Sequence[Device]) -> Sequence[str]:
-    """Those of the kinds that the node has something of: an empty one has no spec, and its name no meaning."""
+    """Those of the kinds that the node has something of: an empty one has no spec to name."""
     told = next((it.attributes["cdi-extras"] for it in devices if "cdi-extras" in it.attributes), None)
     return kinds if told is None else [kind for kind in kinds if kind in told.split(",")]
 
