@@ -7,12 +7,17 @@ what the option means; where it ends, what is left without the part that is wron
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from nvidia_node import A100, LOST, gpu, listed, lost, mig, offered, split
+from nvml_stub import NvmlStub
 
 from agent.core.vendor import Device
+from agent.vendors.nvidia.backend import NvmlBackend
+
+pytest_plugins = ["nvml_fixtures"]
 
 INVALID = "invalid MIG configuration: "
 EMPTY = "at least one device with migEnabled=true was not configured correctly: device 1 has no MIG devices"
@@ -432,3 +437,38 @@ def test_requests_for_more_than_one_replica_fail_where_the_file_says_so(strict: 
 
     assert replicas.sharing.fail_requests_greater_than_one is strict
     assert whole.sharing.fail_requests_greater_than_one is False
+
+
+#: Seen with NVIDIA's plugin on its own double of two cards with three MIG devices each.
+@pytest.mark.parametrize(
+    ("said", "resources"),
+    [
+        ({}, {"nvidia.com/gpu": 2}),
+        (SINGLE, {"nvidia.com/gpu": 6}),
+        (MIXED, {"nvidia.com/mig-1g.10gb": 6}),
+        (MIXED | shared(entry(2, "nvidia.com/mig-1g.10gb")), {"nvidia.com/mig-1g.10gb": 12}),
+    ],
+    ids=["none", "single", "mixed", "mixed, replicas"],
+)
+@pytest.mark.parametrize("sick", [False, True], ids=["well", "a card is lost later"])
+def test_what_the_process_reads_is_what_the_rules_name(
+    stub: NvmlStub,
+    backend: NvmlBackend,
+    tmp_path: Path,
+    said: Mapping[str, Any],
+    resources: Mapping[str, int],
+    sick: bool,
+) -> None:
+    stub.cards(2)
+    for index in range(2):
+        stub.mig(index)
+    stub.write_minors(tmp_path / "proc")
+    devices = backend.discover()
+    if sick:
+        stub.lose(1)
+        devices = backend.discover()
+
+    offering = offered(said, devices)
+
+    assert {name: len(ids) for name, ids in listed(offering, devices).items()} == resources
+    assert offering.complaints == ()
