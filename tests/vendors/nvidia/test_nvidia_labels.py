@@ -147,21 +147,35 @@ async def test_what_is_read_from_nvml_gives_the_recorded_labels(
     assert completed(said.labels, str(product_name), None) == case["labels"]
 
 
-def test_the_verb_writes_them_for_node_feature_discovery(
-    stub: NvmlStub, settings: Mapping[str, Any], tmp_path: Path, product_name: Path
-) -> None:
-    config, file = tmp_path / "config.yaml", tmp_path / "gfd"
+def verb(tmp_path: Path, settings: Mapping[str, Any], *flags: str | Path) -> str:
+    config = tmp_path / "config.yaml"
     config.write_text(json.dumps({"version": "v1", "vendors": {"nvidia": {"settings": settings}}}))
-    flags = {"--config": config, "--machine-type-file": product_name, "--output-file": file}
+    command = [sys.executable, "-m", "agent", "labels", "--config", str(config), *map(str, flags)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    command = [sys.executable, "-m", "agent", "labels", *(str(it) for flag in flags.items() for it in flag)]
-    subprocess.run(command, check=True)
+
+@pytest.mark.usefixtures("stub")
+def test_the_verb_writes_them_for_node_feature_discovery(
+    settings: Mapping[str, Any], tmp_path: Path, product_name: Path
+) -> None:
+    file = tmp_path / "gfd"
+
+    told = verb(tmp_path, settings, "--machine-type-file", product_name, "--output-file", file)
 
     lines = file.read_text().splitlines()
     found = dict(line.split("=") for line in lines)
     assert int(found.pop("nvidia.com/gfd.timestamp")) > 1_700_000_000
-    assert found == RECORDED["cases"][0]["labels"]
+    assert (found, told) == (RECORDED["cases"][0]["labels"], "")
     assert lines == sorted(lines)
+
+
+@pytest.mark.usefixtures("stub")
+def test_the_verb_prints_them_without_the_time_as_json(
+    settings: Mapping[str, Any], tmp_path: Path, product_name: Path
+) -> None:
+    told = verb(tmp_path, settings, "--machine-type-file", product_name, "--no-timestamp", "--json")
+
+    assert json.loads(told) == RECORDED["cases"][0]["labels"]
 
 
 @pytest.mark.parametrize(
@@ -435,12 +449,12 @@ def test_a_mig_device_that_tells_no_attributes_is_labelled_without_them() -> Non
 
 
 def test_a_sick_mig_device_counts_and_does_not_speak_for_its_profile() -> None:
-    whole, first, second = split(0, "1g.10gb", "1g.10gb")
-    sick = replace(first, memory=0, fault=LOST)
+    whole, first, second, third = split(0, "1g.10gb", "1g.10gb", "1g.10gb")
+    sick = [replace(it, memory=0, fault=LOST) for it in (first, third)]
 
-    found = gpu([whole, sick, second], options(migStrategy="single"))
+    found = gpu([whole, sick[0], second, sick[1]], options(migStrategy="single"))
 
-    assert (found["count"], found["memory"]) == ("2", "9984")
+    assert (found["count"], found["memory"]) == ("3", "9984")
 
 
 def test_a_sick_mig_device_that_is_the_only_one_speaks_all_the_same() -> None:
