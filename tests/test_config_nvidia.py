@@ -398,8 +398,16 @@ def test_where_nvidia_reads_keys_without_case_so_do_we() -> None:
     assert config.warnings == ()
 
 
-def test_thousands_of_unknown_keys_make_few_warnings() -> None:
-    assert len(read("flags: {" + ", ".join(f"k{n}: 1" for n in range(5000)) + "}").warnings) == 20
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flags: {" + ", ".join(f"k{n}: 1" for n in range(5000)) + "}",
+        slicing("name: gpu, replicas: 2", "    - {name: gpu, replicas: 2}\n" * 1000),
+    ],
+    ids=["unknown keys", "entries without devices"],
+)
+def test_thousands_of_doubts_make_few_warnings(text: str) -> None:
+    assert len(read(text).warnings) == 20
 
 
 def test_a_warning_shows_a_hostile_key_harmlessly_and_bounded() -> None:

@@ -175,6 +175,15 @@ def test_each_key_arrives_from_the_file(flag: Flag) -> None:
     assert arrives(flag, parse(json.dumps(tree), "f", "n"), parse("flags: {}", "f", "n"))
 
 
+@pytest.mark.parametrize("spelling", ["--config", "--config-file", "-config-file"])
+def test_the_file_is_given_by_our_name_or_theirs(spelling: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("flags: {migStrategy: single}")
+
+    config = configured(arguments(spelling, str(tmp_path / "f")), {}, "n")
+
+    assert config.vendors["nvidia"].settings == {"migStrategy": "single"}
+
+
 def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(
         "flags: {migStrategy: none, plugin: {deviceIDStrategy: uuid, passDeviceSpecs: true}}"
