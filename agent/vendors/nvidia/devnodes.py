@@ -14,8 +14,8 @@ Settings = Mapping[str, Any]
 #: In the order in which NVIDIA's plugin lists them.
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 CHANNELS = "dev/nvidia-caps-imex-channels"
-#: Where the driver's root is mounted for the agent.
-MOUNTED = "/driver-root"
+#: Where the driver's root is mounted for the agent, and where the agent has its own.
+MOUNTED, OURS = "/driver-root", "/"
 
 
 def attributes(settings: Settings) -> dict[str, str]:
@@ -39,12 +39,12 @@ def dev_root(settings: Settings) -> Root:
     """
     host = settings.get("devRoot") or settings.get("driverRoot") or "/"
     candidates = (settings.get("containerDriverRoot") or MOUNTED, host)
-    return Root(next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), "/"), host)
+    return Root(next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), OURS), host)
 
 
 def _is_channel(root: Root, number: int) -> bool:
     """Whether the channel is there: in the dev root, or put into our own /dev (internal/imex/imex.go)."""
-    paths = [os.path.join(place, CHANNELS, f"channel{number}") for place in (root.seen, "/")]
+    paths = [os.path.join(place, CHANNELS, f"channel{number}") for place in (root.seen, OURS)]
     return any(map(_is_character_device, paths))
 
 

@@ -29,6 +29,7 @@ class Action(StrEnum):
     CHECK_POWER = "check the card's seating and power connection"
     UPDATE = "update driver and firmware"
     SUPPORT = "ask NVIDIA support"
+    NONE = "nothing has to be done; where disableHealthChecks names it, such a card stays in service"
 
 
 CLEARED_BY: Mapping[Action, tuple[Proof, ...]] = {
@@ -36,17 +37,24 @@ CLEARED_BY: Mapping[Action, tuple[Proof, ...]] = {
     Action.CHECK_POWER: BY_HAND,
 }
 
-#: Names and actions after NVIDIA's XID catalog (docs.nvidia.com/deploy/xid-errors, 2026). XIDs that it calls
-#: unused or harmless are left out: a card that reports one is taken out of service all the same, as NVIDIA's
-#: plugin does.
+#: Names and actions after NVIDIA's XID catalog (docs.nvidia.com/deploy/xid-errors, 2026); those that it calls
+#: unused are left out. A card that reports one with a mild action, or with none, is taken out of service
+#: all the same, as NVIDIA's plugin does.
 CATALOG: Mapping[int, tuple[str, Action]] = {
+    **dict.fromkeys((14, 37, 38, 44, 141, 152, 153, 157, 160, 161), ("harmless event", Action.NONE)),
+    **dict.fromkeys((66, 67), ("illegal access by the driver", Action.NONE)),
+    **dict.fromkeys((39, 40, 41, 70, 71, 72, 75, 76, 77, 85), ("copy engine exception", Action.APP)),
+    **dict.fromkeys((83, 84, 88, 89, 96, 97, 98), ("video decoder exception", Action.APP)),
+    **dict.fromkeys((82, *range(99, 106)), ("JPEG decoder exception", Action.APP)),
+    **dict.fromkeys((86, 139), ("optical flow exception", Action.APP)),
+    **dict.fromkeys((106, 107, 108), ("test message of the management bus", Action.NONE)),
+    **dict.fromkeys(range(126, 136), ("copy engine exception", Action.APP)),
     8: ("GPU stopped processing", Action.APP),
+    11: ("invalid or corrupted push buffer stream", Action.APP),
     13: ("graphics engine exception", Action.APP),
+    25: ("invalid or illegal push buffer stream", Action.APP),
     31: ("GPU memory page fault", Action.APP),
     32: ("invalid or corrupted push buffer stream", Action.APP),
-    39: ("copy engine exception", Action.APP),
-    40: ("copy engine exception", Action.APP),
-    41: ("copy engine exception", Action.APP),
     43: ("GPU stopped processing", Action.APP),
     45: ("preemptive cleanup after an earlier error", Action.APP),
     46: ("GPU stopped processing", Action.RESET),
@@ -54,19 +62,25 @@ CATALOG: Mapping[int, tuple[str, Action]] = {
     54: ("auxiliary power is not connected", Action.CHECK_POWER),
     60: ("video processor exception", Action.APP),
     62: ("internal micro-controller halt", Action.RESET),
+    63: ("memory page retired or row remapped", Action.NONE),
     64: ("memory remapping failure", Action.RESET),
     68: ("video decoder exception", Action.APP),
     69: ("graphics engine class error", Action.APP),
     74: ("NVLink error", Action.RESET),
     78: ("vGPU start error", Action.UPDATE),
     79: ("GPU has fallen off the bus", Action.REBOOT),
+    80: ("corrupted data sent to the GPU", Action.APP),
+    92: ("many corrected memory errors", Action.NONE),
+    93: ("InfoROM wear limit", Action.NONE),
     94: ("contained memory error", Action.APP),
     95: ("uncontained memory error", Action.RESET),
     109: ("context switch timeout", Action.RESET),
     110: ("security fault", Action.RESET),
     119: ("GSP RPC timeout", Action.RESET),
     120: ("GSP error", Action.RESET),
+    121: ("corrected error of the C2C link", Action.NONE),
     136: ("link training failed", Action.RESET),
+    137: ("NVLink access without privilege", Action.NONE),
     140: ("unrecovered ECC error", Action.RESET),
     142: ("video encoder error", Action.SUPPORT),
     143: ("GPU initialization error", Action.RESET),

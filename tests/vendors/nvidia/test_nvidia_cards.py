@@ -12,7 +12,8 @@ from agent.vendors.nvidia.backend import NvmlBackend
 
 pytest_plugins = ["nvml_fixtures"]
 
-UNKNOWN_ERROR = 999
+FUNCTION_NOT_FOUND, UNKNOWN_ERROR = 13, 999
+ZEROS = str.maketrans("123456789abcdef", "0" * 15)
 
 
 def by_uuid(backend: NvmlBackend) -> dict[str, Device]:
@@ -203,3 +204,69 @@ def test_a_card_that_the_next_session_finds_lost_keeps_its_name(backend: NvmlBac
 def test_asking_before_open_is_refused(stub: NvmlStub) -> None:
     with pytest.raises(BackendUnavailable, match="not-open"):
         NvmlBackend(stub.settings).discover()
+
+
+def test_cards_of_a_mixed_node_are_told_apart(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.product(1, "NVIDIA A30")
+    stub.memory(1, 25226640384)
+    stub.capability(1, 8, 0)
+
+    first, second, *_ = backend.discover()
+
+    assert (second.model, second.memory) == ("NVIDIA A30", 25226640384)
+    assert second.attributes["compute-capability"] == "8.0"
+    assert (first.model, first.attributes["compute-capability"]) == ("NVIDIA H100 80GB HBM3", "9.0")
+
+
+@pytest.mark.parametrize("name", ["DGX Display", "NVIDIA DGX Display"])
+def test_a_card_that_drives_a_display_is_left_out(backend: NvmlBackend, stub: NvmlStub, name: str) -> None:
+    stub.product(3, name)
+
+    assert [device.index for device in backend.discover()] == [0, 1, 2, 4, 5, 6, 7]
+
+
+CLUSTER = "0f3a8c1e-0000-4a5b-8c9d-00112233aabb"
+
+
+def fabric(backend: NvmlBackend) -> str | None:
+    return backend.discover()[0].attributes.get("fabric")
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_card_of_a_fabric_names_its_cluster_and_clique(
+    backend: NvmlBackend, stub: NvmlStub, old: bool
+) -> None:
+    stub.fabric(0, CLUSTER, 4)
+    if old:  # before R550
+        stub.fail("nvmlDeviceGetGpuFabricInfoV", FUNCTION_NOT_FOUND)
+
+    assert fabric(backend) == f"{CLUSTER}.4"
+    assert "fabric" not in backend.discover()[1].attributes
+
+
+@pytest.mark.parametrize(
+    ("cluster", "state", "status"),
+    [(CLUSTER, 0, 0), (CLUSTER, 1, 0), (CLUSTER, 2, 0), (CLUSTER, 3, 999), (CLUSTER.translate(ZEROS), 3, 0)],
+)
+def test_a_card_that_is_not_attached_to_a_fabric_names_none(
+    backend: NvmlBackend, stub: NvmlStub, cluster: str, state: int, status: int
+) -> None:
+    stub.fabric(0, cluster, 4, state=state, status=status)
+
+    assert fabric(backend) is None
+
+
+def test_a_fabric_that_can_not_be_read_is_no_fault_of_the_card(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.fail("nvmlDeviceGetGpuFabricInfoV", UNKNOWN_ERROR)
+
+    assert backend.discover()[0].fault is None
+    assert fabric(backend) is None
+
+
+def test_a_mig_mode_that_was_never_read_is_not_told(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.fail("nvmlDeviceGetMigMode", UNKNOWN_ERROR)
+
+    device = backend.discover()[0]
+
+    assert device.fault is not None
+    assert {"mig-capable", "mig-mode"}.isdisjoint(device.attributes)

@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, RECOVERY_ACTION, UNAVAILABLE, XID, NvmlStub
+from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, RECOVERY_ACTION, UNAVAILABLE, XID, Mig, NvmlStub
 
-from agent.core.vendor import HealthEvent, Proof, State
+from agent.core.vendor import BackendUnavailable, HealthEvent, Proof, State
 from agent.vendors.nvidia.backend import NvmlBackend
 from agent.vendors.nvidia.watch import WatchFailed
 from agent.vendors.nvidia.xid import IGNORED
@@ -404,3 +404,75 @@ def test_an_event_set_with_a_removed_card_is_replaced(watching: NvmlBackend, stu
 
     assert stub.calls("nvmlEventSetFree") == 1
     assert stub.calls("nvmlDeviceRegisterEvents") == 7
+
+
+def test_mig_devices_are_unwatched_with_their_card_and_with_it_watched_again(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.fail("nvmlDeviceRegisterEvents", NOT_SUPPORTED, index=1)
+    first = stub.mig(1, [Mig()])
+    backend.discover()
+    assert hear(backend, SHORT) == [(uuid, "unmonitored") for uuid in (stub.uuid(1), *first)]
+
+    [_, second] = stub.mig(1, [Mig(), Mig(gi=8)])
+    backend.discover()
+
+    assert hear(backend, SHORT) == [(second, "unmonitored")]
+    stub.clear()
+    backend.close()
+    backend.open()
+    backend.discover()
+    assert hear(backend, SHORT) == []
+
+
+def test_a_reset_of_a_card_speaks_for_its_mig_devices(watching: NvmlBackend, stub: NvmlStub) -> None:
+    [uuid] = stub.mig(2, [Mig(gi=7)])
+    watching.discover()
+    stub.recovery(2, 1, announce=False)
+    stub.xid(2, 95, 7, 0)
+    assert hear(watching) == [(uuid, "xid-95"), (stub.uuid(2), "recovery-action-reset")]
+
+    stub.recovery(2, 0)
+
+    assert watching.health_events(LONG) == [HealthEvent(stub.uuid(2), None, Proof.RESET)]
+
+
+def test_a_driver_that_was_loaded_anew_is_watched_again(watching: NvmlBackend, stub: NvmlStub) -> None:
+    before = watching.discover()
+    stub.driver_gone()
+    with pytest.raises(BackendUnavailable, match="driver-not-loaded"):
+        watching.discover()
+    watching.close()
+    with pytest.raises(BackendUnavailable, match="driver-not-loaded"):
+        watching.open()
+    stub.clear()
+
+    watching.open()
+
+    assert watching.discover() == before
+    assert watching.health_events(SHORT) == []
+    stub.xid(0, 79)
+    assert hear(watching) == [(stub.uuid(0), "xid-79")]
+
+
+def test_a_wait_that_fails_for_good_is_tried_once_a_call(watching: NvmlBackend, stub: NvmlStub) -> None:
+    stub.wait_error(UNKNOWN_ERROR)
+    stub.trace()
+
+    for _ in range(5):  # who calls decides when to try again
+        with pytest.raises(WatchFailed):
+            watching.health_events(LONG)
+
+    assert stub.calls("nvmlEventSetWait_v2") == 5
+
+
+def test_a_card_that_is_lost_from_the_start_keeps_no_other_from_being_watched(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.lose(5)
+    assert len(backend.discover()) == 7
+    assert backend.health_events(SHORT) == []
+
+    stub.xid(4, 79)
+
+    assert hear(backend) == [(stub.uuid(4), "xid-79")]

@@ -26,7 +26,7 @@ pytest_plugins = ["nvml_fixtures"]
 library.SONAME = sys.argv[2]
 library.ROOTS = (sys.argv[3],)
 assert "pynvml" not in sys.modules
-backend = backend.NvmlBackend({"library": sys.argv[1]})
+backend = backend.NvmlBackend({"library": sys.argv[1], **json.loads(sys.argv[4])})
 try:
     backend.open()
     print(json.dumps({"cards": len(backend.discover())}))
@@ -35,9 +35,11 @@ except BackendUnavailable as error:
 """
 
 
-def start(stub: NvmlStub, setting: str | Path, *, soname: str = library.SONAME, root: str = "") -> Any:
+def start(
+    stub: NvmlStub, setting: str | Path, *, soname: str = library.SONAME, root: str = "/", **settings: str
+) -> Any:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(setting), soname, root],
+        [sys.executable, "-c", SCRIPT, str(setting), soname, root, json.dumps(settings)],
         cwd=ROOT,
         env={**os.environ, **stub.environment},
         capture_output=True,
@@ -70,6 +72,47 @@ def test_an_empty_setting_searches_the_known_roots_after_the_loader(stub: NvmlSt
     found = start(stub, "", soname="libnowhere.so.1", root=str(tmp_path / "root"))
 
     assert found == {"cards": 8}
+
+
+def put(stub: NvmlStub, root: Path, soname: str = "libnowhere.so.1") -> str:
+    """Put the stub into a driver root."""
+    (root / "usr/lib64").mkdir(parents=True)
+    (root / "usr/lib64" / soname).hardlink_to(stub.library)
+    return str(root)
+
+
+def test_a_driver_root_is_searched_where_it_is_mounted_before_the_loader(
+    stub: NvmlStub, tmp_path: Path
+) -> None:
+    known_to_the_loader = "libc.so.6"
+    mounted = put(stub, tmp_path / "mounted", known_to_the_loader)
+    settings = {"driverRoot": "/run/driver", "containerDriverRoot": mounted}
+
+    assert start(stub, "", soname=known_to_the_loader, **settings) == {"cards": 8}
+
+
+def test_a_driver_root_is_searched_itself_where_nothing_is_mounted(stub: NvmlStub, tmp_path: Path) -> None:
+    root = put(stub, tmp_path / "host")
+
+    assert start(stub, "", soname="libnowhere.so.1", driverRoot=root) == {"cards": 8}
+
+
+def test_the_mounted_root_of_a_driver_in_the_hosts_root_comes_after_the_loader(
+    stub: NvmlStub, tmp_path: Path
+) -> None:
+    mounted = put(stub, tmp_path / "mounted")
+
+    assert start(stub, "", soname="libnowhere.so.1", containerDriverRoot=mounted) == {"cards": 8}
+
+
+def test_every_place_without_the_library_is_named(stub: NvmlStub, tmp_path: Path) -> None:
+    settings = {"driverRoot": "/run/driver", "containerDriverRoot": "/mounted"}
+
+    said = start(stub, "", soname="libnowhere.so.1", root=str(tmp_path), **settings)
+
+    assert said["reason"] == "library-not-found"
+    assert "libnowhere.so.1: cannot open" in said["message"]
+    assert f"no libnowhere.so.1 in /mounted or /run/driver or {tmp_path}, nor below it" in said["message"]
 
 
 def test_a_missing_file_is_named_with_what_would_work(stub: NvmlStub, tmp_path: Path) -> None:

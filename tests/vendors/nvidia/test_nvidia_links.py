@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from nvml_stub import NvmlStub
 
 from agent.core.vendor import Distance
 from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendors.nvidia.topology import LEVELS
 
 pytest_plugins = ["nvml_fixtures"]
 
@@ -54,3 +56,28 @@ def test_cards_without_nvlink_are_asked_for_one_link_only(backend: NvmlBackend, 
 
 def test_an_unknown_card_has_no_links(backend: NvmlBackend) -> None:
     assert backend.links("GPU-nowhere") == ()
+
+
+@pytest.mark.parametrize(("level", "distance"), LEVELS.items())
+def test_the_distance_is_the_common_ancestor(
+    backend: NvmlBackend, stub: NvmlStub, level: int, distance: Distance
+) -> None:
+    stub.level(0, 5, level)
+    backend.discover()
+
+    links = {link.peer: link.distance for link in backend.links(stub.uuid(0))}
+
+    assert links[stub.uuid(5)] is distance
+
+
+def test_lanes_are_counted_by_pair_and_those_to_a_switch_are_nobodys(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.nvlinks(0, 3, 2)
+    stub.nvlinks(0, 4, 1)
+    stub.nvswitch(0, 6)
+    backend.discover()
+
+    lanes = {link.peer: link.lanes for link in backend.links(stub.uuid(0)) if link.lanes}
+
+    assert lanes == {stub.uuid(3): 2, stub.uuid(4): 1}
