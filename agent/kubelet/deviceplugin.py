@@ -28,7 +28,7 @@ from .pb.deviceplugin.v1beta1 import (
     DevicePluginOptions,
     PreferredAllocationResponse,
 )
-from .rpc import ByteStream, streaming, unary
+from .rpc import ByteStream, send, streaming, unary
 from .wire import decoded, delimited
 
 log = structlog.get_logger()
@@ -184,7 +184,7 @@ class DevicePlugin:
                     await asyncio.sleep(self._min_interval)  # what changes meanwhile goes out as one list
 
     async def _send(self, stream: ByteStream, message: bytes) -> None:
-        await stream.send_message(message)
+        await send(stream, message)
         self.stats.lists += 1
         self.stats.list_bytes += len(message)
 

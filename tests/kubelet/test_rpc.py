@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from h2.events import ConnectionTerminated, Event, StreamEnded, TrailersReceived
 
 from agent.kubelet import rpc
 from agent.kubelet.errors import KubeletError, KubeletRefused
-from agent.kubelet.rpc import Bytes, ByteStream, SocketServer, call, streaming, unary
+from agent.kubelet.rpc import Bytes, ByteStream, SocketServer, call, send, streaming, unary
 
 from .fakes import eventually
 
@@ -41,7 +42,7 @@ async def hang(request: bytes) -> bytes:
 
 
 async def feed(stream: ByteStream) -> None:
-    await stream.send_message(b"x" * 1_000_000)
+    await send(stream, b"x" * 1_000_000)
     await asyncio.Event().wait()
 
 
@@ -339,3 +340,35 @@ async def test_one_connection_carries_calls_and_a_stream_at_once(path: Path) -> 
                 await stream.cancel()
         finally:
             channel.close()
+
+
+class Eager:
+    """A stream whose peer takes everything at once, so that sending alone never waits."""
+
+    _send_initial_metadata_done = True
+
+    def __init__(self) -> None:
+        self._stream = self
+        self.log: list[bytes] = []
+
+    async def send_data(self, data: bytes) -> None:
+        self.log.append(data)
+
+
+async def test_between_the_pieces_of_a_long_message_others_have_their_turn() -> None:
+    line: Any = Eager()
+    message = b"x" * (3 * rpc.PIECE)
+
+    async def other() -> None:
+        while True:
+            line.log.append(b"")
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(other())
+    await send(line, message)
+    others.cancel()
+
+    pieces = [place for place, piece in enumerate(line.log) if piece]
+    assert len(pieces) == 4
+    assert all(b"" in line.log[here:there] for here, there in pairwise(pieces))
+    assert b"".join(line.log) == b"\0" + len(message).to_bytes(4, "big") + message
