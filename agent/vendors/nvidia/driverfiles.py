@@ -7,7 +7,6 @@ internal/discover/{graphics,ipc,symlinks}.go, internal/lookup/root, pkg/lookup/l
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,8 +14,6 @@ from itertools import islice
 
 from .driverroot import Root
 
-#: What a driver's version looks like; it becomes part of names and patterns.
-VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
 MAX_LIBRARIES = 512
 
 #: The first of these that holds the driver; /usr/lib is for 32 bits where the others exist.
@@ -136,18 +133,16 @@ def find(root: Root, version: str, explicit: bool = False) -> DriverFiles:
 
     `explicit` adds what the feature flag enable-explicit-driver-libraries adds.
     """
-    if not VERSION.fullmatch(version):
-        return DriverFiles()
-    patterns = (f"*.so.{version}", *OTHER_LIBRARIES, *(EXPLICIT_LIBRARIES if explicit else ()))
-    for choice in LIBRARY_FOLDERS:
+    patterns = (*OTHER_LIBRARIES, *(EXPLICIT_LIBRARIES if explicit else ()))
+    for choice in LIBRARY_FOLDERS if version else ():
         folders = _listed(root, choice)
-        libraries = _libraries(root, folders, patterns)
+        libraries = _libraries(root, folders, f".so.{version}", patterns)
         if any(path.endswith(f".so.{version}") for path in libraries):
             return _complete(root, version, folders, libraries)
     return DriverFiles()
 
 
-Listed = Mapping[str, Mapping[str, bool]]
+Listed = Mapping[str, Sequence[str]]
 
 
 def _complete(root: Root, version: str, folders: Listed, libraries: Mapping[str, str]) -> DriverFiles:
@@ -174,12 +169,12 @@ def _listed(root: Root, folders: Iterable[str]) -> Listed:
     return {folder: root.names(folder) for folder in found}
 
 
-def _libraries(root: Root, folders: Listed, patterns: Sequence[str]) -> dict[str, str]:
+def _libraries(root: Root, folders: Listed, ending: str, patterns: Sequence[str]) -> dict[str, str]:
     named = (
         f"{folder}/{name}"
         for folder, names in folders.items()
         for name in names
-        if any(fnmatchcase(name, pattern) for pattern in patterns)
+        if name.endswith(ending) or any(fnmatchcase(name, pattern) for pattern in patterns)
     )
     found = (root.file(path) for path in islice(named, MAX_LIBRARIES))
     return {real: real for real in found if real}
@@ -189,10 +184,7 @@ def _links(root: Root, folders: Listed, libraries: Mapping[str, str]) -> dict[st
     """The links beside the libraries that lead to one of them."""
     stems = set(map(_stem, libraries))
     named = (
-        f"{folder}/{name}"
-        for folder, names in folders.items()
-        for name, is_link in names.items()
-        if is_link and _stem(name) in stems
+        f"{folder}/{name}" for folder, names in folders.items() for name in names if _stem(name) in stems
     )
     found = {path: root.real(path) for path in islice(named, 2 * MAX_LIBRARIES)}
     return {path: real for path, real in found.items() if real and real in libraries and path != real}

@@ -84,17 +84,17 @@ class Root:
         names = (name for name in self.names(folder) if fnmatchcase(name, wanted))
         return [f"{folder}/{name}" for name in names if _is_node(self._mode(f"{real}/{name}"))]
 
-    def names(self, folder: str) -> dict[str, bool]:
-        """What lies in a folder, sorted: name to whether it is a link."""
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder, sorted."""
         real = self.real(folder)
         if real is None:
-            return {}
+            return []
         try:
             with os.scandir(self._seen(real)) as entries:
-                found = {entry.name: entry.is_symlink() for entry in islice(entries, MAX_NAMES)}
+                names = [entry.name for entry in islice(entries, MAX_NAMES)]
         except OSError:
-            return {}
-        return {name: found[name] for name in sorted(found) if name.isprintable()}
+            return []
+        return sorted(name for name in names if name.isprintable())
 
     def on_host(self, path: str) -> str:
         return posixpath.join(self.host, path.lstrip("/"))

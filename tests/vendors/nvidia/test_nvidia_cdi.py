@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -145,14 +144,14 @@ def test_a_device_without_nodes_and_one_of_a_name_that_is_taken_are_left_out() -
     devices = [CARDS[0], replace(CARDS[1], index=0), replace(CARDS[1], uuid="GPU-c", index=2, paths=())]
     made = spec({"deviceIDStrategy": "index"}, devices)
     assert [device["name"] for device in made["devices"]] == ["0", "all"]
+    assert nodes(made, "0") == ["/dev/nvidia0"]
 
 
 def test_cards_have_the_nodes_of_the_kernels_graphics_and_slices_do_not(tmp_path: Path) -> None:
     pci = "0000:3b:00.0"
-    lay(
-        tmp_path, {f"sys/bus/pci/devices/{pci}/drm/{name}": "" for name in ("card1", "renderD128", "version")}
-    )
-    lay_nodes(tmp_path, "/dev/dri/card1", "/dev/dri/renderD128", "/dev/dri/card0")
+    known = ("card1", "renderD128", "renderD129", "controlD64")
+    lay(tmp_path, {f"sys/bus/pci/devices/{pci}/drm/{name}": "" for name in known})
+    lay_nodes(tmp_path, *(f"/dev/dri/{name}" for name in ("card0", "card1", "renderD128", "controlD64")))
     roots = {"containerDriverRoot": str(tmp_path), "sysfs": str(tmp_path / "sys")}
     gfx = {**NODE, "mig-profile": "1g.12gb+gfx"}
     devices = [
@@ -160,8 +159,10 @@ def test_cards_have_the_nodes_of_the_kernels_graphics_and_slices_do_not(tmp_path
         replace(SLICES[0], pci=pci),
         replace(SLICES[1], pci=pci, attributes=gfx),
         replace(CARDS[1], pci="0000:5e:00.0"),
+        replace(CARDS[1], uuid="GPU-c", pci=pci, paths=()),
     ]
     made = spec(roots, devices)
+    assert "GPU-c" not in {device["name"] for device in made["devices"]}
     assert nodes(made, "GPU-a") == ["/dev/nvidia0", "/dev/dri/card1", "/dev/dri/renderD128"]
     assert nodes(made, "MIG-1") == ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap1"]
     assert nodes(made, "MIG-2")[2:] == ["/dev/dri/card1", "/dev/dri/renderD128"]
@@ -249,7 +250,9 @@ def test_the_driver_is_found_where_distributions_put_it(
         (f"{LIBRARIES}/libnvidia-egl-wayland.so.1.1.19", True),
         (f"{LIBRARIES}/libnvidia-ml.so.575.57.08", False),
         (f"{LIBRARIES}/libEGL.so.1.1.0", False),
+        (f"{LIBRARIES}/libnvidia-folder.so.{VERSION}/x", False),
         (f"{LIBRARIES}/nvidia/xorg/nvidia_drv.so", True),
+        ("usr/lib/xorg/modules/drivers/nvidia_drv.so", True),
         (f"usr/lib64/xorg/modules/extensions/libglxserver_nvidia.so.{VERSION}", True),
         ("usr/bin/nvidia-debugdump", True),
         ("usr/sbin/nvidia-persistenced", True),
@@ -263,7 +266,16 @@ def test_the_driver_is_found_where_distributions_put_it(
 )
 def test_what_belongs_to_the_driver_is_mounted(tmp_path: Path, name: str, taken: bool) -> None:
     made = mounts(spec(driver(tmp_path, {**UBUNTU, name: ""})))
-    assert (f"/run/nvidia/driver/{name}" in made.values()) is taken
+    assert (
+        any(real.startswith(f"/run/nvidia/driver/{name.removesuffix('/x')}") for real in made.values())
+        is taken
+    )
+
+
+def test_the_modules_of_the_x_server_are_mounted_by_their_plain_name_too(tmp_path: Path) -> None:
+    server = f"{LIBRARIES}/nvidia/xorg/libglxserver_nvidia.so"
+    made = mounts(spec(driver(tmp_path, {**UBUNTU, f"{server}.{VERSION}": ""})))
+    assert made[f"/{server}"] == made[f"/{server}.{VERSION}"] == f"/run/nvidia/driver/{server}.{VERSION}"
 
 
 @pytest.mark.parametrize(
@@ -299,6 +311,11 @@ def test_sockets_of_the_drivers_daemons_are_mounted_writable(
     assert (mount["containerPath"], mount["hostPath"]) == (path, f"/run/nvidia/driver{path}")
     assert mount["options"] == ["nosuid", "nodev", "rbind", "rprivate", "noexec"]
     assert path not in mounts(left_out)
+
+
+def test_a_file_in_place_of_a_socket_is_not_mounted(tmp_path: Path) -> None:
+    path = "run/nvidia-persistenced/socket"
+    assert f"/{path}" not in mounts(spec(driver(tmp_path, {**UBUNTU, path: ""})))
 
 
 def test_explicit_libraries_are_mounted_with_the_feature_flag_only(tmp_path: Path) -> None:
@@ -345,17 +362,11 @@ def test_a_folder_that_is_a_link_is_followed_inside_of_the_root(tmp_path: Path) 
     }
 
 
-def test_names_that_no_text_can_hold_are_left_out(tmp_path: Path) -> None:
-    settings = driver(tmp_path)
-    expected = spec(settings)
-    for name in (b"libodd\xff.so.", b"libodd\n.so."):
-        open(os.fsencode(tmp_path / LIBRARIES) + b"/" + name + VERSION.encode(), "w").close()
-    assert spec(settings) == expected
-
-
 @pytest.mark.parametrize("version", ["", "580", "*.*", "../580.65.06", "580.65.06/..", "580.65.07"])
 def test_without_the_drivers_version_nothing_of_it_is_mounted(tmp_path: Path, version: str) -> None:
-    made = spec(driver(tmp_path), [replace(CARDS[0], attributes={"driver-version": version})])
+    odd = {f"{LIBRARIES}/{name}": "" for name in ("libnvidia-egl-gbm.so.1.1.2", "libnvidia-odd.so.")}
+    settings = driver(tmp_path, {**UBUNTU, **odd})
+    made = spec(settings, [replace(CARDS[0], attributes={"driver-version": version})])
     assert made["containerEdits"] == {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
 
 
@@ -478,8 +489,14 @@ def test_extra_nodes_are_one_device_where_they_are_enabled_and_exist(tmp_path: P
 
 def test_what_is_no_device_node_is_not_given_as_one(tmp_path: Path) -> None:
     lay(tmp_path, {"dev/gdrdrv": "", "dev/nvidia-fs0/x": "", "dev/infiniband/uverbs0": "/dev/null"})
+    lay_nodes(tmp_path, "/dev/nvidia-fs\udcff", "/dev/nvidia-fs\n")
     enabled = {f"{kind}Enabled": True for kind in EXTRAS}
     assert cdi.extras({**enabled, "containerDriverRoot": str(tmp_path)}) == ()
+
+
+def test_a_file_in_place_of_udevs_folder_is_not_mounted(tmp_path: Path) -> None:
+    lay_nodes(lay(tmp_path, {"run/udev": ""}), "/dev/nvidia-fs0")
+    assert mounts(spec({"containerDriverRoot": str(tmp_path), "gdsEnabled": True}, [], "gds")) == {}
 
 
 def test_direct_storage_finds_its_disks(tmp_path: Path) -> None:
