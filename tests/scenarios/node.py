@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 import anyio
 
 from agent.app import Agent
-from agent.config import ConfigWatch
+from agent.config import ConfigWatch, Given, Source, given_flags
 from agent.core.health import Timing
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.view import View
 from agent.demo.node import PACE
+from agent.fleet import check
 from agent.kubelet.session import Intervals
 from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
 
@@ -59,6 +60,7 @@ class Node:
         self.cards = cards
         self.config = root / "config.yaml"
         self.state = root / "state"
+        self.cdi = root / "cdi"
         self.pace = PACE_OF_TESTS
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -71,6 +73,7 @@ class Node:
             "kubeletDir": str(self.kubelet.plugin_dir),
             "podResourcesSocket": str(self.kubelet.pod_resources_socket),
             "stateDir": str(self.state),
+            "cdiDir": str(self.cdi),
             "http": "",
         }
         document = {
@@ -92,7 +95,24 @@ class Node:
         """Start the agent; rules are written into its configuration before."""
         if rules:
             self.configure(*rules)
-        watch = ConfigWatch(self.config, "node", every=0.05, settle=0.02)
+        self._run(Source(self.config), ())
+
+    async def start_from(self, source: Source, environ: Mapping[str, str] | None = None) -> None:
+        """Start the agent as NVIDIA's plugin is started: with its files, and its variables."""
+        driver = self.cards.settings["library"]
+        arguments = {
+            "kubelet-dir": str(self.kubelet.plugin_dir),
+            "pod-resources-socket": str(self.kubelet.pod_resources_socket),
+            "state-dir": str(self.state),
+            "cdi-dir": str(self.cdi),
+            "http": "",
+            "driver-root-ctr-path": str(Path(driver).parent),
+        }
+        self._run(source, given_flags(arguments, environ or {}))
+
+    def _run(self, source: Source, flags: Sequence[Given]) -> None:
+        watch = ConfigWatch(source, "node", every=0.05, flags=flags, check=check, settle=0.02)
+        self.watch = watch
         self.agent = Agent(watch.cell, "node", self.pace)
         self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
 
@@ -130,13 +150,16 @@ class Node:
 
     async def saved(self, *texts: str) -> None:
         """Wait until the checkpoint holds these texts: what is killed then has written them."""
+        await self.read(self.state / "checkpoint.json", *texts)
 
-        async def look() -> bool:
-            checkpoint = self.state / "checkpoint.json"
-            content = checkpoint.read_text() if checkpoint.exists() else ""
-            return all(text in content for text in texts)
+    async def read(self, path: Path, *texts: str) -> str:
+        """Wait until a file holds these texts, and read it."""
 
-        await self._wait(look)
+        async def look() -> str | None:
+            content = _content(path)
+            return content if all(text in content for text in texts) else None
+
+        return await self._wait(look)
 
     # The hardware
 
@@ -202,6 +225,10 @@ class Node:
             f"counters: {dict(view.counters)}",
         ]
         return "\n".join(map(str, parts))
+
+
+def _content(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def in_use(view: View) -> list[Allocation]:
