@@ -25,6 +25,7 @@ from typing import Any
 from agent.core.vendor import Device
 
 from . import driverfiles
+from .devnodes import MOUNTED, dev_root
 from .driverfiles import DriverFiles
 from .driverroot import Root
 
@@ -40,8 +41,6 @@ NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 CHANNELS = re.compile(r"\b[0-9]{1,7}\b")
 #: How the kernel names a card's nodes below /dev/dri.
 DRM = re.compile(r"(card|renderD)[0-9]{1,4}")
-#: Where the driver's root is mounted for the agent.
-MOUNTED = "/driver-root"
 
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
@@ -75,19 +74,27 @@ def specs(settings: Settings, devices: Sequence[Device]) -> dict[str, str]:
     made = {
         "gpu": _gpu(settings, devices),
         "imex-channel": _imex(settings, devices),
-        **{name: _extra(settings, name) for name in extras(settings)},
+        **{name: _extra(settings, name) for name in _extras(settings)},
     }
     texts = {name: json.dumps(spec, indent=2) for name, spec in made.items() if spec["devices"]}
     return {f"{VENDOR}-{name}.json": f"{text}\n" for name, text in texts.items()}
 
 
-def extras(settings: Settings) -> tuple[str, ...]:
-    """The enabled classes of gdrcopy, gds and mofed whose device nodes exist: only these have a spec."""
-    return tuple(name for name in EXTRAS if _extra_nodes(settings, name))
+def attributes(settings: Settings) -> dict[str, str]:
+    """`cdi-extras`: those of gdrcopy, gds and mofed that have a spec, with commas; absent where none is enabled.
+
+    The agent looks here, since a name without a spec keeps a container from starting.
+    """
+    enabled = any(settings.get(setting) for setting, _ in EXTRAS.values())
+    return {"cdi-extras": ",".join(_extras(settings))} if enabled else {}
+
+
+def _extras(settings: Settings) -> list[str]:
+    return [name for name in EXTRAS if _extra_nodes(settings, name)]
 
 
 def _gpu(settings: Settings, devices: Sequence[Device]) -> Edits:
-    dev = _dev_root(settings)
+    dev = dev_root(settings)
     named = _named(settings, devices)
     nodes = {name: (*device.paths, *_graphics(settings, dev, device)) for name, device in named.items()}
     # The node of a lost card may be gone, and a container that asks for it does not start.
@@ -123,17 +130,17 @@ def _graphics(settings: Settings, dev: Root, device: Device) -> list[str]:
 def _imex(settings: Settings, devices: Sequence[Device]) -> Edits:
     channels = CHANNELS.findall(_attribute(devices, "imex-channels"))
     paths = {channel: [f"/dev/nvidia-caps-imex-channels/channel{channel}"] for channel in channels}
-    return _spec("imex-channel", _dev_root(settings), {**paths, ALL: chain.from_iterable(paths.values())})
+    return _spec("imex-channel", dev_root(settings), {**paths, ALL: chain.from_iterable(paths.values())})
 
 
 def _extra(settings: Settings, name: str) -> Edits:
     mounts = _gds_mounts(settings) if name == "gds" else []
-    return _spec(name, _dev_root(settings), {ALL: _extra_nodes(settings, name)}, {"mounts": mounts})
+    return _spec(name, dev_root(settings), {ALL: _extra_nodes(settings, name)}, {"mounts": mounts})
 
 
 def _extra_nodes(settings: Settings, name: str) -> list[str]:
     setting, patterns = EXTRAS[name]
-    dev = _dev_root(settings)
+    dev = dev_root(settings)
     return [path for pattern in patterns for path in dev.nodes(pattern)] if settings.get(setting) else []
 
 
@@ -244,13 +251,6 @@ def _driver_roots(settings: Settings) -> list[Root]:
     """Where the driver may lie: mounted for us, or, without a container around us, at the host's own path."""
     host = settings.get("driverRoot") or "/"
     return [Root(seen, host) for seen in (settings.get("containerDriverRoot") or MOUNTED, host)]
-
-
-def _dev_root(settings: Settings) -> Root:
-    """Below what /dev lies: in the driver's root if that has one, as NVIDIA's plugin looks (main.go)."""
-    host = settings.get("devRoot") or settings.get("driverRoot") or "/"
-    candidates = (settings.get("containerDriverRoot") or MOUNTED, host)
-    return Root(next((seen for seen in candidates if os.path.isdir(posixpath.join(seen, "dev"))), "/"), host)
 
 
 def _attribute(devices: Sequence[Device], name: str) -> str:
