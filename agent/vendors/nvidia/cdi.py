@@ -81,7 +81,7 @@ def specs(settings: Settings, devices: Sequence[Device]) -> dict[str, str]:
 
 
 def attributes(settings: Settings) -> dict[str, str]:
-    """`cdi-extras`: those of gdrcopy, gds and mofed that have a spec, with commas; absent where none is enabled.
+    """`cdi-extras`: those of gdrcopy, gds and mofed that have a spec, with commas; absent if none is enabled.
 
     The agent looks here, since a name without a spec keeps a container from starting.
     """
