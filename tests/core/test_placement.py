@@ -164,6 +164,15 @@ def test_the_best_pair_by_lanes_wins_over_the_best_path() -> None:
     assert set(choose(whole("012"), "0 1 2", 2, topology=topology)) == {"1", "2"}
 
 
+def test_three_cards_that_are_linked_win_over_the_widest_pair_and_another_card() -> None:
+    """A set that grows card by card ends with the pair: few sets are compared one by one."""
+    topology = near(
+        {(0, 2): SYSTEM + 2 * LANE, **{pair: SYSTEM + LANE for pair in ((1, 4), (1, 5), (4, 5))}}, 6
+    )
+
+    assert set(choose(whole("012345"), "0 1 2 3 4 5", 3, topology=topology)) == {"1", "4", "5"}
+
+
 def test_among_equals_the_choice_leaves_the_others_the_most() -> None:
     linked = near({(0, 1): 210, (2, 3): 210, (4, 5): 210}, 7, other=SYSTEM)
 
