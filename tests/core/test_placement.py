@@ -166,9 +166,7 @@ def test_the_best_pair_by_lanes_wins_over_the_best_path() -> None:
 
 def test_three_cards_that_are_linked_win_over_the_widest_pair_and_another_card() -> None:
     """A set that grows card by card ends with the pair: few sets are compared one by one."""
-    topology = near(
-        {(0, 2): SYSTEM + 2 * LANE, **{pair: SYSTEM + LANE for pair in ((1, 4), (1, 5), (4, 5))}}, 6
-    )
+    topology = near({(0, 2): SYSTEM + 2 * LANE, **dict.fromkeys(((1, 4), (1, 5), (4, 5)), SYSTEM + LANE)}, 6)
 
     assert set(choose(whole("012345"), "0 1 2 3 4 5", 3, topology=topology)) == {"1", "4", "5"}
 
