@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import pytest
 from nvml_stub import NvmlStub
 
 from agent.testing.conformance import check_vendor
@@ -51,4 +53,20 @@ async def test_the_nvidia_vendor_keeps_the_contract(stub: NvmlStub) -> None:
         "the backend has no release",
         "the backend has no usage",
     }
+    assert any(it.ok for it in findings)
+
+
+@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
+async def test_the_contract_is_kept_with_mig_devices_and_cdi_specs(
+    stub: NvmlStub, settings: Mapping[str, Any], tmp_path: Path, strategy: str
+) -> None:
+    stub.cards(2)
+    for card in range(2):
+        stub.mig(card)
+    stub.write_minors(tmp_path / "proc")
+    vendor = register_backend({**settings, "migStrategy": strategy, "deviceListStrategy": "cdi-cri"})
+
+    findings = [finding async for finding in check_vendor(vendor)]
+
+    assert [it for it in findings if it.ok is False] == []
     assert any(it.ok for it in findings)

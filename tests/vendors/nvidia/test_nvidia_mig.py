@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, UNAVAILABLE, Mig, NvmlStub
@@ -192,6 +194,16 @@ def test_a_mig_device_without_a_readable_uuid_is_known_by_its_number(
     }
 
 
+def test_a_mig_device_without_a_readable_uuid_is_not_taken_for_one_that_is_gone(
+    split: NvmlBackend, stub: NvmlStub
+) -> None:
+    split.discover()
+    [last] = stub.mig(1, [None, None, Mig(gi=9)])
+    stub.fail("nvmlDeviceGetUUID", UNKNOWN_ERROR, 1, 2)
+
+    assert list(slices(split)) == [last]
+
+
 def test_a_mig_device_that_was_never_read_is_left_out_and_told_once(
     split: NvmlBackend, stub: NvmlStub, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,14 +226,16 @@ def test_a_mig_device_that_can_not_be_read_hides_no_other_and_comes_back(
     split: NvmlBackend, stub: NvmlStub, tmp_path: Path, symbol: str
 ) -> None:
     (tmp_path / "proc/driver/nvidia-caps/mig-minors").rename(tmp_path / "minors")  # none is sound yet
-    split.discover()
+    before = split.discover()
     (tmp_path / "minors").rename(tmp_path / "proc/driver/nvidia-caps/mig-minors")
     stub.fail(symbol, UNKNOWN_ERROR, 1, 0)
 
-    faults = [device.fault for device in split.discover()]
+    devices = split.discover()
     stub.clear()
 
-    assert [fault.reason if fault else None for fault in faults] == [None, None, "unreadable", None, None]
+    faults = [device.fault.reason if device.fault else None for device in devices]
+    assert faults == [None, None, "unreadable", None, None]
+    assert devices[2].attributes == before[2].attributes
     assert {device.fault for device in split.discover()} == {None}
 
 
@@ -250,7 +264,7 @@ def test_a_missing_capability_is_a_fault_in_nvidias_words(
 
 
 def test_a_capability_that_appears_ends_the_fault(split: NvmlBackend, stub: NvmlStub, tmp_path: Path) -> None:
-    (tmp_path / "proc/driver/nvidia-caps/mig-minors").unlink()
+    (tmp_path / "proc/driver/nvidia-caps/mig-minors").write_text("gpu0/gi0/access 3\n")
     assert all(device.fault for device in slices(split).values())
 
     stub.write_minors(tmp_path / "proc")
@@ -363,11 +377,16 @@ def test_a_mig_device_moves_with_its_cards_index(split: NvmlBackend, stub: NvmlS
 
 
 def test_what_is_the_nodes_is_told_anew_with_each_list(split: NvmlBackend, tmp_path: Path) -> None:
-    before = [device.attributes.get("control-nodes") for device in split.discover()]
-    os.mkfifo(tmp_path / "driver/dev/nvidiactl")  # a node that takes no privileges
+    def told() -> set[str | None]:
+        return {device.attributes.get("control-nodes") for device in split.discover()}
 
-    assert before == [None] * 5
-    assert [device.attributes["control-nodes"] for device in split.discover()] == ["/dev/nvidiactl"] * 5
+    node = tmp_path / "driver/dev/nvidiactl"
+
+    assert told() == {None}
+    os.mkfifo(node)  # a node that takes no privileges
+    assert told() == {"/dev/nvidiactl"}
+    node.unlink()
+    assert told() == {None}
 
 
 def test_a_sound_mig_device_is_asked_for_its_uuid_alone(split: NvmlBackend, stub: NvmlStub) -> None:
@@ -404,6 +423,21 @@ def test_the_agent_takes_the_list_as_it_is(split: NvmlBackend) -> None:
     sent = json.loads(child.encode({"answer": devices}))["answer"]
 
     assert answers.devices(json.dumps(sent).encode()) == tuple(devices)
+
+
+def test_cdi_specs_name_the_devices_of_the_last_list(stub: NvmlStub, settings: Mapping[str, Any]) -> None:
+    stub.cards(1)
+    [uuid] = stub.mig(0, [Mig(gi=7)])
+    stub.write_minors(Path(settings["procfs"]))
+    backend = NvmlBackend({**settings, "deviceListStrategy": ["cdi-cri"]})
+    backend.open()
+    assert backend.cdi() == {}
+    backend.discover()
+
+    [spec] = map(json.loads, backend.cdi().values())
+
+    assert {device["name"] for device in spec["devices"]} == {"all", stub.uuid(0), uuid}
+    backend.close()
 
 
 # Events

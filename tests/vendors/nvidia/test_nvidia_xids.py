@@ -178,10 +178,11 @@ def started(settings: Mapping[str, Any]) -> NvmlBackend:
 def test_disable_all_with_enable_79_watches_79_and_nothing_else(
     stub: NvmlStub, settings: Mapping[str, Any]
 ) -> None:
+    stub.recovery(1, 1, announce=False)
     backend = started({**settings, "disableHealthChecks": "all", "enableHealthChecks": "79"})
     assert backend.health_events(SHORT) == []
     stub.event(0, DOUBLE_BIT_ECC)
-    stub.recovery(1, 1)
+    stub.recovery(1, 2)
     stub.xid(2, 48)
     stub.xid(3, 79)
 
