@@ -120,6 +120,7 @@ class Agent:
             ),
             config_source=state.source,
             config_error=state.error,
+            config_awaited=state.waiting,
             standby=self._standby,
         )
         return self._line.seen(base) if self._line else base

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import structlog
 
+from agent import files
 from agent.core.cell import Cell
 
 log = structlog.get_logger()
@@ -56,7 +55,7 @@ def keep(directory: Path, specs: Mapping[str, str]) -> None:
     if stale:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     for name, text in stale.items():
-        _replace(directory / name, text)
+        files.replace(directory / name, text)
 
 
 def _content(path: Path) -> str | None:
@@ -64,19 +63,3 @@ def _content(path: Path) -> str | None:
         return path.read_text()
     except (OSError, UnicodeDecodeError):
         return None
-
-
-def _replace(path: Path, text: str) -> None:
-    # Runtimes read every .json and .yaml of the directory, so the unfinished one is called otherwise.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        unfinished.unlink()  # of an agent that was killed
-    try:
-        with open(unfinished, "x") as file:
-            os.fchmod(file.fileno(), 0o644)  # whatever the umask says: runtimes need not be root
-            file.write(text)
-        unfinished.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise

@@ -237,26 +237,22 @@ def plugins(args: argparse.Namespace) -> int:
 
 
 def _labels(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser("labels", help="the labels that the node's devices give it")
-    parser.add_argument("--config", type=Path, metavar="F", help="config file")
+    parser = verbs.add_parser("labels", help="the labels that the node's devices give it", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument(
-        "--output-file", "-o", type=Path, metavar="F", help="write there at once, not to the standard output"
-    )
-    parser.add_argument(
-        "--no-timestamp", action="store_true", help="without the time at which they were made"
-    )
-    parser.add_argument(
-        "--machine-type-file", type=Path, metavar="F", help="the file that names the model of the machine"
-    )
-    parser.set_defaults(verb=labels, node_name=None)
+    _configuration(parser)
+    parser.set_defaults(verb=labels)
 
 
 def labels(args: argparse.Namespace) -> int:
-    """`xpu-agent labels`: ask the vendors once."""
-    from agent.labels import labels as made
+    """`xpu-agent labels`: ask the vendors once; print, or write where --output-file says."""
+    from agent.config import configured
+    from agent.labels import show
+    from agent.plugins import names
 
-    return made(args)
+    given = _given(args)
+    config = configured(given, os.environ, _node_name(args), names())
+    output = Path(config.report.features_file) if given["output-file"] else None
+    return show(config, output, as_json=args.json)
 
 
 def _config(verbs: Verbs[argparse.ArgumentParser]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,7 @@ from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.core.model import NodeSnapshot, VendorState
 from agent.core.names import label_value, wrong_label
 from agent.core.text import shorten
-from agent.core.vendor import Device, Vendor
+from agent.core.vendor import Device, ResourceRule, Vendor
 
 log = structlog.get_logger()
 
@@ -39,7 +37,7 @@ MAX_BYTES = 64 << 10
 MAX_MACHINE = 4096
 
 
-def made(vendor: Vendor, devices: Sequence[Device]) -> dict[str, str]:
+def made(vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:
     """The labels that a vendor makes of its devices.
 
     Raises:
@@ -48,7 +46,7 @@ def made(vendor: Vendor, devices: Sequence[Device]) -> dict[str, str]:
     if vendor.labels is None:
         return {}
     try:
-        labels = dict(vendor.labels(devices))
+        labels = dict(vendor.labels(rules, devices))
         wrong = next((why for it in labels.items() if (why := wrong_label(*it))), "")
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
@@ -97,26 +95,11 @@ def write(path: Path, text: str) -> None:
             f"{path}: there is no directory {path.parent}; make it, or mount the node's features.d there"
         )
     try:
-        _replace(path, text)
+        files.replace(path, text)
     except OSError as exc:
         raise ConfigError(
             f"{path}: can not be written: {exc.strerror}; name a file in a directory that the agent can write"
         ) from exc
-
-
-def _replace(path: Path, text: str) -> None:
-    # node-feature-discovery reads every file of the directory but hidden ones.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)  # of a process that was killed
-    try:
-        with open(unfinished, "x", encoding="ascii") as file:
-            os.fchmod(file.fileno(), 0o644)  # whatever the umask says: who reads it need not be root
-            file.write(text)
-        unfinished.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +114,7 @@ class Heard:
     trouble: str = ""
 
 
-def heard(snapshot: NodeSnapshot, vendors: Mapping[str, Vendor]) -> Heard:
+def heard(config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor]) -> Heard:
     """The labels of the vendors that have listed their devices since the agent started."""
     labels: dict[str, str] = {}
     awaited, trouble = set(), []
@@ -142,7 +125,7 @@ def heard(snapshot: NodeSnapshot, vendors: Mapping[str, Vendor]) -> Heard:
         devices = [it.device for it in snapshot.of(status.name)]
         try:
             if devices or status.state is VendorState.OPEN:
-                labels |= made(vendor, devices)
+                labels |= made(vendor, config.vendor(status.name).resources, devices)
                 continue
         except VendorError as exc:
             trouble.append(str(exc))
@@ -206,7 +189,7 @@ class FeaturesFile:
         report = config.report
         path = Path(report.features_file) if report.labels and report.features_file else None
         timestamp = self._timestamp if report.timestamp else None
-        known = heard(self._snapshot.value, self._vendors()) if path else Heard({})
+        known = heard(config, self._snapshot.value, self._vendors()) if path else Heard({})
         try:
             if path is not None:
                 await _in_thread(partial(keep, path, known, report.machine_file, timestamp))

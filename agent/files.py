@@ -1,10 +1,11 @@
-"""Reads files that others may have replaced by something else: never waits, never reads without end."""
+"""Files that others meddle with: read without waiting and not without end, replaced in one step."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 _KINDS = {
@@ -34,3 +35,23 @@ def read(path: Path, limit: int, *, devices: bool = False) -> bytes:
 
     with open(path, "rb", opener=opener) as file:
         return file.read(limit + 1)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file that all may read in one step: whoever reads it sees the old one or the new one.
+
+    Raises:
+        OSError: It can not be written.
+    """
+    # Hidden, and without its suffix: those who read every file of the directory leave it alone.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        with open(unfinished, "x", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)  # whatever the umask says
+            file.write(text)
+        unfinished.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise

@@ -40,7 +40,7 @@ class Fleet:
         applied: Mapping[str, Any] | None = None
         async with anyio.create_task_group() as group:
             async for state in config.watch():
-                if state.config.vendors != applied:
+                if state.config.vendors != applied and not state.waiting:
                     applied = state.config.vendors
                     self._apply(state.config, group)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,48 +12,42 @@ from pathlib import Path
 import anyio
 
 from agent import logs
-from agent.config import LogSettings, configured
+from agent.config import Config, LogSettings
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
-from agent.core.vendor import Device, HealthEvent, Vendor
+from agent.core.vendor import Device, HealthEvent, ResourceRule, Vendor
 from agent.features import as_lines, completed, made, write
 from agent.fleet import check, wanted
 from agent.isolation.supervisor import VendorProcess
-from agent.plugins import Plugin, names
+from agent.plugins import Plugin
 
 #: Seconds in which a vendor must have listed its devices; a driver may take some to wake each card.
 PATIENCE = 30.0
 
 
-def labels(args: argparse.Namespace) -> int:
-    """Exit 1 where no vendor could be asked. Why one could not be stands on standard error.
+def show(config: Config, output: Path | None, *, as_json: bool) -> int:
+    """Print the labels, or write them there. Exit 1 where no vendor could be asked.
+
+    Why one could not be asked stands on standard error.
 
     Raises:
         AgentError: The config can not be used, or the file not be written.
     """
-    config = configured({"config": args.config}, os.environ, _node_name(args), names())
     check(config)
     logs.configure(LogSettings(level="error"))  # what goes wrong with a vendor is told here, and once
-    said = anyio.run(ask, wanted(config))
+    said = anyio.run(ask, config, wanted(config))
     for name, reason in said.reasons.items():
         sys.stderr.write(f"xpu-agent: {name}: {reason}\n")
     if not said.asked:
         return 1
-    report = config.report
-    machine_file = report.machine_file if args.machine_type_file is None else str(args.machine_type_file)
-    timestamp = time.time() if report.timestamp and not args.no_timestamp else None
-    found = completed(said.labels, machine_file, timestamp)
-    text = json.dumps(found, indent=2, sort_keys=True) + "\n" if args.json else as_lines(found)
-    if args.output_file:
-        write(Path(args.output_file), text)
-    else:
+    timestamp = time.time() if config.report.timestamp else None
+    found = completed(said.labels, config.report.machine_file, timestamp)
+    text = json.dumps(found, indent=2, sort_keys=True) + "\n" if as_json else as_lines(found)
+    if output is None:
         sys.stdout.write(text)
+    else:
+        write(output, text)
     return 0
-
-
-def _node_name(args: argparse.Namespace) -> str:
-    named = args.node_name or os.environ.get("XPU_AGENT_NODE_NAME") or os.environ.get("NODE_NAME")
-    return named or socket.gethostname()
 
 
 @dataclass(slots=True)
@@ -68,13 +59,13 @@ class Said:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-async def ask(plugins: Sequence[Plugin], patience: float = PATIENCE) -> Said:
+async def ask(config: Config, plugins: Sequence[Plugin], patience: float = PATIENCE) -> Said:
     """Ask all vendors at once. One that has no labels is not started for them."""
     said = Said()
 
     async def one(plugin: Plugin) -> None:
         try:
-            said.labels |= await labels_of(plugin, patience)
+            said.labels |= await labels_of(plugin, config.vendor(plugin.name).resources, patience)
             said.asked += 1
         except VendorError as exc:
             said.reasons[plugin.name] = str(exc).removeprefix(f"{plugin.name}: ")
@@ -85,7 +76,7 @@ async def ask(plugins: Sequence[Plugin], patience: float = PATIENCE) -> Said:
     return said
 
 
-async def labels_of(plugin: Plugin, patience: float) -> Mapping[str, str]:
+async def labels_of(plugin: Plugin, rules: Sequence[ResourceRule], patience: float) -> Mapping[str, str]:
     """What the vendor says of the devices that are here now.
 
     Raises:
@@ -95,7 +86,7 @@ async def labels_of(plugin: Plugin, patience: float) -> Mapping[str, str]:
         raise VendorError(plugin.reason)
     if plugin.vendor.labels is None:
         return {}
-    return made(plugin.vendor, await first_list(plugin.vendor, patience))
+    return made(plugin.vendor, rules, await first_list(plugin.vendor, patience))
 
 
 async def first_list(vendor: Vendor, patience: float) -> Sequence[Device]:

@@ -107,7 +107,7 @@ class Node:
         )
 
     def _tell_missing(self, snapshot: NodeSnapshot) -> None:
-        sentences = (*absent(self._offers.wanted, snapshot), *self.complaints)
+        sentences = (*absent(self._offers.plain, snapshot), *self.complaints)
         for sentence in sentences:
             if sentence not in self._told:
                 log.warning("config not served in full", what=sentence)

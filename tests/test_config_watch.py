@@ -283,11 +283,28 @@ async def test_bad_content_of_the_chosen_file_keeps_the_last_good_configuration(
         assert bad.config.agent.http == "127.0.0.1:1"
 
 
-async def test_at_start_the_choice_must_be_good(source: Source, directory: Path, name: Path) -> None:
+async def test_a_start_without_a_good_choice_waits_for_one(source: Source, name: Path) -> None:
+    write(name, "other")
+    async with following(source) as watch:
+        waiting = watch.cell.value
+        assert waiting.waiting
+        assert "specified config other does not exist" in waiting.error
+        assert waiting.error.endswith("nothing is served until there is a good one")
+
+        write(name, "nobody")
+        still = await state(watch, lambda state: "nobody" in state.error)
+        assert still.waiting
+
+        write(name, "default")
+        good = await state(watch, lambda state: not state.error)
+        assert not good.waiting
+
+
+async def test_a_start_with_flags_that_are_wrong_waits_for_nothing(source: Source, name: Path) -> None:
     write(name, "other")
 
-    with pytest.raises(ConfigError, match="specified config other does not exist"):
-        ConfigWatch(source, "n")
+    with pytest.raises(ConfigError, match="--http: "):
+        ConfigWatch(source, "n", flags=given_flags({"http": "nowhere"}, {}))
 
 
 async def test_a_file_that_comes_or_goes_changes_the_choice(source: Source, directory: Path) -> None:

@@ -21,7 +21,7 @@ from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError, VendorError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.vendor import ContainerEdits, Device, Labels, State, Vendor
+from agent.core.vendor import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
 from agent.features import FeaturesFile, as_lines, completed, from_lines, heard, keep, machine, made, write
 from agent.labels import ask
 from agent.plugins import Plugin
@@ -30,7 +30,7 @@ NOW = 1700000000.9
 STAMP = "nvidia.com/gfd.timestamp=1700000000\n"
 
 
-def counting(devices: Sequence[Device]) -> Mapping[str, str]:
+def counting(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:
     return {"acme.com/card.count": str(len(devices))}
 
 
@@ -52,22 +52,22 @@ def snapshot(cards: int, state: VendorState = VendorState.OPEN, name: str = "acm
 @pytest.mark.parametrize(
     ("labels", "says"),
     [
-        (lambda _: 1 / 0, "acme: its plugin fails to make labels: ZeroDivisionError: division by zero"),
-        (lambda _: {"acme.com/x": "1\nkubernetes.io/role=master"}, r"has the value '1\nkub"),
-        (lambda _: {"acme.com/x y": "1"}, "the label 'acme.com/x y'"),
-        (lambda _: {"acme.com/x": 7}, "TypeError"),
-        (lambda _: None, "TypeError"),
+        (lambda *_: 1 / 0, "acme: its plugin fails to make labels: ZeroDivisionError: division by zero"),
+        (lambda *_: {"acme.com/x": "1\nkubernetes.io/role=master"}, r"has the value '1\nkub"),
+        (lambda *_: {"acme.com/x y": "1"}, "the label 'acme.com/x y'"),
+        (lambda *_: {"acme.com/x": 7}, "TypeError"),
+        (lambda *_: None, "TypeError"),
     ],
 )
 def test_a_plugin_that_makes_no_labels_is_named_and_none_of_it_is_taken(labels: Labels, says: str) -> None:
     with pytest.raises(VendorError) as raised:
-        made(acme(labels), ())
+        made(acme(labels), (), ())
 
     assert says in str(raised.value)
 
 
 def test_a_vendor_without_labels_has_none() -> None:
-    assert made(acme(None), ()) == {}
+    assert made(acme(None), (), ()) == {}
 
 
 def test_a_node_with_cards_has_its_machine_and_the_time(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_directory_that_can_not_be_written_says_so() -> None:
 
 
 def test_a_file_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
-    known = heard(snapshot(2), {"acme": acme()})
+    known = heard(Config(), snapshot(2), {"acme": acme()})
     keep(tmp_path / "gfd", known, "", None)
     before = (tmp_path / "gfd").stat().st_ino
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_while_there_is_nothing_to_say_no_file_is_made(tmp_path: Path) -> None:
-    keep(tmp_path / "gfd", heard(snapshot(0, VendorState.STARTING), {"acme": acme()}), "", NOW)
+    keep(tmp_path / "gfd", heard(Config(), snapshot(0, VendorState.STARTING), {"acme": acme()}), "", NOW)
 
     assert not (tmp_path / "gfd").exists()
 
@@ -190,21 +190,21 @@ def test_labels_of_a_vendor_that_has_not_spoken_stay(tmp_path: Path, state: Vend
     there = "acme.com/card.count=8\n"
     (tmp_path / "gfd").write_text(there)
 
-    keep(tmp_path / "gfd", heard(snapshot(0, state), {"acme": acme()}), "", None)
+    keep(tmp_path / "gfd", heard(Config(), snapshot(0, state), {"acme": acme()}), "", None)
 
     assert (tmp_path / "gfd").read_text() == there
 
 
 @pytest.mark.parametrize("state", SILENT)
 def test_labels_of_a_vendor_that_is_lost_are_those_of_its_last_devices(state: VendorState) -> None:
-    assert heard(snapshot(3, state), {"acme": acme()}).labels == {"acme.com/card.count": "3"}
+    assert heard(Config(), snapshot(3, state), {"acme": acme()}).labels == {"acme.com/card.count": "3"}
 
 
 def test_labels_that_a_vendor_no_longer_makes_are_removed_while_another_is_awaited(tmp_path: Path) -> None:
     (tmp_path / "gfd").write_text("acme.com/old=1\nother.com/card.count=1\n")
     node = replace(snapshot(2), vendors=(*snapshot(2).vendors, VendorStatus("other", VendorState.STARTING)))
 
-    keep(tmp_path / "gfd", heard(node, {"acme": acme(), "other": acme(name="other")}), "", None)
+    keep(tmp_path / "gfd", heard(Config(), node, {"acme": acme(), "other": acme(name="other")}), "", None)
 
     assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\nother.com/card.count=1\n"
 
@@ -212,7 +212,12 @@ def test_labels_that_a_vendor_no_longer_makes_are_removed_while_another_is_await
 def test_labels_of_a_vendor_that_is_switched_off_are_removed(tmp_path: Path) -> None:
     (tmp_path / "gfd").write_text("other.com/card.count=1\n")
 
-    keep(tmp_path / "gfd", heard(snapshot(2), {"acme": acme(), "other": acme(name="other")}), "", None)
+    keep(
+        tmp_path / "gfd",
+        heard(Config(), snapshot(2), {"acme": acme(), "other": acme(name="other")}),
+        "",
+        None,
+    )
 
     assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\n"
 
@@ -222,7 +227,7 @@ def test_a_plugin_that_fails_keeps_its_labels_and_costs_no_other_vendor_his() ->
         snapshot(2), vendors=(VendorStatus("bad", VendorState.OPEN), VendorStatus("acme", VendorState.OPEN))
     )
 
-    known = heard(node, {"bad": acme(lambda _: {"x": 1 / 0}, "bad"), "acme": acme()})  # type: ignore[dict-item]
+    known = heard(Config(), node, {"bad": acme(lambda *_: {"x": 1 / 0}, "bad"), "acme": acme()})
 
     assert known.labels == {"acme.com/card.count": "2"}
     assert known.awaited == {"bad.com"}
@@ -328,7 +333,7 @@ async def test_a_config_that_the_vendors_take_in_at_the_same_time_takes_effect(n
         await node.says(TWO)
 
         node.configure(timestamp=False)
-        node.vendors = {"acme": acme(lambda _: {"acme.com/new": "1"})}
+        node.vendors = {"acme": acme(lambda *_: {"acme.com/new": "1"})}
 
         await node.says("acme.com/new=1\n")
 
@@ -390,7 +395,7 @@ async def test_what_is_no_file_is_an_error_and_ends_nothing(node: Node) -> None:
 
 
 async def test_a_plugin_that_fails_is_an_error_too(node: Node) -> None:
-    node.vendors = {"acme": acme(lambda _: {"acme.com/x": "\n"})}
+    node.vendors = {"acme": acme(lambda *_: {"acme.com/x": "\n"})}
     async with node.runs():
         await until(lambda: "acme: its plugin fails to make labels" in node.file.error)
 
@@ -416,7 +421,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("faulty")
 async def test_vendors_are_asked_for_their_devices_in_processes_that_end() -> None:
-    said = await ask([plugin(acme())])
+    said = await ask(Config(), [plugin(acme())])
 
     assert (said.labels, said.asked, said.reasons) == ({"acme.com/card.count": "2"}, 1, {})
 
@@ -425,7 +430,7 @@ async def test_vendors_are_asked_for_their_devices_in_processes_that_end() -> No
 async def test_a_vendor_that_fails_says_why_and_costs_the_others_nothing() -> None:
     crash = acme(does={"discover": "exit"})
 
-    said = await ask([plugin(acme()), plugin(crash, "crash"), plugin(None, "gone", "is left out")])
+    said = await ask(Config(), [plugin(acme()), plugin(crash, "crash"), plugin(None, "gone", "is left out")])
 
     assert (said.labels, said.asked) == ({"acme.com/card.count": "2"}, 1)
     assert said.reasons["gone"] == "is left out"
@@ -434,20 +439,20 @@ async def test_a_vendor_that_fails_says_why_and_costs_the_others_nothing() -> No
 
 @pytest.mark.usefixtures("faulty")
 async def test_a_vendor_that_is_silent_is_waited_for_so_long_and_no_longer() -> None:
-    said = await ask([plugin(acme(does={"open": "hang"}))], patience=0.5)
+    said = await ask(Config(), [plugin(acme(does={"open": "hang"}))], patience=0.5)
 
     assert said.reasons == {"acme": "did not list its devices within 0.5 s"}
 
 
 @pytest.mark.usefixtures("faulty")
 async def test_a_plugin_that_fails_is_a_reason() -> None:
-    said = await ask([plugin(acme(lambda _: {"acme.com/x": "\n"}))])
+    said = await ask(Config(), [plugin(acme(lambda *_: {"acme.com/x": "\n"}))])
 
     assert said.reasons["acme"].startswith("its plugin fails to make labels")
 
 
 async def test_a_vendor_without_labels_counts_as_asked_and_is_not_started() -> None:
-    said = await ask([plugin(acme(None, backend="no.such:Backend"))])
+    said = await ask(Config(), [plugin(acme(None, backend="no.such:Backend"))])
 
     assert (said.labels, said.asked, said.reasons) == ({}, 1, {})
 

@@ -50,6 +50,10 @@ class Source:
     default_config: str = ""
     fallbacks: tuple[Fallback, ...] = DEFAULT_FALLBACKS
 
+    @property
+    def is_directory(self) -> bool:
+        return self.path is not None and os.path.isdir(self.path)
+
     def look(self) -> Seen:
         """Choose and read, as it is now."""
         try:
@@ -62,7 +66,7 @@ class Source:
 
     def _file(self) -> Path | None:
         named = self.node_config or _name_in(self.node_config_file)
-        if self.path is None or not os.path.isdir(self.path):
+        if self.path is None or not self.is_directory:
             if named:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.config.given import Given
 from agent.config.load import taken
+from agent.config.overlay import with_flags
 from agent.config.settings import Config
 from agent.config.source import Seen, Source
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 
 _KEPT = "the last good configuration stays in force"
+_WAITS = "nothing is served until there is a good one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class ConfigState:
     config: Config
     source: str
     error: str = ""
+    #: Whether there was no good one yet: nothing is served until there is.
+    waiting: bool = False
 
 
 class ConfigWatch:
@@ -43,7 +47,8 @@ class ConfigWatch:
         """Read the source. `check` may refuse what only others can judge, with a ConfigError.
 
         Raises:
-            ConfigError: It can not be used, and there is no good one before it.
+            ConfigError: It can not be used. Of a directory a good one is awaited instead: whoever chooses
+                there is not the one who starts the agent, and a start that fails for ever helps neither.
         """
         self._source = source if isinstance(source, Source) else Source(source)
         self._node_name = node_name
@@ -54,7 +59,7 @@ class ConfigWatch:
         self._settle = settle
         self._asked = asyncio.Event()
         self._seen = self._source.look()
-        self.cell: Cell[ConfigState] = Cell(self._good(self._seen))
+        self.cell: Cell[ConfigState] = Cell(self._first(self._seen))
 
     def reload(self) -> None:
         """Look now, as SIGHUP asks."""
@@ -91,9 +96,19 @@ class ConfigWatch:
         self._check(config)
         return ConfigState(config, seen.source)
 
+    def _first(self, seen: Seen) -> ConfigState:
+        try:
+            return self._good(seen)
+        except ConfigError as error:
+            if not self._source.is_directory:
+                raise
+            return ConfigState(
+                with_flags(Config(), self._flags), seen.source, f"{error}; {_WAITS}", waiting=True
+            )
+
     def _next(self, seen: Seen) -> ConfigState:
         try:
             return self._good(seen)
         except ConfigError as error:
             kept = self.cell.value
-            return ConfigState(kept.config, kept.source, f"{error}; {_KEPT}")
+            return replace(kept, error=f"{error}; {_WAITS if kept.waiting else _KEPT}")

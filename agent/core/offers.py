@@ -36,9 +36,9 @@ class Offers:
         return tuple(Offer(it.vendor.name, self._offering(it, snapshot).rules) for it in self._wishes)
 
     @property
-    def wanted(self) -> tuple[Offer, ...]:
-        """What the config itself asks for."""
-        return tuple(Offer(it.vendor.name, it.rules) for it in self._wishes)
+    def plain(self) -> tuple[Offer, ...]:
+        """What the config asks of vendors that do not say themselves what they lack for it."""
+        return tuple(Offer(it.vendor.name, it.rules) for it in self._wishes if it.vendor.resources is None)
 
     @property
     def complaints(self) -> Mapping[str, tuple[str, ...]]:

@@ -267,7 +267,7 @@ def overrides(backend: type[Backend], method: str) -> bool:
 
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
-Labels = Callable[[Sequence[Device]], Mapping[str, str]]
+Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,5 +292,5 @@ class Vendor:
     #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
-    #: Labels of the Node that follow from these devices: key to value.
+    #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None

@@ -33,6 +33,8 @@ class View:
     required_vendors: frozenset[str] = frozenset()
     config_source: str = "defaults"
     config_error: str = ""
+    #: Whether no config was good since the start, so that nothing is served.
+    config_awaited: bool = False
     checkpoint_error: str = ""
     cdi_error: str = ""
     labels_error: str = ""
@@ -49,6 +51,8 @@ class View:
         """Why the agent is not ready; empty when it is."""
         if self.standby:
             return ()  # a second instance waits, ready to take over
+        if self.config_awaited:
+            return (f"config: {self.config_error}",)
         files = {"CDI specs": self.cdi_error, "labels": self.labels_error}
         unwritten = (f"{what}: {error}" for what, error in files.items() if error)
         return (*self._vendor_troubles(), *self.complaints, *unwritten, *self._session_troubles())

@@ -347,7 +347,7 @@ async def labels_are_pure(bench: Bench) -> None:
     async with bench.opened() as talk:
         devices = await talk.discover()
     for listed in (devices, devices[:1], ()):
-        first, second = make(listed), make(listed)
+        first, second = make((), listed), make((), listed)
         assert first == second, f"first {first}, then {second}"
         for key, value in first.items():
             trouble = wrong_label(key, value)

@@ -46,7 +46,13 @@ def test_the_vendor_says_what_the_rules_of_the_config_mean() -> None:
     offers = Offers([Acme().wish(ResourceRule("acme.com/other"))])
 
     assert offers.of(TWO) == (Offer("acme", (ResourceRule("acme.com/other", ("a", "b")),)),)
-    assert offers.wanted == (Offer("acme", (ResourceRule("acme.com/other"),)),)
+
+
+def test_the_rules_of_a_vendor_that_complains_itself_are_not_plain() -> None:
+    rule = ResourceRule("bolt.com/x", 9)
+    bolt = Wish(Vendor("bolt", "b:C", edits, "bolt.com/x"), (rule,))
+
+    assert Offers([Acme().wish(rule), bolt]).plain == (Offer("bolt", (rule,)),)
 
 
 def test_a_vendor_is_asked_again_only_when_its_devices_change() -> None:

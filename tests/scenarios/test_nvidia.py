@@ -81,6 +81,7 @@ async def test_two_of_four_pods_run_on_two_cards_and_all_once_these_are_virtual(
     whole = [await node.admit(f"whole-{n}", {GPU: 1}) for n in range(2)]
     refusal = await node.refused("third", {GPU: 1})
     assert refusal.reason == "UnexpectedAdmissionError"
+    await node.until(lambda it: confirmed(it, *whole))
     for pod in whole:
         await node.kubelet.delete(pod.uid)
 
@@ -300,6 +301,7 @@ async def test_no_re_enumeration_another_mig_layout_is_picked_up(node: Node) -> 
     pod = await node.admit("slice", {MIG: 1})
     (used,) = await node.cards_of(pod)
     (index,) = (it.device.index for it in node.view.snapshot.devices if it.uuid == used)
+    await node.until(lambda it: confirmed(it, pod))
     stub = nvidia(node).stub
 
     stub.mig(1 - index, ())
@@ -392,6 +394,23 @@ async def test_unknown_config_name_crash_loop_the_last_good_one_stays_and_the_re
     name.unlink()
     await node.counts({GPU: (4, 4)})
     await node.until(lambda it: not it.config_error)
+
+
+async def test_unknown_config_name_crash_loop_a_start_with_one_waits_and_the_reason_is_said(
+    node: Node,
+) -> None:
+    name = node.root / "name"
+    name.write_text("bgi")
+    mounted = ConfigMap(node.root / "configs", big=sliced(8))
+
+    await node.start_from(Source(mounted.path, node_config_file=name))
+
+    view = await node.until(lambda it: it.troubles and not it.standby)
+    assert "specified config bgi does not exist; there are: big" in view.troubles[0]
+    assert view.snapshot.vendors == ()
+    name.write_text("big")
+    await node.counts({GPU: (16, 16)})
+    await node.until(lambda it: not it.troubles)
 
 
 class ConfigMap:

@@ -291,7 +291,7 @@ def edits(devices, request):
     return ContainerEdits(env={"N": next(numbers)})
 def resources(rules, devices):
     return Offering((ResourceRule("bad.com/x", ("a", "z")),))
-def labels(devices):
+def labels(rules, devices):
     return {"bad.com/model": "Bad (tm) "}
 """
 

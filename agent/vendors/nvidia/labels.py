@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from agent.core.names import LABEL_LIMIT, label_value
-from agent.core.vendor import Device
+from agent.core.vendor import Device, ResourceRule
 
-from .options import DOMAIN, GPU, Options, Replicated
+from .options import DOMAIN, GPU, Options
 
 Labels = dict[str, str]
 
@@ -47,8 +48,18 @@ _MIG_ATTRIBUTES = (
 _PROFILE_LIMIT = 40
 
 
-def labels(options: Options, devices: Sequence[Device]) -> Labels:
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How a resource is shared: replicas of each device, and whether these have a name of their own."""
+
+    replicas: int
+    renamed: bool
+
+
+def labels(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Labels:
     """The labels that follow from all GPUs and MIG devices of the node, in the order of their indices.
+
+    `rules` are the user's own resources; where there are none, NVIDIA's `timeSlicing` says what is shared.
 
     Where there are cards of several models, GFD shows one at random. Here it is the model of most cards, and
     among equals the one that comes first; models with MIG off go before those with MIG on, as in GFD. A model
@@ -57,12 +68,13 @@ def labels(options: Options, devices: Sequence[Device]) -> Labels:
     cards = [it for it in devices if it.parent is None]
     if not cards:
         return _vgpu(cards)
+    shares = _shares(options, rules)
     return {
         **_driver(cards),
         **_cuda(cards),
         **_capabilities(cards),
-        **_whole(options, cards),
-        **_split(options, cards, [it for it in devices if it.parent is not None]),
+        **_whole(shares, cards),
+        **_split(options.mig_strategy, shares, cards, [it for it in devices if it.parent is not None]),
         **_fabric(cards),
         **_vgpu(cards),
     }
@@ -119,14 +131,14 @@ def _capabilities(cards: Sequence[Device]) -> Labels:
     }
 
 
-def _whole(options: Options, cards: Sequence[Device]) -> Labels:
+def _whole(shares: Mapping[str, Shares], cards: Sequence[Device]) -> Labels:
     """The labels of `nvidia.com/gpu` for cards as such. Only cards with MIG off have replicas."""
     whole = [it for it in cards if not _in_mig_mode(it)]
     counts = Counter(it.model for it in cards)
     card = _shown(whole or cards, counts)
     memory = card.memory >> 20
     return {
-        **_resource(GPU, counts[card.model], _replicated(options, GPU) if whole else None, card.model),
+        **_resource(GPU, counts[card.model], shares.get(GPU) if whole else None, card.model),
         **({} if whole else {f"{GPU}.replicas": "0"}),
         **({f"{GPU}.memory": str(memory)} if memory else {}),
         **_architecture(card),
@@ -153,24 +165,26 @@ def _architecture(card: Device) -> Labels:
     }
 
 
-def _split(options: Options, cards: Sequence[Device], slices: Sequence[Device]) -> Labels:
+def _split(
+    strategy: str, shares: Mapping[str, Shares], cards: Sequence[Device], slices: Sequence[Device]
+) -> Labels:
     """The labels of the MIG strategy; with `single` they take the place of the cards' own."""
-    if options.mig_strategy == "none":
+    if strategy == "none":
         return {}
-    found: Labels = {f"{DOMAIN}mig.strategy": options.mig_strategy}
+    found: Labels = {f"{DOMAIN}mig.strategy": strategy}
     profiles: dict[str, list[Device]] = {}
     for it in slices:
         profiles.setdefault(_profile(it), []).append(it)
     profiles.pop("", None)  # it can not be read
-    if options.mig_strategy == "single":
-        return found | _single(options, cards, slices, profiles)
+    if strategy == "single":
+        return found | _single(shares, cards, slices, profiles)
     for profile, alike in profiles.items():
-        found |= _mig(options, f"{DOMAIN}mig-{profile}", profile, alike)
+        found |= _mig(shares, f"{DOMAIN}mig-{profile}", profile, alike)
     return found
 
 
 def _single(
-    options: Options,
+    shares: Mapping[str, Shares],
     cards: Sequence[Device],
     slices: Sequence[Device],
     profiles: Mapping[str, Sequence[Device]],
@@ -182,15 +196,15 @@ def _single(
     if len(profiles) != 1 or not all(it.uuid in parents for it in cards):
         return _invalid(split[0])
     ((profile, alike),) = profiles.items()
-    return _mig(options, GPU, profile, alike)
+    return _mig(shares, GPU, profile, alike)
 
 
-def _mig(options: Options, name: str, profile: str, alike: Sequence[Device]) -> Labels:
+def _mig(shares: Mapping[str, Shares], name: str, profile: str, alike: Sequence[Device]) -> Labels:
     """The labels of MIG devices of one profile, as the first of them that can be read is."""
     it = next((it for it in alike if it.fault is None), alike[0])
     attributes = {key: label_value(it.attributes[key]) for key in _MIG_ATTRIBUTES if key in it.attributes}
     return {
-        **_resource(name, len(alike), _replicated(options, name), it.model, "MIG", profile),
+        **_resource(name, len(alike), shares.get(name), it.model, "MIG", profile),
         f"{name}.memory": str(it.memory >> 20),
         **{f"{name}.{key.replace('-', '.')}": value for key, value in attributes.items()},
     }
@@ -207,14 +221,14 @@ def _invalid(card: Device) -> Labels:
     }
 
 
-def _resource(name: str, count: int, replicated: Replicated | None, *product: str) -> Labels:
+def _resource(name: str, count: int, shared: Shares | None, *product: str) -> Labels:
     """What every resource has. The product is called shared unless the resource is called otherwise."""
-    marks = ("SHARED",) if replicated and not replicated.rename else ()
+    marks = ("SHARED",) if shared and not shared.renamed else ()
     return {
         f"{name}.product": _product(*product, *marks),
         f"{name}.count": str(count),
-        f"{name}.replicas": str(replicated.replicas if replicated else 1),
-        f"{name}.sharing-strategy": "time-slicing" if replicated else "none",
+        f"{name}.replicas": str(shared.replicas if shared else 1),
+        f"{name}.sharing-strategy": "time-slicing" if shared else "none",
     }
 
 
@@ -225,9 +239,18 @@ def _product(model: str, *rest: str) -> str:
     return "-".join(filter(None, (label_value(model, room), following)))
 
 
-def _replicated(options: Options, name: str) -> Replicated | None:
-    """How the resource is shared; GFD takes the first that is said, and does not look at its `devices`."""
-    return next((it for it in options.time_slicing.resources if it.name == name), None)
+def _shares(options: Options, rules: Sequence[ResourceRule]) -> Mapping[str, Shares]:
+    """How each resource is shared; GFD takes the first that is said, and does not look at its `devices`."""
+    found: dict[str, Shares] = {}
+    if not rules:
+        for it in options.time_slicing.resources:
+            found.setdefault(it.name, Shares(it.replicas, bool(it.rename)))
+    for rule in rules:
+        if rule.sharing.kind == "replicas":
+            # A name that no device has by itself stands for whole cards that are called otherwise.
+            name = rule.name if rule.name.startswith(f"{DOMAIN}mig-") else GPU
+            found.setdefault(name, Shares(rule.sharing.replicas, rule.name != name))
+    return found
 
 
 def _profile(device: Device) -> str:

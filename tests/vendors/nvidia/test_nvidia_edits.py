@@ -385,4 +385,4 @@ def test_labels_follow_the_settings() -> None:
     vendor = register_backend({"timeSlicing": REPLICAS})
     assert vendor.labels is not None
 
-    assert vendor.labels([gpu(0)])["nvidia.com/gpu.replicas"] == "4"
+    assert vendor.labels((), [gpu(0)])["nvidia.com/gpu.replicas"] == "4"

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvml_stub import NvmlStub
 
-from agent.config import parse
+from agent.config import Config, parse
 from agent.core.names import wrong_label
-from agent.core.vendor import Device, Fault
+from agent.core.vendor import Device, Fault, ResourceRule, Sharing
 from agent.features import completed
 from agent.labels import ask
 from agent.plugins import Plugin
@@ -89,7 +89,7 @@ def shared(name: str = "nvidia.com/gpu", **more: Any) -> Options:
 def gpu(devices: Sequence[Device], said: Options | None = None) -> dict[str, str]:
     """The labels of nvidia.com/gpu, without that prefix."""
     start = "nvidia.com/gpu."
-    found = labels(said or Options(), devices)
+    found = labels(said or Options(), (), devices)
     return {key.removeprefix(start): value for key, value in found.items() if key.startswith(start)}
 
 
@@ -110,7 +110,7 @@ def recorded_settings(case: Mapping[str, Any]) -> Mapping[str, Any]:
 def test_the_labels_equal_the_recorded_ones(case: Mapping[str, Any]) -> None:
     recorded = {key: value for key, value in case["labels"].items() if key not in NOT_OURS}
 
-    assert labels(Options.read(recorded_settings(case)), hardware(case["hardware"])) == recorded
+    assert labels(Options.read(recorded_settings(case)), (), hardware(case["hardware"])) == recorded
 
 
 def play(stub: NvmlStub, recorded: Mapping[str, str], procfs: Path) -> None:
@@ -141,7 +141,7 @@ async def test_what_is_read_from_nvml_gives_the_recorded_labels(
     play(stub, case["hardware"], tmp_path / "proc")
     vendor = register_backend({**settings, **recorded_settings(case)})
 
-    said = await ask([Plugin(vendor.name, "", "", vendor)])
+    said = await ask(Config(), [Plugin(vendor.name, "", "", vendor)])
 
     assert said.reasons == {}
     assert completed(said.labels, str(product_name), None) == case["labels"]
@@ -231,7 +231,7 @@ def test_memory_is_told_in_whole_mebibytes_where_it_is_known(memory: int, said: 
     ],
 )
 def test_the_driver_s_version_is_told_in_parts(version: str, said: tuple[str, ...] | None) -> None:
-    found = labels(Options(), [card(driver_version=version)])
+    found = labels(Options(), (), [card(driver_version=version)])
 
     new = [found.get(f"nvidia.com/cuda.driver-version.{it}") for it in ("major", "minor", "revision", "full")]
     old = [found.get(f"nvidia.com/cuda.driver.{it}") for it in ("major", "minor", "rev")]
@@ -242,7 +242,7 @@ def test_the_driver_s_version_is_told_in_parts(version: str, said: tuple[str, ..
 def test_the_versions_are_told_by_any_card_that_can_be_read() -> None:
     silent = Device(uuid="GPU-0", index=0, model=H100, fault=LOST)
 
-    found = labels(Options(), [silent, card(1)])
+    found = labels(Options(), (), [silent, card(1)])
 
     assert found["nvidia.com/cuda.driver-version.full"] == "580.65.06"
     assert found["nvidia.com/cuda.runtime-version.full"] == "13.0"
@@ -284,12 +284,12 @@ def test_the_clique_is_told_where_all_attached_cards_agree(said: Sequence[str], 
 def test_one_card_that_can_be_split_makes_the_node_capable_of_mig() -> None:
     capable = "nvidia.com/mig.capable"
 
-    assert labels(Options(), [card(0, mig_capable="false"), card(1)])[capable] == "true"
-    assert labels(Options(), [card(0, mig_capable="false")])[capable] == "false"
+    assert labels(Options(), (), [card(0, mig_capable="false"), card(1)])[capable] == "true"
+    assert labels(Options(), (), [card(0, mig_capable="false")])[capable] == "false"
 
 
 def test_a_vgpu_tells_of_its_host_s_driver() -> None:
-    found = labels(Options(), [card(vgpu_driver_version="460.16", vgpu_driver_branch="r460_00")])
+    found = labels(Options(), (), [card(vgpu_driver_version="460.16", vgpu_driver_branch="r460_00")])
 
     assert {key: value for key, value in found.items() if "vgpu" in key} == {
         "nvidia.com/vgpu.present": "true",
@@ -299,13 +299,13 @@ def test_a_vgpu_tells_of_its_host_s_driver() -> None:
 
 
 def test_a_vgpu_whose_host_says_nothing_is_one() -> None:
-    found = labels(Options(), [card(0), card(1, vgpu_driver_version="")])
+    found = labels(Options(), (), [card(0), card(1, vgpu_driver_version="")])
 
     assert (found["nvidia.com/vgpu.present"], found["nvidia.com/vgpu.host-driver-branch"]) == ("true", "")
 
 
 def test_mig_devices_whose_card_is_not_listed_make_no_labels() -> None:
-    found = labels(options(migStrategy="mixed"), [mig(card(), 0)])
+    found = labels(options(migStrategy="mixed"), (), [mig(card(), 0)])
 
     assert found == {"nvidia.com/vgpu.present": "false"}
 
@@ -403,7 +403,7 @@ def test_the_strategy_single_calls_what_is_not_uniform_invalid(devices: list[Dev
 
     assert {key: found[key] for key in INVALID} == INVALID
     assert "multiprocessors" not in found
-    assert labels(single, devices)["nvidia.com/mig.strategy"] == "single"
+    assert labels(single, (), devices)["nvidia.com/mig.strategy"] == "single"
 
 
 @pytest.mark.parametrize("strategy", ["single", "mixed"])
@@ -411,13 +411,13 @@ def test_a_strategy_without_mig_shows_whole_cards(strategy: str) -> None:
     chosen = options(migStrategy=strategy)
 
     assert gpu([card()], chosen) == gpu([card()])
-    assert labels(chosen, [card()])["nvidia.com/mig.strategy"] == strategy
+    assert labels(chosen, (), [card()])["nvidia.com/mig.strategy"] == strategy
 
 
 def test_the_strategy_mixed_names_each_profile_and_counts_its_devices() -> None:
     devices = [*split(0, "1g.10gb+me", "2g.20gb", "2g.20gb"), *split(1, "2g.20gb"), *split(2)]
 
-    found = labels(options(migStrategy="mixed"), devices)
+    found = labels(options(migStrategy="mixed"), (), devices)
 
     assert {
         key: value for key, value in found.items() if key.endswith(("gb.count", "me.count", "me.product"))
@@ -464,7 +464,7 @@ def test_a_sick_mig_device_that_is_the_only_one_speaks_all_the_same() -> None:
 
 
 def test_a_profile_too_long_for_a_label_is_cut() -> None:
-    found = labels(options(migStrategy="mixed"), split(0, "7" * 60))
+    found = labels(options(migStrategy="mixed"), (), split(0, "7" * 60))
 
     assert found[f"nvidia.com/mig-{'7' * 40}.engines.decoder"] == "0"
 
@@ -501,6 +501,49 @@ def test_no_text_of_a_driver_makes_a_wrong_label(
     whole = card(0, model, memory, **{"mig-mode": mode, **said})
     sliver = mig(whole, 0, "7g.80gb+me.all")
 
-    found = labels(chosen, [whole, replace(sliver, attributes={**sliver.attributes, **sliced})])
+    found = labels(chosen, (), [whole, replace(sliver, attributes={**sliver.attributes, **sliced})])
 
     assert [wrong_label(*it) for it in found.items() if wrong_label(*it)] == []
+
+
+SHARED_BY_FOUR = Sharing("replicas", 4)
+
+
+@pytest.mark.parametrize(
+    ("rules", "product", "replicas", "strategy"),
+    [
+        ((ResourceRule("nvidia.com/gpu"),), "NVIDIA-H100-80GB-HBM3", "1", "none"),
+        (
+            (ResourceRule("nvidia.com/gpu", sharing=SHARED_BY_FOUR),),
+            "NVIDIA-H100-80GB-HBM3-SHARED",
+            "4",
+            "time-slicing",
+        ),
+        (
+            (
+                ResourceRule("nvidia.com/gpu", (0,)),
+                ResourceRule("nvidia.com/gpu.shared", (1,), SHARED_BY_FOUR),
+            ),
+            "NVIDIA-H100-80GB-HBM3",
+            "4",
+            "time-slicing",
+        ),
+    ],
+)
+def test_the_users_own_rules_are_told_as_nvidias_are(
+    rules: tuple[ResourceRule, ...], product: str, replicas: str, strategy: str
+) -> None:
+    found = labels(Options(), rules, [card(0), card(1)])
+
+    assert found["nvidia.com/gpu.product"] == product
+    assert found["nvidia.com/gpu.replicas"] == replicas
+    assert found["nvidia.com/gpu.sharing-strategy"] == strategy
+
+
+def test_the_users_own_rules_for_mig_devices_are_told_of_these() -> None:
+    rules = (ResourceRule("nvidia.com/mig-1g.10gb", sharing=SHARED_BY_FOUR),)
+
+    found = labels(options(migStrategy="mixed"), rules, split(0, "1g.10gb"))
+
+    assert found["nvidia.com/mig-1g.10gb.replicas"] == "4"
+    assert found["nvidia.com/gpu.replicas"] == "0"
