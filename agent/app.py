@@ -264,8 +264,8 @@ class Line:
                 await self._store.save(durable=False)
 
     async def _save_on_change(self) -> None:
-        """Faults outlive the process, and so do the proofs that one is over."""
-        async for _ in self._node.records.watch():
+        """Faults outlive the process, and so do the proofs that one is over, and who was where."""
+        async for _ in self._node.memory.watch():
             await self._store.save(durable=False)
             await anyio.sleep(self._pace.save)
 
@@ -275,7 +275,7 @@ class Line:
 
 
 def _remembering(saved: Saved, pace: Pace, now: float) -> Inventory:
-    inventory = Inventory(saved.health, pace.health, now=now)
+    inventory = Inventory(saved.health, pace.health, now=now, devices=saved.devices)
     if saved.boot_id != boot_id():
         inventory.rebooted(now)
     return inventory

@@ -15,6 +15,7 @@ from agent import files
 from agent.core.errors import StateError
 from agent.core.health import Record
 from agent.core.model import Allocation
+from agent.core.vendor import Device
 
 FORMAT = 1
 #: Set-aside files that are kept for a person to look at.
@@ -33,6 +34,8 @@ class Saved:
     boot_id: str = ""
     allocations: tuple[Allocation, ...] = ()
     health: Mapping[str, Record] = field(default_factory=dict)
+    #: Vendor to its devices as they last told their names.
+    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):

@@ -19,6 +19,8 @@ from agent.core.vendor import Device, HealthEvent, Vendor
 
 log = structlog.get_logger(__name__)
 
+Memory = tuple[Mapping[str, Record], Mapping[str, tuple[Device, ...]]]
+
 
 class Node:
     """Takes in reports and publishes what follows. Everything here runs on the loop and never waits."""
@@ -33,8 +35,8 @@ class Node:
         self.vendors: Mapping[str, Vendor] = {}
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
-        #: What must outlive the process: faults, and what was proven of them.
-        self.records: Cell[Mapping[str, Record]] = Cell({})
+        #: What must outlive the process: faults and what was proven of them, and the names of devices.
+        self.memory: Cell[Memory] = Cell(({}, {}))
         #: CDI specs that containers need: file name to content.
         self.specs: Cell[Mapping[str, str]] = Cell({})
         #: What each session serves; a cell lives as long as its resource.
@@ -88,7 +90,7 @@ class Node:
             self.snapshot.set(after)
         offers = self._offers.of(after)
         self._tell_missing(after)
-        self.records.set(self._inventory.records())
+        self.memory.set((self._inventory.records(), self._inventory.named()))
         planned = plan(offers, after, self._ledger.held(), self.plan.value)
         for name, resource in planned.items():
             if name in self.resources:

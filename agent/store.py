@@ -58,7 +58,7 @@ class LedgerStore:
         """The error of a write that begins now, after one that somebody stopped waiting for."""
         if self._writing is not None:
             await asyncio.shield(self._writing)
-        state = Saved(self._boot_id, self._ledger.all(), self._inventory.records())
+        state = Saved(self._boot_id, self._ledger.all(), self._inventory.records(), self._inventory.named())
         self._writing = self._writer.submit(partial(self._file.save, state, durable=durable))
         return await asyncio.shield(self._writing)
 

@@ -11,6 +11,9 @@ from agent.core.health import Record, Timing
 from agent.core.model import DeviceStatus, NodeSnapshot, VendorState, VendorStatus
 from agent.core.vendor import DRIVER_NOT_LOADED, Device, HealthEvent, Proof
 
+#: Devices of one vendor whose names are kept; those that went longest ago go first.
+REMEMBERED = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -29,13 +32,18 @@ class Inventory:
         remembered: Mapping[str, Record] | None = None,
         timing: Timing | None = None,
         now: float = math.inf,
+        devices: Mapping[str, Sequence[Device]] | None = None,
     ) -> None:
-        """`now` corrects records that were written while the clock was ahead."""
+        """`now` corrects records that were written while the clock was ahead; `devices` were here before."""
         self._timing = timing or Timing()
         self._remembered = {
             uuid: health.not_ahead(record, now)
             for uuid, record in (remembered or {}).items()
             if health.remembered(record)
+        }
+        #: Vendor to its devices as they last told their names, without what changes.
+        self._named: dict[str, tuple[Device, ...]] = {
+            vendor: tuple(its) for vendor, its in (devices or {}).items()
         }
         self._known: dict[str, _Known] = {}
         self._vendors: dict[str, VendorStatus] = {}
@@ -68,6 +76,7 @@ class Inventory:
         if not self._serves(vendor):
             return
         self._now = now
+        devices = self._recognised(vendor, devices)
         had = [it for it in self._known.values() if it.vendor == vendor]
         if had and not devices:
             self.lost(vendor, VendorState.FAILED, f"the library lists no devices, it had {len(had)}", now)
@@ -86,8 +95,28 @@ class Inventory:
             if it.device.uuid not in listed:
                 self._miss(it, listed.get(it.device.parent or ""), now)
 
+    def _recognised(self, vendor: str, devices: Sequence[Device]) -> Sequence[Device]:
+        """Cards that can not tell their names, with their slices, under the names that they had."""
+        listed = {it.uuid for it in devices if not it.nameless}
+        away = [it for it in self._named.get(vendor, ()) if it.uuid not in listed]
+        found: list[Device] = []
+        for device in devices:
+            same = next((it for it in away if device.nameless and _same_place(it, device)), None)
+            if same is None:
+                found.append(device)
+                continue
+            back = [it for it in away if same.uuid in (it.uuid, it.parent)]
+            away = [it for it in away if it not in back]
+            found += [replace(it, fault=device.fault) for it in back]
+        named = tuple(replace(it, fault=None, links=()) for it in found if not it.nameless)
+        self._named[vendor] = (*named, *away)[:REMEMBERED]
+        return found
+
     def _miss(self, it: _Known, card: Device | None, now: float) -> None:
         """A device is not in the list. A slice whose card reads well was unmade: nobody waits for it."""
+        if it.device.nameless:
+            self._forget(it.device.uuid, Record())  # it has told its name, or was taken out
+            return
         record = health.lost(it.record, "the library no longer lists it", now)
         if card is not None and card.fault is None:
             record = replace(record, told_healthy=False)
@@ -190,8 +219,16 @@ class Inventory:
 
     def records(self) -> Mapping[str, Record]:
         """What must outlive the process: every fault, also of devices not seen since the start."""
-        seen = {uuid: it.record for uuid, it in self._known.items() if health.remembered(it.record)}
+        seen = {
+            uuid: it.record
+            for uuid, it in self._known.items()
+            if health.remembered(it.record) and not it.device.nameless
+        }
         return {**self._remembered, **seen}
+
+    def named(self) -> Mapping[str, tuple[Device, ...]]:
+        """What must outlive the process, too: which devices were where, for one that can not tell its name."""
+        return dict(self._named)
 
     def _prove(self, vendor: str, proof: Proof, now: float) -> None:
         for uuid, it in list(self._known.items()):
@@ -200,6 +237,13 @@ class Inventory:
 
     def _update(self, uuid: str, record: Record) -> None:
         self._known[uuid] = replace(self._known[uuid], record=record)
+
+
+def _same_place(known: Device, nameless: Device) -> bool:
+    """Whether the card that was known is where the other one is. A lost one has an index at most."""
+    if known.parent is not None:
+        return False
+    return known.pci == nameless.pci if nameless.pci else known.index == nameless.index
 
 
 def _place(it: _Known) -> tuple[str, int, int, str]:

@@ -47,7 +47,7 @@ class Offers:
 
     def _offering(self, wish: Wish, snapshot: NodeSnapshot) -> Offering:
         name = wish.vendor.name
-        devices = tuple(status.device for status in snapshot.of(name))
+        devices = tuple(it.device for it in snapshot.of(name) if not it.device.nameless)
         if name not in self._made or devices != self._seen[name]:
             self._seen[name] = devices
             self._made[name] = _asked(wish, devices, self._made.get(name, Offering()))

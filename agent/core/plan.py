@@ -45,7 +45,7 @@ def plan(offers: Sequence[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
     for offer in offers:
-        left = list(snapshot.of(offer.vendor))
+        left = [it for it in snapshot.of(offer.vendor) if not it.device.nameless]
         for rule in offer.rules:
             chosen = _chosen(rule, left)
             taken = {status.uuid for status in chosen}

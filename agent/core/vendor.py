@@ -116,6 +116,9 @@ class Device:
     #: `pci` are the card's. A slice is never better than its card.
     parent: str | None = None
     slice: int | None = None
+    #: The card could not tell its uuid, only that it is there: `uuid` stands for it until it does, and nobody
+    #: is offered it. The agent gives it back the name that it knew at its PCI address, or else at its index.
+    nameless: bool = False
 
 
 IdForm = Literal["uuid", "minor", "short"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.health import LOST_CONTACT, Record
-from agent.core.inventory import Inventory, left_out
+from agent.core.inventory import REMEMBERED, Inventory, left_out
 from agent.core.model import DeviceStatus, VendorState, VendorStatus
 from agent.core.vendor import DRIVER_NOT_LOADED, Device, Fault, HealthEvent, Link, Proof, State
 
@@ -570,3 +571,98 @@ def test_a_slice_that_is_made_anew_under_its_name_is_no_longer_unmade() -> None:
     it.tick(now=30, in_use=())
 
     assert "a-0/0" in told(it)
+
+
+LOST = Fault("lost", cleared_by=(Proof.RESET,))
+NAMELESS = Device("acme-nameless-0", 0, fault=LOST, nameless=True)
+
+
+def before(*devices: Device) -> Inventory:
+    """An inventory that nobody has spoken to yet, of an agent that had these devices before it ended."""
+    it = Inventory(devices={"acme": devices})
+    it.enable([ACME, BOLT])
+    return it
+
+
+def test_a_card_that_can_not_tell_its_name_is_shown_and_is_no_other() -> None:
+    it = inventory()
+
+    it.discovered("acme", [NAMELESS, A1], now=0)
+
+    assert told(it) == {"acme-nameless-0": False, "a-1": True}
+    assert it.records() == {}
+    assert it.named() == {"acme": (A1,)}
+
+
+def test_a_card_that_can_not_tell_its_name_is_the_one_that_was_there_before() -> None:
+    card = Device("a-0", 0, pci="0000:10:00.0", memory=80, model="big")
+    it = before(card, A1)
+
+    it.discovered("acme", [NAMELESS, A1], now=0)
+
+    assert told(it) == {"a-0": False, "a-1": True}
+    assert (look(it, "a-0").device.model, look(it, "a-0").health.reason) == ("big", "lost")
+
+
+def test_a_pci_address_says_more_than_an_index() -> None:
+    moved = replace(NAMELESS, index=7, pci="0000:10:00.0")
+    it = before(Device("a-0", 0, pci="0000:10:00.0"), Device("a-7", 7, pci="0000:17:00.0"))
+
+    it.discovered("acme", [moved], now=0)
+
+    assert told(it) == {"a-0": False}
+
+
+def test_a_card_that_is_listed_lends_its_name_to_no_other() -> None:
+    it = before(A0, A1)
+
+    it.discovered("acme", [replace(A0, index=1), NAMELESS], now=0)
+
+    assert told(it) == {"a-0": True, "acme-nameless-0": False}
+
+
+def test_slices_of_a_card_that_can_not_tell_its_name_are_known_again_too() -> None:
+    it = before(A0, S0, S1)
+
+    it.discovered("acme", [NAMELESS], now=0)
+
+    assert told(it) == {"a-0": False, "a-0/0": False, "a-0/1": False}
+
+
+def test_a_card_that_was_known_a_moment_ago_keeps_its_name_in_a_new_process() -> None:
+    it = seen()
+
+    for now in (10, 20, 30):
+        it.discovered("acme", [NAMELESS, A1], now=now)
+
+    assert told(it) == {"a-0": False, "a-1": True, "b-0": True}
+
+
+def test_a_card_that_tells_its_name_at_last_is_no_longer_two() -> None:
+    it = inventory()
+    it.discovered("acme", [NAMELESS, A1], now=0)
+
+    it.discovered("acme", [A0, A1], now=10)
+
+    assert told(it) == {"a-0": True, "a-1": True}
+
+
+def test_a_card_that_is_away_for_a_while_is_still_known_by_its_place() -> None:
+    it = before(A0, A1)
+
+    it.discovered("acme", [A1], now=0)
+    it.discovered("acme", [A1, NAMELESS], now=10)
+
+    assert told(it) == {"a-0": False, "a-1": True}
+    assert {device.uuid for device in it.named()["acme"]} == {"a-0", "a-1"}
+
+
+def test_names_of_no_more_devices_are_kept_than_a_vendor_may_have() -> None:
+    it = inventory()
+    for start in (0, 1000):
+        it.discovered("acme", [Device(f"a-{start + n}", n) for n in range(1000)], now=start)
+
+    kept = it.named()["acme"]
+
+    assert len(kept) == REMEMBERED
+    assert {f"a-{1000 + n}" for n in range(1000)} < {device.uuid for device in kept}

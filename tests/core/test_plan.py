@@ -494,3 +494,12 @@ def test_two_rules_of_one_name_are_one_resource_in_the_order_of_the_node() -> No
         assert listed(it) == {"GPU-a": ["GPU-a"], "GPU-b": ["GPU-b::0", "GPU-b::1"], "GPU-c": ["GPU-c"]}
         assert list(listed(it)) == ["GPU-a", "GPU-b", "GPU-c"]
         assert (it.rule.sharing, it.policy) == (replicas(2), "distributed")
+
+
+def test_a_card_that_can_not_tell_its_name_is_offered_to_nobody() -> None:
+    lost = status("acme-nameless-1", 1, healthy=False)
+    nameless = replace(lost, device=replace(lost.device, nameless=True))
+
+    it = planned(ResourceRule(GPU), cards=(status("GPU-a", 0), nameless))[GPU]
+
+    assert list(listed(it)) == ["GPU-a"]

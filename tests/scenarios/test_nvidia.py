@@ -319,7 +319,23 @@ async def test_lost_card_breaks_start_the_others_are_served(node: Node) -> None:
     await start(node)
 
     await node.counts({GPU: (1, 1)})
-    await node.until(lambda it: not it.troubles)
+    view = await node.until(lambda it: not it.troubles)
+    assert device(view, "nvidia-nameless-0").health.reason == "lost"
+
+
+async def test_lost_card_breaks_start_one_that_is_known_from_before_is_listed_as_sick(node: Node) -> None:
+    await start(node)
+    await node.counts({GPU: (2, 2)})
+    await node.saved(node.cards.uuids[0])
+    await node.stop()
+    nvidia(node).stub.lose(0)
+
+    await start(node)
+
+    await node.counts({GPU: (2, 1)})
+    assert device(node.view, node.cards.uuids[0]).health.reason == "lost"
+    nvidia(node).stub.restore(0)
+    await node.counts({GPU: (2, 2)})
 
 
 @pytest.mark.parametrize("count", [4])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +44,8 @@ class NvmlBackend(Backend):
         self._checks = Checks.read(settings)
         self._session: Session | None = None
         self._cards: dict[str, Card] = {}
-        self._left_out: set[int] = set()
+        #: Cards that have not told their UUID yet, by index.
+        self._nameless: dict[int, Device] = {}
         self._watching = threading.Lock()
 
     def open(self) -> None:
@@ -71,14 +71,19 @@ class NvmlBackend(Backend):
         looks = [self._look(session.nvml, node, index) for index in range(self._count(session.nvml))]
         looks = [look for look in looks if look.device.model not in SKIPPED]
         found = {look.uuid: self._completed(look) for look in looks if look.uuid}
+        returned = [uuid for uuid, card in found.items() if card.device.index in self._nameless]
+        nameless: dict[int, Device] = {}
         for look in looks:
             named = None if look.uuid else self._named(look, found)
             if named is not None:
                 found[named.uuid] = named
+            elif not look.uuid:
+                index = look.device.index
+                nameless[index] = replace(look.device, uuid=f"nvidia-nameless-{index}", nameless=True)
         found = {uuid: replace(card, slices=session.layouts.slices(card)) for uuid, card in found.items()}
-        self._cards = found
-        session.watch.put(found)
-        return self._devices()
+        self._cards, self._nameless = found, nameless
+        session.watch.put(found, returned)
+        return sorted([*self._devices(), *nameless.values()], key=lambda device: device.index)
 
     def links(self, uuid: str) -> Sequence[Link]:
         card = self._cards.get(uuid)
@@ -127,19 +132,14 @@ class NvmlBackend(Backend):
         return Card(device, look.handle, known.slices)
 
     def _named(self, look: Card, found: Mapping[str, Card]) -> Card | None:
-        """Name a card that no longer tells its UUID, by its PCI address or its index; None if none fits."""
+        """Name a card that no longer tells its UUID, by its PCI address or its index; None if none fits.
+
+        One that never told it to this process may be known to the agent, from another or from its checkpoint.
+        """
         index, pci = look.device.index, look.device.pci
         for known in self._cards.values():
             same = known.device.pci == pci if pci else known.device.index == index
             if same and known.uuid not in found:
                 device = completed(look.device, known.device)
                 return Card(device, look.handle or known.handle, known.slices)
-        self._leave_out(look.device)
         return None
-
-    def _leave_out(self, device: Device) -> None:
-        if device.index in self._left_out:
-            return
-        self._left_out.add(device.index)
-        why = device.fault.message if device.fault else "it has no UUID"
-        sys.stderr.write(f"nvidia: card {device.index} is left out, its UUID was never read: {why}\n")

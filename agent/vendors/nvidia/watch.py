@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.core.vendor import Fault, HealthEvent, Proof
@@ -33,6 +33,7 @@ class Watch:
                 | nvml.nvmlEventTypeGpuRecoveryAction
             )
         self._cards: Mapping[str, Card] = {}
+        self._returned: frozenset[str] = frozenset()
         self._changed = threading.Condition()
         self._set: Any = None
         self._registered: dict[str, int | None] = {}
@@ -46,10 +47,11 @@ class Watch:
         self._due: dict[str, Fault | None] = {}
         self._known: Mapping[str, Card] = {}
 
-    def put(self, cards: Mapping[str, Card]) -> None:
-        """Watch these cards from now on."""
+    def put(self, cards: Mapping[str, Card], returned: Iterable[str] = ()) -> None:
+        """Watch these cards from now on. Those that returned may bring the proof that a fault is over."""
         with self._changed:
             self._cards = cards
+            self._returned |= frozenset(returned)
             self._changed.notify_all()
 
     def news(self, timeout: float) -> list[HealthEvent]:
@@ -80,10 +82,11 @@ class Watch:
         with self._changed:
             self._changed.wait_for(lambda: self._cards, timeout)
             cards = self._cards
+            returned, self._returned = self._returned, frozenset()
         if cards is not self._known:
             self._known = cards
             for card in cards.values():
-                if card.device.fault and card.device.fault.cleared_by:
+                if card.uuid in returned or (card.device.fault and card.device.fault.cleared_by):
                     self._due.setdefault(card.uuid, None)
         return cards
 

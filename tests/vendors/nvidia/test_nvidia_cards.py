@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nvml_stub import NvmlStub
 
-from agent.core.vendor import BackendUnavailable, Device, Proof
+from agent.core.vendor import BackendUnavailable, Device, HealthEvent, Proof
 from agent.vendors.nvidia.backend import NvmlBackend
 
 pytest_plugins = ["nvml_fixtures"]
@@ -93,13 +93,55 @@ def test_a_card_that_comes_back_reads_well(backend: NvmlBackend, stub: NvmlStub)
     assert backend.discover() == before
 
 
-def test_a_card_that_was_never_read_is_left_out_and_told_once(
-    backend: NvmlBackend, stub: NvmlStub, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_card_that_was_never_read_is_listed_without_a_name(backend: NvmlBackend, stub: NvmlStub) -> None:
     stub.lose(5)
 
-    assert [len(backend.discover()) for _ in range(3)] == [7, 7, 7]
-    assert capfd.readouterr().err.count("card 5 is left out") == 1
+    for _ in range(2):
+        devices = backend.discover()
+
+    assert [device.nameless for device in devices] == [False] * 5 + [True] + [False] * 2
+    lost = devices[5]
+    assert (lost.index, lost.uuid) == (5, "nvidia-nameless-5")
+    assert lost.fault is not None
+    assert lost.fault.reason == "lost"
+
+
+def test_a_card_without_a_name_gets_one_when_it_can_be_read(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.lose(5)
+    backend.discover()
+
+    stub.restore(5)
+
+    assert [device.uuid for device in backend.discover()] == [stub.uuid(index) for index in range(8)]
+
+
+def test_a_card_that_comes_with_its_name_brings_the_proof_that_its_loss_is_over(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    """The agent may know from before which card was lost; this process never saw it."""
+    stub.lose(5)
+    backend.discover()
+    assert backend.health_events(0) == []
+
+    stub.restore(5)
+    backend.discover()
+
+    assert backend.health_events(0) == [HealthEvent(stub.uuid(5), None, Proof.RESET)]
+    backend.discover()
+    assert backend.health_events(0) == []
+
+
+def test_a_card_without_a_name_is_in_no_cdi_spec(stub: NvmlStub, tmp_path: Path) -> None:
+    backend = NvmlBackend({**stub.settings, "sysfs": str(tmp_path), "deviceListStrategy": ["cdi-cri"]})
+    backend.open()
+    stub.lose(5)
+    backend.discover()
+
+    (text,) = backend.cdi().values()
+
+    backend.close()
+    assert "nameless" not in text
+    assert stub.uuid(4) in text
 
 
 def test_a_card_whose_uuid_can_not_be_read_is_known_by_its_address(
