@@ -387,6 +387,14 @@ def test_a_card_belongs_to_one_resource(one: str, other: str, error: str) -> Non
     assert error in refusal(resource(text))
 
 
+def test_slices_of_a_profile_are_no_whole_cards_nor_those_of_another() -> None:
+    names = ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb")
+
+    config = read(resource(", ".join(f"{{name: {name}, devices: all}}" for name in names)))
+
+    assert tuple(rule.name for rule in config.vendor("nvidia").resources) == names
+
+
 def test_two_resources_of_one_vendor_need_devices() -> None:
     assert "set 'devices'" in refusal(resource("{name: a/one}, {name: a/other}"))
     assert (

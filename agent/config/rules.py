@@ -137,8 +137,9 @@ def _overlaps(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
         return
     owners: dict[int | str, str] = {}
     for index, rule in enumerate(vendor.resources):
-        if rule.devices == "all":
-            others = ", ".join(shorten(other.name) for other in vendor.resources if other is not rule)
+        rivals = [it for it in vendor.resources if it is not rule and _of_slices(it) == _of_slices(rule)]
+        if rule.devices == "all" and rivals:
+            others = ", ".join(shorten(it.name) for it in rivals)
             message = f"'{shorten(rule.name)}' takes all cards, also those of {others}; set 'devices'"
             yield Problem((*path, index, "devices"), message)
         elif isinstance(rule.devices, tuple):
@@ -147,6 +148,11 @@ def _overlaps(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
                 if owner != rule.name:
                     message = f"the card {shorten(str(card))} belongs to '{shorten(owner)}' already"
                     yield Problem((*path, index, "devices", position), message)
+
+
+def _of_slices(rule: ResourceRule) -> str:
+    """The MIG profile in the name; slices are no whole cards, nor those of another profile."""
+    return rule.name if rule.name.startswith("nvidia.com/mig-") else ""
 
 
 def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:

@@ -227,7 +227,7 @@ class Inventory:
         return {**self._remembered, **seen}
 
     def named(self) -> Mapping[str, tuple[Device, ...]]:
-        """What must outlive the process, too: which devices were where, for one that can not tell its name."""
+        """What must outlive the process, too: who was where, for a device that can not tell its name."""
         return dict(self._named)
 
     def _prove(self, vendor: str, proof: Proof, now: float) -> None:
