@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,10 +14,13 @@ from agent.core.allocator import ALLOCATION
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, Plan
 from agent.core.reconcile import Change, Confirm, Granted, Pods, Recall, Release, recall, reconcile
-from agent.kubelet.checkpoint import KubeletCheckpoint
+from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
 
 log = structlog.get_logger(__name__)
+
+#: How the id of an allocation begins that another plugin answered.
+_FOREIGN = "kubelet-"
 
 
 class Confirmer:
@@ -65,15 +69,21 @@ class Confirmer:
         return [*recalled, *changes]
 
     def _recall(self, granted: Sequence[Granted] | None) -> Sequence[Recall]:
-        """Take back what the kubelet had of us at the first look; later it has nothing that we have not."""
+        """Take back what the kubelet had at the first look; later it has nothing of ours that we have not.
+
+        That is what we answered before our checkpoint was lost, and what another plugin answered that served
+        these resources before us.
+        """
         if granted is None or self._recall_for is None:
             return ()
         if self._unrecalled is None:
             self._unrecalled = {it.allocation for it in granted if self._ledger.get(it.allocation) is None}
         there = [it for it in granted if it.allocation in self._unrecalled]
-        recalled = recall(there, self._recall_for(), self._clock())
+        plan = self._recall_for()
+        recalled = recall(there, plan, self._clock())
         self._unrecalled = {it.allocation for it in there} - {it.allocation.id for it in recalled}
-        if not self._unrecalled:
+        # Other plugins' allocations stand there too, and wait for a resource of ours that never comes.
+        if not any(_is_ours(it) for it in self._unrecalled) and (plan or not self._unrecalled):
             self._recall_for = None
         return recalled
 
@@ -85,9 +95,7 @@ class Confirmer:
             return None
         self._complaints.pop("kubelet checkpoint", None)
         return [
-            Granted(it.edits.annotations[ALLOCATION], it.pod_uid, it.container, it.resource, it.ids)
-            for it in checkpoint.entries
-            if ALLOCATION in it.edits.annotations
+            Granted(_name(it), it.pod_uid, it.container, it.resource, it.ids) for it in checkpoint.entries
         ]
 
     async def _pods(self) -> Pods | None:
@@ -130,6 +138,17 @@ class Confirmer:
                     container=owner.container,
                     **_words(it),
                 )
+
+
+def _name(entry: Entry) -> str:
+    """The allocation's id: our own mark, or one that is made of its place where another plugin answered."""
+    place = f"{entry.pod_uid}/{entry.container}/{entry.resource}"
+    digest = hashlib.sha256(place.encode(errors="replace")).hexdigest()
+    return entry.edits.annotations.get(ALLOCATION) or f"{_FOREIGN}{digest[:16]}"
+
+
+def _is_ours(name: str) -> bool:
+    return not name.startswith(_FOREIGN)
 
 
 def jittered(seconds: float) -> float:

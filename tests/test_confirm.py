@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
+from core.values import node, status
 
 from agent.confirm import Confirmer
 from agent.core.allocator import ALLOCATION
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.model import Allocation, AllocationState, Owner, Plan
+from agent.core.plan import Offer, plan
 from agent.core.reconcile import Pods
-from agent.core.vendor import ContainerEdits
+from agent.core.vendor import ContainerEdits, ResourceRule, Sharing
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
 
@@ -91,3 +93,70 @@ async def test_a_source_that_can_not_be_read_releases_nothing_and_is_said_once()
     assert state(ledger) is AllocationState.DONE
     assert [entry["error"] for entry in told] == ["torn"]
     assert it.actions["unreadable"] == 2
+
+
+# Pods that another plugin served
+
+
+BEFORE_US = Entry("uid-1", "main", XPU, ("a::1",), ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": "a"}))
+OF_OTHERS = Entry("uid-2", "main", "amd.com/gpu", ("0",))
+PLAN = plan([Offer("acme", (ResourceRule(XPU, sharing=Sharing("replicas", 4)),))], node(status("a")), {}, {})
+
+
+def taking_over(ledger: Ledger, entries: Sequence[Entry], plans: Sequence[Plan], pods: Pods) -> Confirmer:
+    """A confirmer of an agent without a checkpoint; the plan is another one at each look."""
+    now = iter(plans)
+    checkpoint = KubeletCheckpoint(tuple(entries))
+
+    async def in_use() -> Pods:
+        return pods
+
+    return Confirmer(
+        ledger, lambda _: checkpoint, in_use, lambda: 1000.0, lambda: True, 0.0, lambda: next(now)
+    )
+
+
+async def test_a_pod_that_another_plugin_served_is_taken_over_with_its_owner() -> None:
+    ledger = Ledger()
+    pods: Pods = {("default", "p"): {"main": {XPU: frozenset({"a::1"})}}}
+
+    await taking_over(ledger, [BEFORE_US], [PLAN], pods).once()
+
+    (it,) = ledger.all()
+    assert (it.ids, it.devices, it.source) == (("a::1",), ("a",), "kubelet")
+    assert it.owner == Owner("uid-1", "main", "default", "p")
+
+
+async def test_a_pod_that_another_plugin_served_is_released_when_it_is_gone() -> None:
+    ledger = Ledger()
+    pods: dict[tuple[str, str], dict[str, dict[str, frozenset[str]]]] = {
+        ("default", "p"): {"main": {XPU: frozenset({"a::1"})}}
+    }
+    it = taking_over(ledger, [BEFORE_US], [PLAN], pods)
+    await it.once()
+
+    pods.clear()
+    await it.once()
+
+    assert state(ledger) is AllocationState.RELEASED
+
+
+async def test_what_another_plugin_serves_under_a_name_of_its_own_is_not_ours() -> None:
+    ledger = Ledger()
+    it = taking_over(ledger, [OF_OTHERS], [PLAN], {})
+
+    await it.once()
+    await it.once()  # there is no second plan: it has stopped to look for them
+
+    assert ledger.all() == ()
+
+
+async def test_taking_over_waits_until_the_devices_are_known() -> None:
+    ledger = Ledger()
+    it = taking_over(ledger, [BEFORE_US, OF_OTHERS], [{}, PLAN], {})
+
+    await it.once()
+    assert ledger.all() == ()
+    await it.once()
+
+    assert [it.ids for it in ledger.all()] == [("a::1",)]

@@ -48,7 +48,7 @@ KUBELET = "kubelet"
 
 
 def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
-    """The allocations behind these answers of ours, as far as the cards of their IDs are known."""
+    """The allocations behind these answers, as far as the cards of their IDs are known."""
     found: list[Recall] = []
     for it in granted:
         resource = plan.get(it.resource)
