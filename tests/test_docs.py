@@ -67,3 +67,25 @@ def test_a_vendor_s_readme_has_its_sections(vendor: object) -> None:
 
     for section in ("Settings", "Resources", "Health reasons", "Tested with"):
         assert f"## {section}" in page.read_text()
+
+
+def test_the_tests_that_the_page_on_nvidia_names_are_there() -> None:
+    """`name_...` stands for all that begin so."""
+    page = (ROOT / "docs/nvidia.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
+    named = {
+        name for row in rows for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){2,}_?(?:\.\.\.)?)`", row)
+    }
+    sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    tests = "\n".join(name for text in sources for name in re.findall(r"def test_(\w+)\(", text))
+
+    missing = [
+        name
+        for name in named
+        if not re.search(
+            rf"^{re.escape(name.removesuffix('...'))}{'' if name.endswith('...') else '$'}", tests, re.M
+        )
+    ]
+
+    assert len(named) > 20
+    assert missing == []
