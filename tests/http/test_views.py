@@ -55,6 +55,27 @@ def test_not_ready_tells_every_reason_on_a_line_of_its_own() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ({"complaints": ("vendor nvidia: unknown MIG profile",)}, "vendor nvidia: unknown MIG profile"),
+        ({"cdi_error": "/var/run/cdi: no space"}, "CDI specs: /var/run/cdi: no space"),
+        ({"labels_error": "/f: no directory"}, "labels: /f: no directory"),
+        ({"config_awaited": True, "config_error": "no such config"}, "config: no such config"),
+    ],
+)
+def test_what_can_not_be_served_or_written_is_a_reason_not_to_be_ready(
+    what: dict[str, Any], reason: str
+) -> None:
+    told = readyz(replace(VIEW, **what))
+
+    assert (told.status, told.body.decode()) == (503, f"{reason}\n")
+
+
+def test_a_bad_config_behind_a_good_one_leaves_the_agent_ready() -> None:
+    assert readyz(replace(VIEW, config_error="a typo; the last good one stays")).status == 200
+
+
 def test_a_reason_from_a_stranger_reaches_no_terminal_as_a_command() -> None:
     told = readyz(hostile()).body.decode()
 
