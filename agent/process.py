@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from importlib import import_module
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from agent import logs
@@ -93,6 +95,7 @@ async def _views(agent: Agent, config: Config) -> None:
 
 async def _keep_serving(address: str, agent: Agent) -> None:
     """A port that is taken must not take the agent down."""
+    await anyio.to_thread.run_sync(import_module, "agent.http")  # some 20 ms of work, beside the loop
     from agent import http
 
     told = ""
