@@ -212,7 +212,7 @@ class Line:
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             allocations=self._ledger.all(),
             checkpoint_error=self._store.error,
-            cdi_error=self._cdi.error,
+            cdi_error="; ".join(filter(None, (self._cdi.error, self._node.cdi_error))),
             labels_error=self._features.error,
             complaints=self._node.complaints,
             counters=self._counters(),

@@ -122,7 +122,7 @@ def heard(config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor])
         vendor = vendors.get(status.name)
         if vendor is None or vendor.labels is None:
             continue
-        devices = [it.device for it in snapshot.of(status.name)]
+        devices = snapshot.present(status.name)
         try:
             if devices or status.state is VendorState.OPEN:
                 labels |= made(vendor, config.vendor(status.name).resources, devices)
@@ -182,6 +182,8 @@ class FeaturesFile:
 
     async def _kept(self) -> str:
         """Bring the file up to date, and return what is wrong."""
+        if self._config.value.waiting:
+            return ""  # nobody knows yet which labels are wanted
         config = self._config.value.config
         if config != self._loaded:
             # GPU feature discovery takes the time once for each load of its config, too.

@@ -127,3 +127,6 @@ class _FirstWord:
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
         """Nor do CDI specs."""
+
+    def unspecified(self, vendor: str, reason: str) -> None:
+        """Nor what keeps them from being made."""

@@ -37,8 +37,9 @@ class Node:
         self.plan: Cell[Plan] = Cell({})
         #: What must outlive the process: faults and what was proven of them, and the names of devices.
         self.memory: Cell[Memory] = Cell(({}, {}))
-        #: CDI specs that containers need: file name to content.
-        self.specs: Cell[Mapping[str, str]] = Cell({})
+        #: CDI specs that containers need: vendor to file name to content; and why a vendor has none.
+        self.specs: Cell[Mapping[str, Mapping[str, str]]] = Cell({})
+        self._unspecified: dict[str, str] = {}
         #: What each session serves; a cell lives as long as its resource.
         self.resources: dict[str, Cell[Resource]] = {}
 
@@ -48,7 +49,10 @@ class Node:
         """Serve these vendors with these rules from now on."""
         # A vendor that is gone may still have allocations: its edits are needed no more, its name is.
         self.vendors = {**self.vendors, **vendors}
-        self._offers = Offers(wishes)
+        self._offers.wish(wishes)
+        enabled = {it.vendor.name for it in wishes}
+        self.specs.set({name: specs for name, specs in self.specs.value.items() if name in enabled})
+        self._unspecified = {name: why for name, why in self._unspecified.items() if name in enabled}
         self._inventory.enable(statuses)
         self.refresh()
 
@@ -64,7 +68,14 @@ class Node:
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
         """A vendor says which CDI specs its containers need."""
-        self.specs.set({**self.specs.value, **specs})
+        self._unspecified.pop(vendor, None)
+        self.specs.set({**self.specs.value, vendor: specs})
+
+    def unspecified(self, vendor: str, reason: str) -> None:
+        """A vendor can not say it."""
+        if self._unspecified.get(vendor) != reason:
+            log.warning("CDI specs not made", vendor=vendor, reason=reason)
+        self._unspecified[vendor] = reason
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         """A vendor can not be asked."""
@@ -91,7 +102,7 @@ class Node:
         offers = self._offers.of(after)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
-        planned = plan(offers, after, self._ledger.held(), self.plan.value)
+        planned = plan(offers, after, self._ledger.held(), self.plan.value, self._ledger.vendors())
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)
@@ -100,6 +111,11 @@ class Node:
         for name in self.resources.keys() - planned.keys():
             del self.resources[name]
         self.plan.set(planned)
+
+    @property
+    def cdi_error(self) -> str:
+        """Why vendors could not say which CDI specs their containers need."""
+        return "; ".join(f"{vendor}: {reason}" for vendor, reason in self._unspecified.items())
 
     @property
     def complaints(self) -> tuple[str, ...]:

@@ -183,6 +183,8 @@ class Specified(Good):
 
     def discover(self) -> Sequence[Device]:
         found = super().discover()
+        if self.settings.get("breaks") and self.bad:
+            return (GOOD[0], replace(GOOD[1], fault=Fault("hot")))
         return (*found, Device("dev-c", 2)) if self.settings.get("grows") and self.bad else found
 
     def cdi(self) -> Mapping[str, str]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 
-from agent.cdi import CdiDirectory, keep
+from agent.cdi import CdiDirectory, Specs, keep
 from agent.core.cell import Cell
 
 NAME, SPEC = "acme.com-card.json", '{"cdiVersion": "0.5.0"}'
+SPECS: Specs = {"acme": {NAME: SPEC}}
+EMPTY: Specs = {"acme": {NAME: "{}"}}
 
 
 @asynccontextmanager
-async def kept(path: Path, specs: Cell[Mapping[str, str]]) -> AsyncIterator[CdiDirectory]:
+async def kept(path: Path, specs: Cell[Specs]) -> AsyncIterator[CdiDirectory]:
     directory = CdiDirectory(path, specs, every=0.01)
     task = asyncio.create_task(directory.run())
     try:
@@ -39,7 +42,7 @@ async def holds(path: Path, text: str) -> None:
 
 
 def test_a_spec_is_readable_by_all_and_nothing_lies_beside_it(tmp_path: Path) -> None:
-    keep(tmp_path / "cdi", {NAME: SPEC})
+    keep(tmp_path / "cdi", SPECS)
 
     assert (tmp_path / "cdi" / NAME).read_text() == SPEC
     assert (tmp_path / "cdi" / NAME).stat().st_mode & 0o777 == 0o644
@@ -47,19 +50,19 @@ def test_a_spec_is_readable_by_all_and_nothing_lies_beside_it(tmp_path: Path) ->
 
 
 def test_a_spec_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
-    keep(tmp_path, {NAME: SPEC})
+    keep(tmp_path, SPECS)
     before = (tmp_path / NAME).stat().st_ino
 
-    keep(tmp_path, {NAME: SPEC})
+    keep(tmp_path, SPECS)
 
     assert (tmp_path / NAME).stat().st_ino == before
 
 
 def test_a_changed_spec_replaces_the_old_one_in_one_step(tmp_path: Path) -> None:
-    keep(tmp_path, {NAME: SPEC})
+    keep(tmp_path, SPECS)
     before = (tmp_path / NAME).stat().st_ino
 
-    keep(tmp_path, {NAME: "{}"})
+    keep(tmp_path, EMPTY)
 
     assert (tmp_path / NAME).read_text() == "{}"
     assert (tmp_path / NAME).stat().st_ino != before
@@ -69,31 +72,31 @@ def test_a_link_in_the_place_of_a_spec_is_replaced_and_not_followed(tmp_path: Pa
     (tmp_path / "precious").write_text("keep me")
     (tmp_path / NAME).symlink_to(tmp_path / "precious")
 
-    keep(tmp_path, {NAME: SPEC})
+    keep(tmp_path, SPECS)
 
     assert (tmp_path / "precious").read_text() == "keep me"
     assert not (tmp_path / NAME).is_symlink()
 
 
 def test_without_specs_no_directory_is_made(tmp_path: Path) -> None:
-    keep(tmp_path / "cdi", {})
+    keep(tmp_path / "cdi", {"acme": {}})
 
     assert not (tmp_path / "cdi").exists()
 
 
 async def test_the_directory_follows_the_specs_and_keeps_them_at_the_end(tmp_path: Path) -> None:
-    specs: Cell[Mapping[str, str]] = Cell({})
+    specs: Cell[Specs] = Cell({})
     async with kept(tmp_path, specs):
-        specs.set({NAME: SPEC})
+        specs.set(SPECS)
         await holds(tmp_path / NAME, SPEC)
-        specs.set({NAME: "{}"})
+        specs.set(EMPTY)
         await holds(tmp_path / NAME, "{}")
 
     assert (tmp_path / NAME).exists()
 
 
 async def test_a_spec_that_somebody_removes_is_written_again(tmp_path: Path) -> None:
-    async with kept(tmp_path, Cell({NAME: SPEC})):
+    async with kept(tmp_path, Cell(SPECS)):
         await holds(tmp_path / NAME, SPEC)
 
         (tmp_path / NAME).unlink()
@@ -103,7 +106,7 @@ async def test_a_spec_that_somebody_removes_is_written_again(tmp_path: Path) -> 
 
 async def test_a_directory_that_can_not_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "cdi").write_text("in the way")
-    async with kept(tmp_path / "cdi", Cell({NAME: SPEC})) as directory:
+    async with kept(tmp_path / "cdi", Cell(SPECS)) as directory:
         await until(lambda: directory.error)
         assert directory.error.startswith(f"{tmp_path / 'cdi'}: ")
 
@@ -111,3 +114,27 @@ async def test_a_directory_that_can_not_be_written_is_said_and_tried_again(tmp_p
 
         await holds(tmp_path / "cdi" / NAME, SPEC)
         await until(lambda: not directory.error)
+
+
+def test_a_file_that_is_another_vendors_is_left_to_the_first(tmp_path: Path) -> None:
+    wrong = keep(tmp_path, {"bolt": {NAME: "{}"}, **SPECS})
+
+    assert wrong == f"{NAME} is acme's already, bolt wants it too"
+    assert (tmp_path / NAME).read_text() == SPEC
+
+
+def test_a_spec_that_can_not_be_written_costs_no_other(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+
+    wrong = keep(tmp_path, {"acme": {NAME: SPEC, "acme.com-other.json": "{}"}})
+
+    assert wrong.startswith(f"{tmp_path / NAME}: ")
+    assert (tmp_path / "acme.com-other.json").read_text() == "{}"
+
+
+def test_a_pipe_in_the_place_of_a_spec_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NAME)
+
+    keep(tmp_path, SPECS)
+
+    assert (tmp_path / NAME).is_file()

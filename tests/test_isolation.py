@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Recorder:
         self.losses: list[tuple[VendorState, str]] = []
         #: CDI specs, and after how many lists they came.
         self.specs: list[tuple[Mapping[str, str], int]] = []
+        self.unmade: list[str] = []
         self._changed = asyncio.Event()
 
     def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
@@ -61,6 +63,9 @@ class Recorder:
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
         self.specs.append((specs, len(self.lists)))
+
+    def unspecified(self, vendor: str, reason: str) -> None:
+        self.unmade.append(reason)
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         self.losses.append((state, reason))
@@ -695,7 +700,34 @@ async def test_cdi_specs_that_can_not_be_had_cost_no_list(fault: str, sink: Reco
 
         assert sink.specs == []
         assert sink.losses == []
-        assert len((tmp_path / "count").read_text().split()) >= 3  # asked again each time
+        assert len(sink.unmade) >= 3  # asked again each time
+
+
+async def test_cdi_specs_that_cost_the_process_cost_it_once_and_it_is_said(
+    sink: Recorder, tmp_path: Path
+) -> None:
+    quick = replace(QUICK, discover=0.3)
+    async with serving(
+        sink, "Specified", deadlines=quick, count=str(tmp_path / "count"), does={"cdi": "hang"}
+    ):
+        await sink.until(lambda: len(sink.lists) >= 3)
+
+        assert [reason for _, reason in sink.losses] == ["cdi did not return within 0.3 s"]
+        assert sink.unmade == ["acme: cdi did not return within 0.3 s"]
+        assert (tmp_path / "count").read_text().split() == ["asked"]
+
+
+async def test_cdi_specs_are_asked_for_again_when_a_device_breaks_and_when_it_is_whole(
+    sink: Recorder, tmp_path: Path, flag: Flag
+) -> None:
+    settings: dict[str, Any] = {"count": str(tmp_path / "count"), "flag": str(flag), "breaks": True}
+    async with serving(sink, "Specified", **settings):
+        await sink.until(lambda: len(sink.lists) >= 2)
+        assert len(sink.specs) == 1
+
+        flag.lower()
+
+        await sink.until(lambda: len(sink.specs) == 2)
 
 
 def test_cdi_specs_without_measure_are_refused() -> None:

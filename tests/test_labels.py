@@ -359,6 +359,21 @@ async def test_a_config_that_wants_no_labels_takes_the_file_away(node: Node, off
         await until(lambda: not node.path.exists())
 
 
+async def test_while_a_good_config_is_awaited_the_file_stays_as_it_is(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods are selected by its labels, and an agent that waits has asked no vendor."""
+    node.path.write_text(TWO)
+    node.snapshot.set(NodeSnapshot())
+    node.config.set(replace(node.config.value, waiting=True))
+    looks: list[str] = []
+    monkeypatch.setattr(node.file, "_tell", looks.append)
+    async with node.runs():
+        await until(lambda: len(looks) >= 3)
+
+        assert node.path.read_text() == TWO
+
+
 async def test_a_file_that_another_wrote_is_not_removed(node: Node) -> None:
     node.path.write_text("of=another\n")
     other = node.path.with_name("other")

@@ -209,7 +209,8 @@ class Inventory:
 
     def _status(self, it: _Known) -> DeviceStatus:
         """How a device is. A slice is never better than its card."""
-        own = DeviceStatus(it.vendor, it.device, it.record.health(), it.record.told_healthy)
+        gone = it.device.uuid in self._unmade
+        own = DeviceStatus(it.vendor, it.device, it.record.health(), it.record.told_healthy, gone)
         card = self._known.get(it.device.parent or "")
         if card is None or not own.told_healthy or card.record.told_healthy:
             return own

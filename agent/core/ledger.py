@@ -44,6 +44,10 @@ class Ledger:
             self._held = held
         return self._held
 
+    def vendors(self) -> Mapping[str, str]:
+        """Resource to vendor, of those in use."""
+        return {it.resource: it.vendor for it in self.in_use()}
+
     def devices_in_use(self) -> frozenset[str]:
         return frozenset(uuid for it in self.in_use() for uuid in it.devices)
 

@@ -29,6 +29,8 @@ class DeviceStatus:
     device: Device
     health: Health
     told_healthy: bool
+    #: Known to be there no more; it stays while it is in use.
+    gone: bool = False
 
     @property
     def uuid(self) -> str:
@@ -62,6 +64,10 @@ class NodeSnapshot:
 
     def of(self, vendor: str) -> tuple[DeviceStatus, ...]:
         return tuple(status for status in self.devices if status.vendor == vendor)
+
+    def present(self, vendor: str) -> tuple[Device, ...]:
+        """The vendor's devices, without those that are kept for who holds them alone."""
+        return tuple(status.device for status in self.of(vendor) if not status.gone)
 
 
 @dataclass(frozen=True, slots=True)

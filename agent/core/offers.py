@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from agent.core.model import NodeSnapshot
 from agent.core.names import wrong_name
 from agent.core.plan import Offer
 from agent.core.text import shorten
-from agent.core.vendor import Device, Offering, ResourceRule, Vendor
+from agent.core.vendor import Device, IdForm, Offering, Policy, ResourceRule, Sharing, Vendor
 
 #: Complaints of one vendor that are passed on, and their characters.
 COMPLAINTS, COMPLAINT_LIMIT = 16, 500
+#: No list that the kubelet takes has more IDs of one card.
+MANY = 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +27,34 @@ class Wish:
 
 
 class Offers:
-    """Asks each vendor again only when its devices changed. A vendor that fails keeps its last offer."""
+    """Asks a vendor again when its devices or the config changed. One that fails keeps its last offer."""
 
     def __init__(self, wishes: Sequence[Wish] = ()) -> None:
-        self._wishes = tuple(wishes)
+        self._wishes: tuple[Wish, ...] = ()
         self._seen: dict[str, tuple[Device, ...]] = {}
         self._made: dict[str, Offering] = {}
+        self._taken: dict[str, tuple[str, ...]] = {}
+        self.wish(wishes)
+
+    def wish(self, wishes: Sequence[Wish]) -> None:
+        """Take in another config."""
+        self._wishes = tuple(wishes)
+        self._seen = {}
+        names = {it.vendor.name for it in wishes}
+        self._made = {name: made for name, made in self._made.items() if name in names}
 
     def of(self, snapshot: NodeSnapshot) -> tuple[Offer, ...]:
-        """The offers to plan with."""
-        return tuple(Offer(it.vendor.name, self._offering(it, snapshot).rules) for it in self._wishes)
+        """The offers to plan with. A resource belongs to the first vendor that offers it."""
+        offers: list[Offer] = []
+        owners: dict[str, str] = {}
+        self._taken = {}
+        for wish in self._wishes:
+            name, rules = wish.vendor.name, self._offering(wish, snapshot).rules
+            taken = [rule.name for rule in rules if owners.setdefault(rule.name, name) != name]
+            if taken:
+                self._taken[name] = tuple(f"{owners[it]} already serves {it}" for it in dict.fromkeys(taken))
+            offers.append(Offer(name, tuple(rule for rule in rules if rule.name not in taken)))
+        return tuple(offers)
 
     @property
     def plain(self) -> tuple[Offer, ...]:
@@ -43,12 +64,13 @@ class Offers:
     @property
     def complaints(self) -> Mapping[str, tuple[str, ...]]:
         """What the vendors could not serve when they were last asked; vendor to sentences."""
-        return {name: made.complaints for name, made in self._made.items() if made.complaints}
+        told = {name: (*made.complaints, *self._taken.get(name, ())) for name, made in self._made.items()}
+        return {name: its for name, its in told.items() if its}
 
     def _offering(self, wish: Wish, snapshot: NodeSnapshot) -> Offering:
         name = wish.vendor.name
-        devices = tuple(it.device for it in snapshot.of(name) if not it.device.nameless)
-        if name not in self._made or devices != self._seen[name]:
+        devices = tuple(it for it in snapshot.present(name) if not it.nameless)
+        if name not in self._seen or devices != self._seen[name]:
             self._seen[name] = devices
             self._made[name] = _asked(wish, devices, self._made.get(name, Offering()))
         return self._made[name]
@@ -61,10 +83,29 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
         return Offering()
     try:
         made = wish.vendor.resources(wish.rules, devices)
-        wrong = [trouble for rule in made.rules if (trouble := wrong_name(rule.name))]
+        wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
+        told = tuple(shorten(str(it), COMPLAINT_LIMIT) for it in made.complaints[:COMPLAINTS])
+        offering = Offering(tuple(made.rules), told)
     except Exception as exc:  # the vendor's own code: it must not end the agent
-        wrong = [f"{type(exc).__name__}: {exc}"]
+        wrong = f"{type(exc).__name__}: {exc}"
     if wrong:
-        return Offering(last.rules, (f"its plugin fails to make resources: {shorten(wrong[0], 300)}",))
-    told = tuple(shorten(it, COMPLAINT_LIMIT) for it in made.complaints[:COMPLAINTS])
-    return Offering(made.rules, told)
+        return Offering(last.rules, (f"its plugin fails to make resources: {shorten(wrong, 300)}",))
+    return offering
+
+
+def _trouble(rule: ResourceRule) -> str:
+    """Why the rule can not be planned with; empty when it can."""
+    if wrong := wrong_name(rule.name):
+        return wrong
+    if not (isinstance(rule.devices, tuple) and all(isinstance(it, str) for it in rule.devices)):
+        return f"{rule.name} has the devices {rule.devices!r}, a tuple of uuids is needed"
+    sharing = rule.sharing
+    if (
+        not isinstance(sharing, Sharing)
+        or type(sharing.replicas) is not int
+        or not 0 < sharing.replicas <= MANY
+    ):
+        return f"{rule.name} is shared as {sharing!r}, a Sharing with 1 to {MANY} replicas is needed"
+    if rule.ids not in get_args(IdForm) or rule.policy not in (None, *get_args(Policy)):
+        return f"{rule.name} has the ids {rule.ids!r} and the policy {rule.policy!r}, one of them is unknown"
+    return ""

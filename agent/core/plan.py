@@ -32,8 +32,16 @@ class Offer:
     rules: tuple[ResourceRule, ...]
 
 
-def plan(offers: Sequence[Offer], snapshot: NodeSnapshot, held: Held, before: Plan) -> dict[str, Resource]:
+def plan(
+    offers: Sequence[Offer],
+    snapshot: NodeSnapshot,
+    held: Held,
+    before: Plan,
+    owners: Mapping[str, str] | None = None,
+) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
+
+    `owners`: resource to vendor, of those in use.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
@@ -59,7 +67,7 @@ def plan(offers: Sequence[Offer], snapshot: NodeSnapshot, held: Held, before: Pl
             elif known is not None and known.vendor == offer.vendor:
                 resources[rule.name] = _joined(known, rule, cards, snapshot)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
-    resources |= _orphans(held.keys() - offered_names - before.keys(), held, snapshot)
+    resources |= _orphans(held.keys() - offered_names - before.keys(), held, snapshot, owners or {})
     for name, resource in before.items():
         if name not in resources and not (resource.retired and not resource.cards and name not in held):
             resources[name] = Resource(
@@ -88,13 +96,17 @@ def _kin(statuses: Iterable[DeviceStatus]) -> dict[str, list[str]]:
     return kin
 
 
-def _orphans(names: Iterable[str], held: Held, snapshot: NodeSnapshot) -> dict[str, Resource]:
-    """Resources in use that left the config while the agent was away; their cards say whose they are."""
+def _orphans(
+    names: Iterable[str], held: Held, snapshot: NodeSnapshot, owners: Mapping[str, str]
+) -> dict[str, Resource]:
+    """Resources in use that nobody offers now: the config left them, or their vendor can not be asked."""
+    heard = {it.name for it in snapshot.vendors if it.state is not VendorState.STARTING}
     vendors = {status.uuid: status.vendor for status in snapshot.devices}
     found: dict[str, Resource] = {}
     for name in sorted(names):
-        vendor = next((vendors[uuid] for uuid in held[name].values() if uuid in vendors), None)
-        if vendor is not None:
+        known = (vendors[uuid] for uuid in held[name].values() if uuid in vendors)
+        vendor = next(known, owners.get(name))
+        if vendor in heard:
             rule = ResourceRule(name)
             found[name] = Resource(name, vendor, rule, _policy(rule), (), retired=True)
     return found

@@ -15,6 +15,7 @@ from agent.core.model import VendorState
 from agent.core.vendor import Device, Fault, HealthEvent, Link, State
 from agent.isolation import answers, contact
 from agent.isolation.contact import Contact, Failure, Lost, Refused
+from agent.isolation.specs import Asked
 
 log = structlog.get_logger()
 
@@ -32,6 +33,9 @@ class Sink(Protocol):
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
         """The CDI specs that containers of the vendor need: file name to content."""
+
+    def unspecified(self, vendor: str, reason: str) -> None:
+        """The vendor could not say which CDI specs its containers need; those of before stay."""
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         """Contact is lost: UNAVAILABLE where the backend says so itself, otherwise FAILED."""
@@ -52,7 +56,8 @@ class Deadlines:
     def of(self, call: str) -> float:
         if call in ("prepare", "release"):
             return self.prepare
-        return self.discover if call == "discover" else self.call
+        # CDI specs are made from the driver's files, on a disk that may be slow.
+        return self.discover if call in ("discover", "cdi") else self.call
 
 
 class LinkCache:
@@ -128,6 +133,7 @@ class Service:
         deadlines: Deadlines,
         every: float,
         links: LinkCache,
+        specs: Asked,
     ) -> None:
         self.contact = started
         self._vendor = vendor
@@ -135,12 +141,12 @@ class Service:
         self._deadlines = deadlines
         self._every = every
         self._links = links
+        self._specs = specs
         self._overrides: frozenset[str] = frozenset()
         self._queue: asyncio.Queue[_Call] = asyncio.Queue()
         self._waiting: set[_Call] = set()
         self._asking = ""
         self._devices: tuple[Device, ...] = ()
-        self._specified: tuple[Device, ...] = ()
         self._opened_at: float | None = None
         self._blind: HealthEvent | None = None
         self._early_events: list[HealthEvent] = []
@@ -246,14 +252,15 @@ class Service:
 
     async def _specify(self, devices: tuple[Device, ...]) -> None:
         """Have the CDI specs follow the devices before these are listed: containers need them at once."""
-        wanted = tuple(replace(device, fault=None) for device in devices)
-        if "cdi" not in self._overrides or wanted == self._specified:
+        if "cdi" not in self._overrides or self._specs.about(devices):
             return
+        self._specs.put(devices)
         try:
             self._sink.specified(self._vendor, await self.ask("cdi"))
-            self._specified = wanted
         except VendorError as exc:
-            log.warning("CDI specs not made", vendor=self._vendor, reason=str(exc))
+            if not isinstance(exc, VendorTimeout | VendorCrashed):
+                self._specs.forget()
+            self._sink.unspecified(self._vendor, str(exc))
 
     def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:

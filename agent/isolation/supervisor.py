@@ -15,6 +15,7 @@ from agent.core.vendor import Vendor
 from agent.isolation import contact
 from agent.isolation.contact import Contact, Lost
 from agent.isolation.service import Deadlines, LinkCache, Service, Sink
+from agent.isolation.specs import Asked
 
 __all__ = ["Backoff", "Deadlines", "Sink", "VendorProcess"]
 
@@ -62,6 +63,7 @@ class VendorProcess:
         self._in_process = in_process
         self._python_path = tuple(python_path)
         self._links = LinkCache()
+        self._specs = Asked()
         self._early: Contact | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"
@@ -120,7 +122,7 @@ class VendorProcess:
             self._tell(contact.failed(f"can not start: {exc}"))
             return 0.0
         self._service = service = Service(
-            started, self.vendor.name, self._sink, self._deadlines, self._every, self._links
+            started, self.vendor.name, self._sink, self._deadlines, self._every, self._links, self._specs
         )
         try:
             lost = await service.run()

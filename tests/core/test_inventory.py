@@ -547,6 +547,8 @@ def test_a_slice_that_was_unmade_is_forgotten_at_once_unless_in_use() -> None:
 
     it.discovered("acme", [A0, A1], now=10)
     assert told(it) == {"a-0": True, "a-0/0": False, "a-0/1": False, "a-1": True}
+    assert [status.uuid for status in it.snapshot().devices if status.gone] == ["a-0/0", "a-0/1"]
+    assert [device.uuid for device in it.snapshot().present("acme")] == ["a-0", "a-1"]
     it.tick(now=10, in_use={"a-0/1"})
 
     assert told(it) == {"a-0": True, "a-0/1": False, "a-1": True}

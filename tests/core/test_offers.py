@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
 
 from agent.core.model import NodeSnapshot
 from agent.core.offers import COMPLAINTS, Offers, Wish
-from agent.core.plan import Offer
-from agent.core.vendor import ContainerEdits, Device, Offering, Request, ResourceRule, Vendor
+from agent.core.plan import Offer, plan
+from agent.core.vendor import (
+    ContainerEdits,
+    Device,
+    IdForm,
+    Offering,
+    Policy,
+    Request,
+    ResourceRule,
+    Sharing,
+    Vendor,
+)
 
 from .values import GPU, node, status
 
@@ -102,6 +116,69 @@ def test_a_resource_name_that_the_kubelet_would_refuse_is_not_offered() -> None:
 
     assert offers.of(ONE) == (Offer("acme", ()),)
     assert "the resource name 'nonsense' needs a vendor's domain" in offers.complaints["acme"][0]
+
+
+WRONG = {
+    "no Offering": None,
+    "complaints of no kind": Offering((), cast("tuple[str, ...]", None)),
+    "a count": Offering((ResourceRule(GPU, 1),)),
+    "a number of devices that is none": Offering((ResourceRule(GPU, cast("int", 5.0)),)),
+    "an index": Offering((ResourceRule(GPU, (0,)),)),
+    "no sharing": Offering((ResourceRule(GPU, ("a",), cast("Sharing", "all")),)),
+    "no replicas": Offering((ResourceRule(GPU, ("a",), Sharing("replicas", 0)),)),
+    "too many replicas": Offering((ResourceRule(GPU, ("a",), Sharing("replicas", 1 << 20)),)),
+    "an unknown policy": Offering((ResourceRule(GPU, ("a",), policy=cast("Policy", "best")),)),
+    "unknown ids": Offering((ResourceRule(GPU, ("a",), ids=cast("IdForm", "name")),)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering | None) -> None:
+    vendor = Vendor("acme", "a:B", edits, GPU, resources=lambda *_: cast("Offering", wrong))
+    offers = Offers([Wish(vendor)])
+
+    assert plan(offers.of(ONE), ONE, {}, {}) == {}
+    assert offers.complaints["acme"][0].startswith("its plugin fails to make resources: ")
+
+
+def test_a_vendor_that_fails_after_a_change_of_the_config_keeps_its_last_offer_too() -> None:
+    acme = Acme()
+    offers = Offers([acme.wish()])
+    before = offers.of(ONE)
+    acme.fails = ZeroDivisionError()
+
+    offers.wish([acme.wish()])
+
+    assert offers.of(ONE) == before
+    assert offers.complaints
+
+
+def test_a_change_of_the_config_asks_again() -> None:
+    acme = Acme()
+    offers = Offers([acme.wish()])
+    offers.of(ONE)
+
+    offers.wish([acme.wish(ResourceRule("acme.com/other"))])
+
+    assert offers.of(ONE)[0].rules[0].name == "acme.com/other"
+
+
+def test_what_is_there_no_more_is_nothing_to_make_resources_of() -> None:
+    gone = replace(status("b", 1), gone=True)
+
+    assert Offers([Acme().wish()]).of(node(status("a"), gone))[0].rules[0].devices == ("a",)
+
+
+def test_a_resource_that_two_vendors_make_is_the_first_ones_and_the_second_is_complained_of() -> None:
+    bolt = Vendor(
+        "bolt", "b:C", edits, "bolt.com/x", resources=lambda *_: Offering((ResourceRule(GPU, ("z",)),))
+    )
+    offers = Offers([Acme().wish(), Wish(bolt)])
+
+    made = offers.of(node(status("a"), status("z", vendor="bolt")))
+
+    assert made == (Offer("acme", (ResourceRule(GPU, ("a",)),)), Offer("bolt", ()))
+    assert offers.complaints == {"bolt": (f"acme already serves {GPU}",)}
 
 
 def test_complaints_end_with_their_cause() -> None:

@@ -503,3 +503,19 @@ def test_a_card_that_can_not_tell_its_name_is_offered_to_nobody() -> None:
     it = planned(ResourceRule(GPU), cards=(status("GPU-a", 0), nameless))[GPU]
 
     assert list(listed(it)) == ["GPU-a"]
+
+
+def test_ids_in_use_are_listed_though_their_vendor_can_not_be_asked_since_the_start() -> None:
+    failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED, "hung"),))
+    held = {GPU: {"GPU-a": "GPU-a"}}
+
+    it = plan([Offer("acme", ())], failed, held, {}, {GPU: "acme"})[GPU]
+
+    assert listed(it) == {"GPU-a": ["GPU-a"]}
+    assert it.allocatable == 0
+
+
+def test_ids_in_use_are_not_listed_before_their_vendor_was_heard() -> None:
+    starting = NodeSnapshot((VendorStatus("acme", VendorState.STARTING),))
+
+    assert plan([Offer("acme", ())], starting, {GPU: {"GPU-a": "GPU-a"}}, {}, {GPU: "acme"}) == {}

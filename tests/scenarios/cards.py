@@ -12,7 +12,9 @@ from agent.vendors.simulated.scenario import Scenario
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 
-from nvml_stub import DRIVER_NOT_LOADED, NvmlStub
+from nvml_stub import DRIVER_NOT_LOADED, Mig, NvmlStub
+
+__all__ = ["Cards", "Mig", "Nvidia", "Simulated"]
 
 
 class Cards(Protocol):

@@ -13,7 +13,7 @@ from agent.core.model import VendorState
 from agent.core.vendor import State
 from agent.testing.kubelet import SimKubelet
 
-from .cards import Nvidia
+from .cards import Mig, Nvidia
 from .conftest import ANY_KUBELET, ONLY_NVIDIA
 from .node import Node, confirmed, device, vendor_is
 
@@ -311,6 +311,19 @@ async def test_no_re_enumeration_another_mig_layout_is_picked_up(node: Node) -> 
     await node.counts({MIG: (1, 0)})  # the one in use stays, for its pod
     await node.kubelet.delete(pod.uid)
     await node.counts({MIG: (0, 0)})
+
+
+@pytest.mark.parametrize("count", [1])
+async def test_no_re_enumeration_a_slice_that_a_pod_holds_keeps_no_other_layout_away(node: Node) -> None:
+    await start_with_mig(node, "single")
+    await node.counts({GPU: (3, 3)})
+    pod = await node.admit("slice", {GPU: 1})
+    await node.until(lambda it: confirmed(it, pod))
+
+    nvidia(node).stub.mig(0, (Mig("3g.40gb", gi=1), Mig("3g.40gb", gi=2)))
+
+    await node.counts({GPU: (3, 2)})  # two of the new layout, and the one in use
+    assert not node.view.troubles
 
 
 async def test_lost_card_breaks_start_the_others_are_served(node: Node) -> None:

@@ -68,6 +68,9 @@ class Heard:
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
         """The simulated vendor has none."""
 
+    def unspecified(self, vendor: str, reason: str) -> None:
+        """Nor does it lack them."""
+
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         self.losses.append((state, reason))
         self._wake()
