@@ -192,6 +192,7 @@ class Line:
             self._confirm_on_change,
             self._save_on_change,
             self._cdi.run,
+            self._withhold_what_has_no_spec,
             self._features.run,
         ]
         try:
@@ -212,7 +213,7 @@ class Line:
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             allocations=self._ledger.all(),
             checkpoint_error=self._store.error,
-            cdi_error="; ".join(filter(None, (self._cdi.error, self._node.cdi_error))),
+            cdi_error=self._node.cdi_error,
             labels_error=self._features.error,
             complaints=self._node.complaints,
             counters=self._counters(),
@@ -268,6 +269,10 @@ class Line:
         async for _ in self._node.memory.watch():
             await self._store.save(durable=False)
             await anyio.sleep(self._pace.save)
+
+    async def _withhold_what_has_no_spec(self) -> None:
+        async for errors in self._cdi.errors.watch():
+            self._node.unwritten(errors)
 
     def _settled(self, now: float) -> bool:
         since = self._sessions.registered_since

@@ -26,8 +26,8 @@ class CdiDirectory:
         self._path = path
         self._specs = specs
         self._every = every
-        #: Why containers may not find their devices; empty while the directory is as it should be.
-        self.error = ""
+        #: Vendor to why its containers may not find their devices; none while all is as it should be.
+        self.errors: Cell[Mapping[str, str]] = Cell({})
 
     async def run(self) -> None:
         """Follow the specs for ever. They stay when the agent ends: containers restart while we are away."""
@@ -39,43 +39,38 @@ class CdiDirectory:
                     await self._specs.changed()
 
     async def _keep(self, specs: Specs) -> None:
-        try:
-            # A disk that hangs must not hold up the end of the agent.
-            error = await anyio.to_thread.run_sync(keep, self._path, specs, abandon_on_cancel=True)
-        except OSError as exc:
-            error = f"{self._path}: {exc.strerror}; make it a directory that the agent can write"
-        if error and error != self.error:
-            log.error("CDI specs not written", error=error)
-        self.error = error
+        # A disk that hangs must not hold up the end of the agent.
+        errors = await anyio.to_thread.run_sync(keep, self._path, specs, abandon_on_cancel=True)
+        for vendor, error in errors.items():
+            if error != self.errors.value.get(vendor):
+                log.error("CDI specs not written", vendor=vendor, error=error)
+        self.errors.set(errors)
 
 
-def keep(directory: Path, specs: Specs) -> str:
-    """Write the specs that are not on disk as they should be; what is wrong with some of them, or "".
-
-    Raises:
-        OSError: The directory can not be made.
-    """
-    if any(specs.values()):
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    wrong: list[str] = []
+def keep(directory: Path, specs: Specs) -> dict[str, str]:
+    """Write the specs that are not on disk as they should be; vendor to what is wrong with some of its."""
+    wrong: dict[str, str] = {}
     writers: dict[str, str] = {}
     for vendor, its in sorted(specs.items()):
-        for name, text in its.items():
-            if writers.setdefault(name, vendor) != vendor:
-                wrong.append(f"{name} is {writers[name]}'s already, {vendor} wants it too")
-            else:
-                wrong += _written(directory / name, text)
-    return "; ".join(wrong)
+        taken = [name for name in its if writers.setdefault(name, vendor) != vendor]
+        reasons = [f"{name} is {writers[name]}'s already" for name in taken]
+        reasons += [
+            why for name in its if name not in taken and (why := _written(directory / name, its[name]))
+        ]
+        if reasons:
+            wrong[vendor] = "; ".join(reasons)
+    return wrong
 
 
-def _written(path: Path, text: str) -> list[str]:
-    """What keeps the file from being as it should be: nothing, or one reason."""
+def _written(path: Path, text: str) -> str:
+    """What keeps the file from being as it should be."""
     try:
         if _content(path) != text:
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             files.replace(path, text)
     except OSError as exc:
-        return [f"{path}: {exc.strerror}"]
-    return []
+        return f"{path}: {exc.strerror}; the agent needs a directory there that it can write"
+    return ""
 
 
 def _content(path: Path) -> str | None:

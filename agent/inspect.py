@@ -127,11 +127,10 @@ def _heading(document: Mapping[str, Any]) -> Text:
 
 
 def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
-    yield from (str(trouble) for trouble in document.get("troubles") or ())
-    for part in ("config", "checkpoint"):
-        error = _part(document, part).get("error")
-        if error:
-            yield f"{part}: {error}"
+    troubles = [str(trouble) for trouble in document.get("troubles") or ()]
+    errors = ((part, _part(document, part).get("error")) for part in ("config", "checkpoint"))
+    # A config that is awaited is a trouble already.
+    yield from dict.fromkeys([*troubles, *(f"{part}: {error}" for part, error in errors if error)])
 
 
 def _vendors(document: Mapping[str, Any]) -> list[list[Any]]:

@@ -15,7 +15,7 @@ from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorS
 from agent.core.offers import Offers, Wish
 from agent.core.plan import absent, plan
 from agent.core.topology import Topology, topology
-from agent.core.vendor import Device, HealthEvent, Vendor
+from agent.core.vendor import Device, HealthEvent, State, Vendor
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +40,7 @@ class Node:
         #: CDI specs that containers need: vendor to file name to content; and why a vendor has none.
         self.specs: Cell[Mapping[str, Mapping[str, str]]] = Cell({})
         self._unspecified: dict[str, str] = {}
+        self._unwritten: Mapping[str, str] = {}
         #: What each session serves; a cell lives as long as its resource.
         self.resources: dict[str, Cell[Resource]] = {}
 
@@ -77,6 +78,11 @@ class Node:
             log.warning("CDI specs not made", vendor=vendor, reason=reason)
         self._unspecified[vendor] = reason
 
+    def unwritten(self, errors: Mapping[str, str]) -> None:
+        """The CDI specs of these vendors are not on disk; vendor to reason."""
+        self._unwritten = errors
+        self.refresh()
+
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         """A vendor can not be asked."""
         self._inventory.lost(vendor, state, reason, self._clock())
@@ -102,7 +108,8 @@ class Node:
         offers = self._offers.of(after)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
-        planned = plan(offers, after, self._ledger.held(), self.plan.value, self._ledger.vendors())
+        owners, withheld = self._ledger.vendors(), self.withheld.keys()
+        planned = plan(offers, after, self._ledger.held(), self.plan.value, owners, withheld)
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)
@@ -114,8 +121,18 @@ class Node:
 
     @property
     def cdi_error(self) -> str:
-        """Why vendors could not say which CDI specs their containers need."""
-        return "; ".join(f"{vendor}: {reason}" for vendor, reason in self._unspecified.items())
+        """Why containers may not find their devices."""
+        errors = (*self._unspecified.items(), *self._unwritten.items())
+        return "; ".join(f"{vendor}: {reason}" for vendor, reason in errors)
+
+    @property
+    def withheld(self) -> Mapping[str, str]:
+        """Vendors of which nothing is given out now, and why: a container would not start."""
+        unspecified = {name: it for name, it in self._unspecified.items() if not self.specs.value.get(name)}
+        errors = {**unspecified, **self._unwritten}
+        return {
+            name: why for name, why in errors.items() if name in self.vendors and self.vendors[name].by_cdi
+        }
 
     @property
     def complaints(self) -> tuple[str, ...]:
@@ -138,7 +155,7 @@ class Node:
         self.refresh()
 
     def scene(self) -> Scene:
-        return Scene(self.plan.value, self.snapshot.value, self._topology, self.vendors)
+        return Scene(self.plan.value, self.snapshot.value, self._topology, self.vendors, self.withheld)
 
 
 def _log_changes(before: NodeSnapshot, after: NodeSnapshot) -> None:
@@ -158,7 +175,7 @@ def _log_changes(before: NodeSnapshot, after: NodeSnapshot) -> None:
 def _log_device(old: DeviceStatus | None, new: DeviceStatus) -> None:
     if old is not None and old.health == new.health and old.told_healthy == new.told_healthy:
         return
-    level = log.info if new.told_healthy else log.warning
+    level = log.info if new.health.state is State.HEALTHY else log.warning
     level(
         "device found" if old is None else "device health changed",
         vendor=new.vendor,

@@ -85,6 +85,8 @@ class Sessions:
         async for it in status.watch():
             if it.state == "waiting" and it.reason:
                 log.info("not registered yet", resource=name, reason=it.reason)
+            if it.state == "refused":
+                log.warning("not registered", resource=name, reason=it.reason)
             if it.state == "registered":
                 self._registered.set(True)
                 self.registered_since = self.registered_since or self._clock()

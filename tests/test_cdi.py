@@ -107,19 +107,19 @@ async def test_a_spec_that_somebody_removes_is_written_again(tmp_path: Path) -> 
 async def test_a_directory_that_can_not_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "cdi").write_text("in the way")
     async with kept(tmp_path / "cdi", Cell(SPECS)) as directory:
-        await until(lambda: directory.error)
-        assert directory.error.startswith(f"{tmp_path / 'cdi'}: ")
+        await until(lambda: directory.errors.value)
+        assert directory.errors.value["acme"].startswith(f"{tmp_path / 'cdi' / NAME}: ")
 
         (tmp_path / "cdi").unlink()
 
         await holds(tmp_path / "cdi" / NAME, SPEC)
-        await until(lambda: not directory.error)
+        await until(lambda: not directory.errors.value)
 
 
 def test_a_file_that_is_another_vendors_is_left_to_the_first(tmp_path: Path) -> None:
     wrong = keep(tmp_path, {"bolt": {NAME: "{}"}, **SPECS})
 
-    assert wrong == f"{NAME} is acme's already, bolt wants it too"
+    assert wrong == {"bolt": f"{NAME} is acme's already"}
     assert (tmp_path / NAME).read_text() == SPEC
 
 
@@ -128,7 +128,7 @@ def test_a_spec_that_can_not_be_written_costs_no_other(tmp_path: Path) -> None:
 
     wrong = keep(tmp_path, {"acme": {NAME: SPEC, "acme.com-other.json": "{}"}})
 
-    assert wrong.startswith(f"{tmp_path / NAME}: ")
+    assert wrong["acme"].startswith(f"{tmp_path / NAME}: ")
     assert (tmp_path / "acme.com-other.json").read_text() == "{}"
 
 

@@ -39,6 +39,8 @@ class Scene:
     snapshot: NodeSnapshot
     topology: Topology
     vendors: Mapping[str, Vendor]
+    #: Vendor to why nothing of it is given out.
+    withheld: Mapping[str, str] | None = None
 
 
 class Store(Protocol):
@@ -182,21 +184,25 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     if not ids:
         raise InvalidRequest(resource, "it names no device")
     unique = list(dict.fromkeys(ids))
-    devices = [_well(planned, device_id, statuses).device for device_id in unique]
+    withheld = (scene.withheld or {}).get(planned.vendor, "")
+    devices = [_well(planned, device_id, statuses, withheld).device for device_id in unique]
     strict = planned.rule.sharing.fail_requests_greater_than_one
     if strict and len(unique) > 1 and any(planned.shares(device_id) for device_id in unique):
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
     return devices
 
 
-def _well(resource: Resource, device_id: str, statuses: Mapping[str, DeviceStatus]) -> DeviceStatus:
+def _well(
+    resource: Resource, device_id: str, statuses: Mapping[str, DeviceStatus], withheld: str
+) -> DeviceStatus:
     card = resource.card_of(device_id)
     status = statuses.get(card.uuid) if card else None
     if card is None or status is None:
         raise UnknownDevice(resource.name, device_id)
     if not card.healthy:
         health = status.health
-        raise UnhealthyDevice(resource.name, device_id, f"{health.reason} {health.message}".strip())
+        sick = f"{health.reason} {health.message}".strip()
+        raise UnhealthyDevice(resource.name, device_id, sick if not status.told_healthy else withheld)
     return status
 
 

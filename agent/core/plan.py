@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.core.model import (
@@ -38,10 +38,11 @@ def plan(
     held: Held,
     before: Plan,
     owners: Mapping[str, str] | None = None,
+    withheld: Collection[str] = (),
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
-    `owners`: resource to vendor, of those in use.
+    `owners`: resource to vendor, of those in use. `withheld`: vendors of which nothing is to be given out.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
@@ -73,7 +74,12 @@ def plan(
             resources[name] = Resource(
                 name, resource.vendor, resource.rule, resource.policy, (), retired=True
             )
-    return {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
+    kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
+    return {name: _withheld(it) if it.vendor in withheld else it for name, it in kept.items()}
+
+
+def _withheld(resource: Resource) -> Resource:
+    return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
 
 
 def _joined(

@@ -57,7 +57,19 @@ class BackendUnavailable(Exception):
 
 
 class SettingsError(ValueError):
-    """Raised by `register_backend` when a vendor's own settings are wrong."""
+    """Raised by `register_backend` when a vendor's own settings are wrong; `path` leads to the value."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = tuple(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What a person should know of settings that are good nevertheless; `path` leads to the value."""
+
+    message: str
+    path: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +136,10 @@ class Device:
 IdForm = Literal["uuid", "minor", "short"]
 Policy = Literal["distributed", "packed", "aligned"]
 Placement = Literal["local", "claim", "auto"]
+
+
+#: More entries of one card never fit into the 4 MiB list that the kubelet receives.
+MAX_REPLICAS = 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +308,11 @@ class Vendor:
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: Whether `prepare` makes hardware that Allocate must wait for.
     prepares: bool = False
+    #: Whether containers get their devices by CDI names alone: without the specs nothing is given out.
+    by_cdi: bool = False
     #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
+    doubts: tuple[Doubt, ...] = ()

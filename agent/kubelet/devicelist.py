@@ -120,8 +120,7 @@ def _remedy(resource: Resource, limit: int) -> str:
     most = fitting_count(resource, limit)
     if not most:
         return "not even one ID per device fits; use fewer devices or shorter IDs"
-    now = max((len(ids) for ids in _ranges(resource)), default=1)
-    return f"at most {most} IDs per device fit (replicas: {most}, or a unit {now / most:.2f} times as large)"
+    return f"at most {most} IDs per device fit (replicas: {most})"
 
 
 def fitting_count(resource: Resource, limit: int = KUBELET_RECEIVE_LIMIT) -> int:

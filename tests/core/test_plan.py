@@ -519,3 +519,13 @@ def test_ids_in_use_are_not_listed_before_their_vendor_was_heard() -> None:
     starting = NodeSnapshot((VendorStatus("acme", VendorState.STARTING),))
 
     assert plan([Offer("acme", ())], starting, {GPU: {"GPU-a": "GPU-a"}}, {}, {GPU: "acme"}) == {}
+
+
+def test_nothing_is_given_out_of_a_vendor_that_is_withheld() -> None:
+    offers = [Offer("acme", (ResourceRule(GPU),)), Offer("bolt", (ResourceRule("bolt.com/x"),))]
+    both = node(status("GPU-a"), status("B", vendor="bolt"))
+
+    it = plan(offers, both, {}, {}, {}, {"acme"})
+
+    assert (it[GPU].capacity, it[GPU].allocatable) == (1, 0)
+    assert it["bolt.com/x"].allocatable == 1

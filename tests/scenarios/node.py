@@ -33,6 +33,7 @@ PACE_OF_TESTS = replace(
     pod_resources=0.05,
     deadlines=replace(PACE.deadlines, discover=1.0),
     health=Timing(good_for=0.2),
+    specs=0.2,
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
 Rule = Mapping[str, Any]

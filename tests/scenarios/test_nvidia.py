@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import to_thread
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,19 @@ async def test_a_cdi_name_that_a_container_gets_is_in_a_spec_on_disk(node: Node)
     spec = json.loads((node.cdi / f"{kind.replace('/', '-')}.json").read_text())
     assert spec["kind"] == kind
     assert wanted in {it["name"] for it in spec["devices"]}
+
+
+async def test_without_a_cdi_spec_no_card_is_given_to_a_container_that_would_not_start(node: Node) -> None:
+    await to_thread(node.cdi.write_text, "in the way")
+    await start(node, DEVICE_LIST_STRATEGY="cdi-cri")
+    await node.counts({GPU: (2, 0)})
+    view = await node.until(lambda it: it.troubles)
+    assert str(node.cdi) in view.troubles[0]
+
+    await to_thread(node.cdi.unlink)
+
+    await node.counts({GPU: (2, 2)})
+    await node.until(lambda it: not it.troubles)
 
 
 # Labels
