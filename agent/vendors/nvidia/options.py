@@ -9,98 +9,47 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from agent.core.names import wrong_name
-from agent.core.text import shorten
-from agent.core.vendor import SettingsError
+from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
 
-from .refusals import nearest, worded
+from .names import DOMAIN as DOMAIN
+from .names import GPU as GPU
+from .names import full_name as full_name
+from .refusals import refusal, unknown
+from .strict import Strict, Text
+from .timeslicing import Replicated as Replicated
+from .timeslicing import TimeSlicing
 
-#: Every name that NVIDIA's plugin advertises begins so.
-DOMAIN = "nvidia.com/"
-#: What a whole GPU is called unless a pattern says otherwise.
-GPU = f"{DOMAIN}gpu"
-#: Of a resource's full name, in NVIDIA's plugin (api/config/v1/consts.go).
-MAX_NAME = 63
-
-_SPELLED = {"id": "ID", "ids": "IDs", "cdi": "CDI"}
-#: The kubelet takes a list of 4 MiB: more replicas of one card never fit.
-_Replicas = Annotated[int, Meta(le=131_072)]
 _Count = Annotated[int, Meta(ge=0)]
-_Text = Annotated[str, Meta(max_length=4096)]
 _Path = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
 
 
-def _key(name: str) -> str:
-    """`device_id_strategy` as NVIDIA writes it: deviceIDStrategy."""
-    first, *rest = name.split("_")
-    return first + "".join(_SPELLED.get(part, part.capitalize()) for part in rest)
-
-
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_key):
-    """A mapping of which every key is known."""
-
-
-class Pattern(_Strict, frozen=True):
+class Pattern(Strict, frozen=True):
     """Names devices by product or MIG profile; `*` stands for any text, all else for itself."""
 
-    pattern: _Text
-    name: _Text
+    pattern: Text
+    name: Text
 
     def __post_init__(self) -> None:
-        force_setattr(self, "name", full_name(self.name))
+        force_setattr(self, "name", full_name(self.name, "name"))
 
 
-class Patterns(_Strict, frozen=True):
+class Patterns(Strict, frozen=True):
     gpus: Annotated[tuple[Pattern, ...], Meta(max_length=256)] = ()
     mig: Annotated[tuple[Pattern, ...], Meta(max_length=256)] = ()
-
-
-class Replicated(_Strict, frozen=True):
-    """Devices of one resource, each advertised several times.
-
-    `devices`: all, the first so many, or indices (0, "0", "0:1" of a MIG device) and uuids.
-    """
-
-    name: _Text
-    replicas: _Replicas
-    rename: _Text = ""
-    devices: Literal["all"] | int | Annotated[tuple[int | _Text, ...], Meta(max_length=1024)] = "all"
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "name", full_name(self.name))
-        # NVIDIA's plugin takes its own default for a rename unseen; the kubelet takes it too.
-        if self.rename not in ("", f"{self.name}.shared"):
-            force_setattr(self, "rename", full_name(self.rename))
-        if self.replicas < 2:
-            raise ValueError("number of replicas must be >= 2")
-        if isinstance(self.devices, int) and self.devices <= 0:
-            raise ValueError(f"devices set as '{self.devices}' but a count of devices must be > 0")
-        if self.devices == ():
-            raise ValueError("devices names none; write all, a count, or indices and uuids")
-
-    @property
-    def advertised(self) -> str:
-        """What the replicas are called."""
-        return self.rename or self.name
-
-
-class TimeSlicing(_Strict, frozen=True):
-    fail_requests_greater_than_one: bool = False
-    resources: Annotated[tuple[Replicated, ...], Meta(max_length=256)] = ()
 
 
 DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
 
 
-class Options(_Strict, frozen=True, kw_only=True):
+class Options(Strict, frozen=True, kw_only=True):
     """Every setting with its default; `SETTINGS` says what each is."""
 
-    library: _Text = ""
+    library: Text = ""
     sysfs: _Path = ""
     procfs: _Path = ""
     ignore_xids: tuple[_Count, ...] | None = None
-    disable_health_checks: _Text = ""
-    enable_health_checks: _Text = ""
+    disable_health_checks: Text = ""
+    enable_health_checks: Text = ""
     driver_root: _Path = "/"
     dev_root: _Path = ""
     container_driver_root: _Path = "/driver-root"
@@ -111,22 +60,23 @@ class Options(_Strict, frozen=True, kw_only=True):
     gdrcopy_enabled: bool = False
     gds_enabled: bool = False
     mofed_enabled: bool = False
-    cdi_annotation_prefix: _Text = "cdi.k8s.io/"
+    cdi_annotation_prefix: Text = "cdi.k8s.io/"
     nvidia_cdi_hook_path: _Path = ""
-    cdi_feature_flags: tuple[_Text, ...] = ()
-    cdi_disable_hooks: tuple[_Text, ...] = ()
+    cdi_feature_flags: tuple[Text, ...] = ()
+    cdi_disable_hooks: tuple[Text, ...] = ()
     imex_channel_ids: tuple[int, ...] = ()
     imex_required: bool = False
     shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
     patterns: Patterns = Patterns()
-    time_slicing: TimeSlicing = TimeSlicing()
+    time_slicing: TimeSlicing = TimeSlicing(())
 
     def __post_init__(self) -> None:
         if self.imex_channel_ids not in ((), (0,)):
             ids = " ".join(map(str, self.imex_channel_ids))
-            raise ValueError(
+            raise SettingsError(
                 "unable to validate flags: invalid IMEX channel IDs: invalid IMEX config: "
-                f"channelIDs must be [] or [0]; found [{ids}]"
+                f"channelIDs must be [] or [0]; found [{ids}]",
+                ("imexChannelIDs",),
             )
 
     @classmethod
@@ -134,23 +84,28 @@ class Options(_Strict, frozen=True, kw_only=True):
         """Read the settings of the vendor, as plain JSON values.
 
         Raises:
-            SettingsError: In NVIDIA's words where its plugin has some, else with what would fit.
+            SettingsError: In NVIDIA's words where its plugin has some, else with what would fit; with the
+                path to what is wrong.
         """
         given = dict(settings)
         for key in given:
             if key not in SETTINGS:
-                raise SettingsError(f"nvidia has no setting {key!r}; {nearest(key, SETTINGS)}")
+                raise unknown(key, SETTINGS)
         if isinstance(given.get("deviceListStrategy"), str):
             given["deviceListStrategy"] = [given["deviceListStrategy"]]
         try:
             return msgspec.convert(given, cls)
         except msgspec.ValidationError as error:
-            raise SettingsError(worded(str(error), given, SETTINGS)) from None
+            raise refusal(error, settings, SETTINGS | _INNER) from None
 
     def for_backend(self) -> dict[str, Any]:
         """What the vendor's process needs, as far as it is not the default: others cost it no restart."""
         mine, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
         return {key: mine[key] for key in _BACKEND if mine[key] != default[key]}
+
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What is good and yet hardly meant."""
+        return tuple(self.time_slicing.doubts())
 
     @property
     def host_dev_root(self) -> str:
@@ -159,7 +114,7 @@ class Options(_Strict, frozen=True, kw_only=True):
 
 
 #: What may be set, and what would fit.
-SETTINGS: Mapping[str, str] = {
+SETTINGS: dict[str, str] = {
     "library": "the path of libnvidia-ml.so.1 or of the driver's root directory",
     "sysfs": "the path where sysfs is mounted",
     "procfs": "the path where procfs is mounted",
@@ -184,7 +139,22 @@ SETTINGS: Mapping[str, str] = {
     "imexRequired": "true or false",
     "sharedDevicesAllocationPolicy": "distributed or packed",
     "patterns": "{gpus: [{pattern, name}], mig: [{pattern, name}]}",
-    "timeSlicing": "{failRequestsGreaterThanOne, resources: [{name, replicas, rename, devices}]}",
+    "timeSlicing": "{failRequestsGreaterThanOne, renameByDefault, resources: "
+    "[{name, replicas, rename, devices}]}",
+}
+
+#: The same of the keys below.
+_INNER = {
+    "gpus": "a list of {pattern, name}",
+    "mig": "a list of {pattern, name}",
+    "pattern": "text such as *A100*",
+    "name": "text such as nvidia.com/gpu",
+    "rename": "text such as nvidia.com/gpu.shared",
+    "replicas": f"a whole number from 2 to {MAX_REPLICAS}",
+    "devices": "all, a count, or a list of indices and uuids",
+    "resources": "a list of {name, replicas, rename, devices}",
+    "failRequestsGreaterThanOne": "true or false",
+    "renameByDefault": "true or false",
 }
 
 #: What the vendor's process needs; the rest is decided in the agent.
@@ -208,20 +178,3 @@ _BACKEND = (
     "cdiDisableHooks",
     "imexChannelIDs",
 )
-
-
-def full_name(name: str) -> str:
-    """The resource's name with its domain, as NVIDIA's plugin completes it.
-
-    Raises:
-        ValueError: The kubelet or NVIDIA's plugin would not take it.
-    """
-    full = name if name.startswith(DOMAIN) else f"{DOMAIN}{name}"
-    if len(full) > MAX_NAME:
-        raise ValueError(
-            f"fully-qualified resource name must be {MAX_NAME} characters or less: {shorten(full)}"
-        )
-    wrong = wrong_name(full)
-    if wrong:
-        raise ValueError(f"incorrect format for resource name '{shorten(full)}': {wrong}")
-    return full

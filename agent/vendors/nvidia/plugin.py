@@ -28,4 +28,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings=options.for_backend(),
         resources=partial(offering, options),
         labels=partial(labels, options),
+        doubts=options.doubts(),
     )

@@ -3,62 +3,85 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from agent.core.text import shorten
+from agent.core.vendor import SettingsError
+
+Path = tuple[str | int, ...]
 
 _FLAGS = "unable to validate flags: "
 #: A text that is none of the choices (k8s-device-plugin v0.20, cmd/nvidia-device-plugin/main.go,
-#: validateFlags; api/config/v1/replicas.go).
+#: validateFlags).
 _CHOICES = {
     "deviceListStrategy": f"{_FLAGS}invalid --device-list-strategy option: invalid strategy: {{}}",
     "deviceIDStrategy": f"{_FLAGS}invalid --device-id-strategy option: {{}}",
     "sharedDevicesAllocationPolicy": f"{_FLAGS}invalid --shared-devices-allocation-policy option: {{}}",
     "migStrategy": f"{_FLAGS}unknown MIG strategy: {{}}",
-    "devices": "devices set as '{}' but the only valid string input is 'all'",
 }
-#: A key that is missing, by where it belongs (api/config/v1/replicas.go, resources.go).
+#: A key that is missing, or an empty list, by where it belongs (api/config/v1/replicas.go, resources.go).
 _MISSING = {
+    ("timeSlicing", "resources"): "no resources specified",
     ("timeSlicing", "name"): "no resource name specified",
     ("timeSlicing", "replicas"): "no replicas specified",
     ("patterns", "pattern"): "resources must have a 'pattern' field set",
     ("patterns", "name"): "resources must have a 'name' field set",
 }
-#: The keys below those of the vendor.
-_INNER = ("gpus", "mig", "pattern", "name", "failRequestsGreaterThanOne")
-_INNER_KEYS = (*_INNER, "resources", "replicas", "rename", "devices")
+_STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
-def worded(error: str, given: Any, wanted: Mapping[str, str]) -> str:
-    """msgspec's words in ours: where, what was found, what would fit. `wanted`: what fits each key."""
-    what, _, where = error.rpartition(" - at `$") if error.endswith("`") else (error, "", "")
-    what, where = (what, where[:-1].lstrip(".")) if what else (error, "")
-    top = re.split(r"[.[]", where)[0]
-    field = re.search(r"field `(.*)`$", what, re.DOTALL)
-    if field and what.startswith("Object contains unknown"):
-        return f"nvidia.{where} has no key '{shorten(field[1])}'; {nearest(field[1], _INNER_KEYS)}"
-    if field and (top, field[1]) in _MISSING:
-        return f"nvidia.{where}: {_MISSING[top, field[1]]}"
-    found = _found(given, where)
-    choice = _CHOICES.get(re.sub(r"\[\d+\]$", "", where).rpartition(".")[2])
-    if choice and isinstance(found, str):
-        return ("" if top == where.partition("[")[0] else f"nvidia.{where}: ") + choice.format(shorten(found))
-    if not what.startswith(("Expected", "Invalid")):
-        return f"nvidia.{where}: {what}" if where else what
-    fits = f"use {wanted[top]}" if "." not in where else what.lower()
-    return f"nvidia.{where} is {shorten(repr(found))}; {fits}"
+def refusal(
+    error: msgspec.ValidationError, given: Mapping[str, Any], fits: Mapping[str, str]
+) -> SettingsError:
+    """msgspec's words in ours, with the path to the value. `fits`: what would be good for each key."""
+    what, path = _split(str(error))
+    cause = error.__cause__
+    if isinstance(cause, SettingsError):
+        return SettingsError(str(cause), (*path, *cause.path))
+    field = _FIELD.fullmatch(what)
+    if field and field[1] == "contains unknown":
+        return unknown(field[2], fits, path)
+    if field:
+        return SettingsError(_MISSING[str(path[0]), field[2]], path)
+    found, path = _reached(given, path)
+    key = next(str(step) for step in reversed(path) if isinstance(step, str))
+    if isinstance(found, str) and key in _CHOICES:
+        return SettingsError(_CHOICES[key].format(shorten(found)), path)
+    if found == [] and (path[0], key) in _MISSING:
+        return SettingsError(_MISSING[str(path[0]), key], path)
+    return SettingsError(f"expected {fits[key]}, found {shown(found)}", path)
 
 
-def nearest(key: object, known: Iterable[str]) -> str:
-    """A hint at the key that was probably meant, or at all there are."""
+def unknown(key: object, known: Iterable[str], path: Path = ()) -> SettingsError:
+    """A key that does not exist, with the nearest that does."""
     near = difflib.get_close_matches(str(key)[:100], known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+    return SettingsError(f"unknown key; {hint}", (*path, str(key)))
 
 
-def _found(given: Any, where: str) -> Any:
-    """What stands at `timeSlicing.resources[0].name`."""
-    for step in re.findall(r"[^.[\]]+", where):
-        given = given[int(step) if isinstance(given, list | tuple) else step]
-    return given
+def shown(value: Any) -> str:
+    """The value as NVIDIA's messages show it: compact JSON."""
+    return shorten(json.dumps(value, separators=(",", ":"), sort_keys=True), 200)
+
+
+def _split(text: str) -> tuple[str, Path]:
+    """What is wrong, and the way to it: Expected `int` - at `$.timeSlicing.resources[0].replicas`."""
+    what, mark, where = text.rpartition(" - at `$")
+    if not mark:
+        return text, ()
+    return what, tuple(key or int(index) for key, index in _STEP.findall(where[:-1]))
+
+
+def _reached(given: Any, path: Path) -> tuple[Any, Path]:
+    """What stands there, and its path; a list of one may be given as that one alone."""
+    for depth, step in enumerate(path):
+        if not isinstance(given, Mapping | list | tuple):
+            return given, path[:depth]
+        given = given[step]  # type: ignore[index]
+    return given, path

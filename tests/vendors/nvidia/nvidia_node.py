@@ -24,6 +24,8 @@ from agent.core.vendor import (
 from agent.vendors.nvidia.plugin import register_backend
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"
+#: A card and a MIG device as NVIDIA's settings name them; the other uuids of these nodes are short.
+CARD, SLICE = "GPU-b1028956-cfa2-0990-bf4a-5da9abb51763", "MIG-1c028956-cfa2-0990-bf4a-5da9abb51763"
 LOST = Fault("lost", "NVML: GPU is lost")
 
 

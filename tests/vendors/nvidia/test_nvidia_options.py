@@ -17,7 +17,13 @@ from agent.vendors.nvidia.plugin import register_backend
 
 FLAGS = "unable to validate flags: "
 IMEX = f"{FLAGS}invalid IMEX channel IDs: invalid IMEX config: channelIDs must be [] or [0]; found "
-FIRST = "nvidia.timeSlicing.resources[0]"
+FIRST = ("timeSlicing", "resources", 0)
+UUID = "b1028956-cfa2-0990-bf4a-5da9abb51763"
+RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
 
 
 def shared(**changes: Any) -> dict[str, Any]:
@@ -32,94 +38,202 @@ def test_every_option_is_a_setting_with_words_for_what_fits() -> None:
 
 #: Texts of k8s-device-plugin v0.20, cmd/nvidia-device-plugin/main.go and api/config/v1.
 @pytest.mark.parametrize(
-    ("settings", "text"),
+    ("settings", "text", "path"),
     [
         (
             {"deviceListStrategy": "foo"},
             f"{FLAGS}invalid --device-list-strategy option: invalid strategy: foo",
+            ("deviceListStrategy",),
         ),
         (
             {"deviceListStrategy": ["envvar", "foo"]},
             f"{FLAGS}invalid --device-list-strategy option: invalid strategy: foo",
+            ("deviceListStrategy", 1),
         ),
-        ({"deviceIDStrategy": "foo"}, f"{FLAGS}invalid --device-id-strategy option: foo"),
+        (
+            {"deviceIDStrategy": "foo"},
+            f"{FLAGS}invalid --device-id-strategy option: foo",
+            ("deviceIDStrategy",),
+        ),
         (
             {"sharedDevicesAllocationPolicy": "foo"},
             f"{FLAGS}invalid --shared-devices-allocation-policy option: foo",
+            ("sharedDevicesAllocationPolicy",),
         ),
-        ({"migStrategy": "foo"}, f"{FLAGS}unknown MIG strategy: foo"),
-        (
-            {"imexChannelIDs": [1]},
-            f"{IMEX}[1]",
-        ),
-        (
-            {"imexChannelIDs": [0, 7]},
-            f"{IMEX}[0 7]",
-        ),
-        (shared(replicas=1), f"{FIRST}: number of replicas must be >= 2"),
-        (
-            {"timeSlicing": {"resources": [{"name": "gpu"}]}},
-            f"{FIRST}: no replicas specified",
-        ),
-        (
-            {"timeSlicing": {"resources": [{"replicas": 2}]}},
-            f"{FIRST}: no resource name specified",
-        ),
+        ({"migStrategy": "foo"}, f"{FLAGS}unknown MIG strategy: foo", ("migStrategy",)),
+        ({"imexChannelIDs": [1]}, f"{IMEX}[1]", ("imexChannelIDs",)),
+        ({"imexChannelIDs": [0, 7]}, f"{IMEX}[0 7]", ("imexChannelIDs",)),
+        (shared(replicas=1), "number of replicas must be >= 2", (*FIRST, "replicas")),
+        (shared(replicas=-4), "number of replicas must be >= 2", (*FIRST, "replicas")),
+        ({"timeSlicing": {"resources": [{"name": "gpu"}]}}, "no replicas specified", FIRST),
+        ({"timeSlicing": {"resources": [{"replicas": 2}]}}, "no resource name specified", FIRST),
+        ({"timeSlicing": {}}, "no resources specified", ("timeSlicing",)),
+        ({"timeSlicing": {"resources": []}}, "no resources specified", ("timeSlicing", "resources")),
         (
             shared(devices="some"),
-            f"{FIRST}.devices: devices set as 'some' but the only valid string input is 'all'",
+            "devices set as 'some' but the only valid string input is 'all'",
+            (*FIRST, "devices"),
         ),
         (
             shared(devices=0),
-            f"{FIRST}: devices set as '0' but a count of devices must be > 0",
+            "devices set as '0' but a count of devices must be > 0",
+            (*FIRST, "devices"),
+        ),
+        (
+            shared(devices={"b": 1, "a": [2]}),
+            'unrecognized type for devices spec: {"a":[2],"b":1}',
+            (*FIRST, "devices"),
+        ),
+        (shared(devices=1.5), "unrecognized type for devices spec: 1.5", (*FIRST, "devices")),
+        (shared(devices=True), "unrecognized type for devices spec: true", (*FIRST, "devices")),
+        *(
+            (
+                shared(devices=[0, item]),
+                f"unsupported type for device in devices list: {told}",
+                (*FIRST, "devices", 1),
+            )
+            for item, told in (
+                ("x", "x, string"),
+                ("GPU-x", "GPU-x, string"),
+                (f"MIG-GPU-{UUID}/3", f"MIG-GPU-{UUID}/3, string"),
+                ("0:1:2", "0:1:2, string"),
+                (-1, "-1, int"),
+                (True, "true, bool"),
+                (1.5, "1.5, float64"),
+                (None, "null, nil"),
+                ([0], "[0], list"),
+                ({}, "{}, map"),
+            )
+        ),
+        (
+            shared(name="$bad"),
+            f"incorrect format for resource name 'nvidia.com/$bad': [{RULE}]",
+            (*FIRST, "name"),
+        ),
+        (
+            shared(name="example.com/gpu"),
+            f"incorrect format for resource name 'nvidia.com/example.com/gpu': [{RULE}]",
+            (*FIRST, "name"),
+        ),
+        (
+            shared(rename="Big"),
+            f"incorrect format for resource name 'nvidia.com/Big': [{RULE}]",
+            (*FIRST, "rename"),
+        ),
+        (
+            shared(rename="x" * 53),
+            f"fully-qualified resource name must be 63 characters or less: nvidia.com/{'x' * 53}",
+            (*FIRST, "rename"),
+        ),
+        (
+            {"patterns": {"gpus": [{"pattern": "*", "name": "gpu"}, {"pattern": "x", "name": "$"}]}},
+            f"incorrect format for resource name 'nvidia.com/$': [{RULE}]",
+            ("patterns", "gpus", 1, "name"),
         ),
         (
             {"patterns": {"gpus": [{"name": "gpu"}]}},
-            "nvidia.patterns.gpus[0]: resources must have a 'pattern' field set",
+            "resources must have a 'pattern' field set",
+            ("patterns", "gpus", 0),
         ),
         (
             {"patterns": {"mig": [{"pattern": "*"}]}},
-            "nvidia.patterns.mig[0]: resources must have a 'name' field set",
+            "resources must have a 'name' field set",
+            ("patterns", "mig", 0),
         ),
     ],
 )
-def test_what_nvidias_plugin_refuses_is_refused_in_its_words(settings: Mapping[str, Any], text: str) -> None:
+def test_what_nvidias_plugin_refuses_is_refused_in_its_words(
+    settings: Mapping[str, Any], text: str, path: tuple[str | int, ...]
+) -> None:
     with pytest.raises(SettingsError) as refused:
         register_backend(settings)
 
-    assert str(refused.value) == text
+    assert (str(refused.value), refused.value.path) == (text, path)
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "says", "path"),
     [
-        ({"libary": "/x"}, "nvidia has no setting 'libary'; did you mean 'library'?"),
-        ({7: 1}, "nvidia has no setting 7; there are"),
-        ({"colour": 1}, "there are cdiAnnotationPrefix, cdiDisableHooks"),
-        ({"library": 7}, "nvidia.library is 7; use the path of"),
-        ({"ignoreXids": [13, "31"]}, r"nvidia.ignoreXids\[1\] is '31'; use a list of XID numbers"),
-        ({"ignoreXids": [True]}, "a list of XID numbers"),
-        ({"ignoreXids": [-1]}, "a list of XID numbers"),
-        ({"gdsEnabled": "true"}, "nvidia.gdsEnabled is 'true'; use true or false"),
-        ({"migStrategy": None}, "nvidia.migStrategy is None; use none, single or mixed"),
-        ({"deviceListStrategy": []}, r"is \[\]; use one or more of envvar"),
-        ({"driverRoot": "run/nvidia"}, "is 'run/nvidia'; use the absolute path"),
-        ({"devRoot": "/run\0"}, "use the absolute path"),
-        (shared(devices=[]), "devices names none; write all, a count, or indices and uuids"),
-        (shared(devices=[1.5]), r"devices\[0\] is 1.5; expected `int"),
-        (shared(replcas=2), "has no key 'replcas'; did you mean 'replicas'?"),
-        (shared(replicas=131_073), "is 131073; expected `int` <= 131072"),
-        (shared(name="example.com/gpu"), "incorrect format for resource name 'nvidia.com/example.com/gpu'"),
-        (shared(rename="x" * 53), "fully-qualified resource name must be 63 characters or less"),
-        ({"patterns": {"gpu": []}}, "nvidia.patterns has no key 'gpu'; did you mean 'gpus'?"),
-        ({"patterns": []}, r"nvidia.patterns is \[\]; use {gpus:"),
+        ({"libary": "/x"}, "unknown key; did you mean 'library'?", ("libary",)),
+        ({7: 1}, "unknown key; known here: cdiAnnotationPrefix, cdiDisableHooks", ("7",)),
+        ({"library": 7}, "expected the path of", ("library",)),
+        ({"ignoreXids": [13, "31"]}, 'expected a list of XID numbers, found "31"', ("ignoreXids", 1)),
+        ({"ignoreXids": [True]}, "expected a list of XID numbers, found true", ("ignoreXids", 0)),
+        ({"ignoreXids": [-1]}, "expected a list of XID numbers, found -1", ("ignoreXids", 0)),
+        ({"gdsEnabled": "true"}, 'expected true or false, found "true"', ("gdsEnabled",)),
+        ({"migStrategy": None}, "expected none, single or mixed, found null", ("migStrategy",)),
+        ({"deviceListStrategy": []}, "expected one or more of envvar", ("deviceListStrategy",)),
+        ({"driverRoot": "run/nvidia"}, "expected the absolute path", ("driverRoot",)),
+        ({"devRoot": "/run\0"}, "expected the absolute path", ("devRoot",)),
+        (shared(devices=[]), "names none; write all, a count, or indices and uuids", (*FIRST, "devices")),
+        (shared(devices=[0] * 1025), "names too many; write all, a count", (*FIRST, "devices")),
+        (shared(replcas=2), "unknown key; did you mean 'replicas'?", (*FIRST, "replcas")),
+        (shared(name=5), "expected text such as nvidia.com/gpu, found 5", (*FIRST, "name")),
+        *(
+            (
+                shared(replicas=wrong),
+                f"expected a whole number from 2 to 131072, found {told}",
+                (*FIRST, "replicas"),
+            )
+            for wrong, told in ((131_073, "131073"), ("2", '"2"'), (2.5, "2.5"), (True, "true"))
+        ),
+        (
+            {"timeSlicing": {"resources": [7]}},
+            "expected a list of {name, replicas, rename, devices}, found 7",
+            FIRST,
+        ),
+        ({"timeSlicing": [1]}, "expected {failRequestsGreaterThanOne, ", ("timeSlicing",)),
+        (
+            {"patterns": {"gpus": [{"pattern": 5, "name": "x"}]}},
+            "expected text such as *A100*, found 5",
+            ("patterns", "gpus", 0, "pattern"),
+        ),
+        ({"patterns": {"gpu": []}}, "unknown key; did you mean 'gpus'?", ("patterns", "gpu")),
+        ({"patterns": []}, "expected {gpus:", ("patterns",)),
     ],
 )
 def test_other_wrong_settings_are_refused_with_what_would_work(
-    settings: Mapping[str, Any], says: str
+    settings: Mapping[str, Any], says: str, path: tuple[str | int, ...]
 ) -> None:
-    with pytest.raises(SettingsError, match=says):
+    with pytest.raises(SettingsError) as refused:
         register_backend(settings)
+
+    assert str(refused.value).startswith(says)
+    assert refused.value.path == path
+
+
+@pytest.mark.parametrize(
+    "devices", ["all", 3, [0, 2], ["0", "0:1"], [f"GPU-{UUID}", f"MIG-{UUID}", f"MIG-GPU-{UUID}/3/0"]]
+)
+def test_devices_are_all_a_count_or_indices_and_uuids(devices: Any) -> None:
+    [entry] = Options.read(shared(devices=devices)).time_slicing.resources
+
+    assert entry.devices == (tuple(devices) if isinstance(devices, list) else devices)
+
+
+def test_rename_by_default_renames_what_is_not_renamed() -> None:
+    entries = [{"name": "gpu", "replicas": 2}, {"name": "mig-1g.10gb", "replicas": 2, "rename": "slice"}]
+
+    read = Options.read({"timeSlicing": {"renameByDefault": True, "resources": entries}})
+
+    assert [it.rename for it in read.time_slicing.resources] == ["nvidia.com/gpu.shared", "nvidia.com/slice"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "doubted"), [(("all", "all", 1, [0]), (1, 2, 3)), ((1, "all", "all"), (2,)), ((1, 2), ())]
+)
+def test_an_entry_for_which_nothing_is_left_is_doubted(
+    devices: tuple[Any, ...], doubted: tuple[int, ...]
+) -> None:
+    """The first that takes all devices of a name leaves none to those after it."""
+    entries = [{"name": "gpu", "replicas": 2, "devices": it} for it in devices]
+    other = {"name": "mig-1g.10gb", "replicas": 2}
+
+    told = register_backend({"timeSlicing": {"resources": [*entries, other]}}).doubts
+
+    assert [it.path for it in told] == [("timeSlicing", "resources", index) for index in doubted]
+    why = "an earlier entry takes all devices of 'nvidia.com/gpu'; none is left for this one"
+    assert {it.message for it in told} <= {why}
 
 
 @pytest.mark.parametrize("name", ["gpu", "nvidia.com/gpu"])
@@ -130,11 +244,15 @@ def test_a_resource_name_may_leave_out_the_domain(name: str) -> None:
     assert (entry.name, entry.advertised) == ("nvidia.com/gpu", "nvidia.com/big")
 
 
-def test_the_longest_name_can_be_shared_under_its_default() -> None:
+@pytest.mark.parametrize("how", ["rename", "renameByDefault"])
+def test_the_longest_name_can_be_shared_under_its_default(how: str) -> None:
     name = f"nvidia.com/{'x' * 52}"
+    settings = shared(name=name, rename=f"{name}.shared") if how == "rename" else shared(name=name)
+    settings["timeSlicing"] |= {"renameByDefault": how != "rename"}
 
-    [entry] = Options.read(shared(name=name, rename=f"{name}.shared")).time_slicing.resources
+    [entry] = Options.read(settings).time_slicing.resources
 
+    assert entry.advertised == f"{name}.shared"
     assert wrong_name(entry.advertised) is None
 
 
@@ -155,7 +273,6 @@ def test_device_nodes_lie_below_the_drivers_root_unless_said(settings: Mapping[s
 
 
 AGENTS_OWN = {
-    "migStrategy": "mixed",
     "passDeviceSpecs": True,
     "cdiAnnotationPrefix": "example.com/",
     "imexRequired": True,
@@ -180,6 +297,7 @@ def test_what_the_process_needs_reaches_it_as_it_was_given() -> None:
         "driverRoot": "/d",
         "devRoot": "/v",
         "containerDriverRoot": "/c",
+        "migStrategy": "mixed",
         "deviceListStrategy": ["cdi-cri"],
         "deviceIDStrategy": "index",
         "gdrcopyEnabled": True,
@@ -218,12 +336,19 @@ anything = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(sorted(SETTINGS)) | st.text(max_size=5), anything, max_size=4))
 def test_settings_are_read_or_refused_and_nothing_else(settings: dict[str, Any]) -> None:
+    read: dict[str, Any] = {}
+    path: tuple[str | int, ...] = tuple(settings)[:1]
     try:
         read = Options.read(settings).for_backend()
     except SettingsError as refused:
-        read, text = {}, str(refused)
-    else:
-        text = "nvidia"
+        path = refused.path
 
-    assert text.startswith(("nvidia", FLAGS))
     assert msgspec.json.decode(msgspec.json.encode(read)) == read
+    assert not settings or reached(settings, path)
+
+
+def reached(given: Any, path: tuple[str | int, ...]) -> bool:
+    """Whether the path leads through what was given to a value."""
+    for step in path:
+        given = given[step]
+    return bool(path)
