@@ -308,6 +308,8 @@ class Vendor:
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: Whether `prepare` makes hardware that Allocate must wait for.
     prepares: bool = False
+    #: Whether containers get their devices by CDI names alone: without the specs nothing is given out.
+    by_cdi: bool = False
     #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
