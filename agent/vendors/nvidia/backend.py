@@ -10,9 +10,8 @@ from typing import Any
 
 from agent.core.vendor import Backend, BackendUnavailable, Device, HealthEvent, Link
 
-from . import devnodes, faults, library, topology
+from . import cdi, devnodes, faults, library, topology
 from .cards import Card, completed, driver_attributes, read
-from .cdi import specs
 from .checks import Checks
 from .mig import Layouts
 from .watch import Watch
@@ -42,6 +41,7 @@ class NvmlBackend(Backend):
         self._sysfs = Path(settings.get("sysfs") or "/sys")
         self._procfs = Path(settings.get("procfs") or "/proc")
         self._checks = Checks.read(settings)
+        self._counts_slices = (settings.get("migStrategy") or "none") != "none"
         self._session: Session | None = None
         self._cards: dict[str, Card] = {}
         #: Cards that have not told their UUID yet, by index.
@@ -50,7 +50,7 @@ class NvmlBackend(Backend):
 
     def open(self) -> None:
         nvml = library.start(self.settings)
-        watch = Watch(nvml, self._checks)
+        watch = Watch(nvml, self._checks, self._counts_slices)
         self._session = Session(nvml, Layouts(nvml, self._procfs), watch, driver_attributes(nvml))
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class NvmlBackend(Backend):
 
     def discover(self) -> Sequence[Device]:
         session = self._opened()
-        node = {**session.driver, **devnodes.attributes(self.settings)}
+        node = {**session.driver, **devnodes.attributes(self.settings), **cdi.attributes(self.settings)}
         looks = [self._look(session.nvml, node, index) for index in range(self._count(session.nvml))]
         looks = [look for look in looks if look.device.model not in SKIPPED]
         found = {look.uuid: self._completed(look) for look in looks if look.uuid}
@@ -94,7 +94,7 @@ class NvmlBackend(Backend):
             return self._opened().watch.news(timeout)
 
     def cdi(self) -> Mapping[str, str]:
-        return specs(self.settings, self._devices())
+        return cdi.specs(self.settings, self._devices())
 
     def _devices(self) -> list[Device]:
         """The cards in NVML's order, each with its MIG devices after it."""
@@ -119,7 +119,9 @@ class NvmlBackend(Backend):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
-            return Card(Device(uuid="", index=index, fault=faults.reading(nvml, error)), None)
+            return Card(
+                Device(uuid="", index=index, attributes=node, fault=faults.reading(nvml, error)), None
+            )
         advice = self._checks.everything
         return Card(read(nvml, handle, index, self._sysfs, node, advice=advice), handle)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any, TypeVar
 
 from agent.core.vendor import Device, Fault
 
-from . import faults, pci
+from . import facts, faults, pci
 
 T = TypeVar("T")
+
+BUS_ID = re.compile(r"(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +83,12 @@ def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str
     look = Reading(nvml, handle)
     uuid: str = look.get("nvmlDeviceGetUUID", "")
     info = look.get("nvmlDeviceGetPciInfo", None)
-    address = bdf(info.busId) if info else None
+    address = bdf(info) if info else None
     minor: int | None = look.get("nvmlDeviceGetMinorNumber", None)
     memory = look.get("nvmlDeviceGetMemoryInfo", None)
-    capability = look.get("nvmlDeviceGetCudaComputeCapability", None)
+    own = _capability(look)
     action = look.attempt(lambda: faults.recovery_action(nvml, handle), None)
-    attributes = dict(node)
-    if capability:
-        attributes["compute-capability"] = "{}.{}".format(*capability)
-    if info:
-        attributes["pci-device-id"] = f"0x{info.pciDeviceId:08x}"
-    if address:
-        attributes |= pci.attributes(sysfs, address)
-    attributes |= _mig(look) | _fabric(nvml, handle)
+    own |= _bus(info, address, sysfs) | _mig(look) | _fabric(nvml, handle)
     return Device(
         uuid=uuid,
         index=index,
@@ -102,18 +98,29 @@ def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str
         memory=int(memory.total) if memory else 0,
         model=look.get("nvmlDeviceGetName", ""),
         paths=() if minor is None else (f"/dev/nvidia{minor}",),
-        attributes=attributes,
+        attributes={**node, **own},
         fault=look.fault or (faults.recovery(action) if action and advice else None),
     )
+
+
+def _capability(look: Reading) -> dict[str, str]:
+    version = look.get("nvmlDeviceGetCudaComputeCapability", None)
+    return {facts.COMPUTE_CAPABILITY: "{}.{}".format(*version)} if version else {}
+
+
+def _bus(info: Any, address: str | None, sysfs: Path) -> dict[str, str]:
+    """What the card is on the PCI bus: what NVML says of it, and what sysfs has at its address."""
+    found = {facts.PCI_DEVICE_ID: f"0x{info.pciDeviceId:08x}"} if info else {}
+    return (found | pci.attributes(sysfs, address)) if address else found
 
 
 def _mig(look: Reading) -> dict[str, str]:
     """Whether the card can be in MIG mode, and is; nothing where it can not be read."""
     mode = look.get("nvmlDeviceGetMigMode", None)
     if mode is None:
-        return {} if look.fault else {"mig-capable": "false"}
+        return {} if look.fault else {facts.MIG_CAPABLE: facts.NO}
     enabled = mode[0] == look.nvml.NVML_DEVICE_MIG_ENABLE
-    return {"mig-capable": "true", "mig-mode": "enabled" if enabled else "disabled"}
+    return {facts.MIG_CAPABLE: facts.YES, facts.MIG_MODE: facts.MIG_ON if enabled else facts.MIG_OFF}
 
 
 def _fabric(nvml: Any, handle: Any) -> dict[str, str]:
@@ -126,7 +133,7 @@ def _fabric(nvml: Any, handle: Any) -> dict[str, str]:
     if info.state != nvml.NVML_GPU_FABRIC_STATE_COMPLETED or info.status or not cluster.strip("0"):
         return {}
     uuid = "-".join((cluster[:8], cluster[8:12], cluster[12:16], cluster[16:20], cluster[20:]))
-    return {"fabric": f"{uuid}.{info.cliqueId}"}
+    return {facts.FABRIC: f"{uuid}.{info.cliqueId}"}
 
 
 def _fabric_info(nvml: Any, handle: Any) -> Any:
@@ -159,16 +166,21 @@ def driver_attributes(nvml: Any) -> dict[str, str]:
     """What is the same for all cards of the session."""
     found = {}
     try:
-        found["driver-version"] = nvml.nvmlSystemGetDriverVersion()
+        found[facts.DRIVER_VERSION] = nvml.nvmlSystemGetDriverVersion()
         cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
-        found["cuda-version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+        found[facts.CUDA_VERSION] = f"{cuda // 1000}.{cuda % 1000 // 10}"
     except nvml.NVMLError:
         pass  # says nothing of the cards
     return found
 
 
-def bdf(bus_id: bytes | str) -> str:
-    """The kernel's spelling of NVML's bus id: 00000000:3B:00.0 is 0000:3b:00.0."""
-    text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
-    domain, rest = text.lower().split(":", 1)
-    return f"{int(domain, 16):04x}:{rest}"
+def bdf(info: Any) -> str | None:
+    """The kernel's spelling of NVML's bus id: 00000000:3B:00.0 is 0000:3b:00.0.
+
+    None where it is none: it becomes part of a path, and one card's nonsense must not hide the others.
+    """
+    try:
+        found = BUS_ID.fullmatch(info.busId.lower())
+    except UnicodeDecodeError:  # of pynvml, which decodes with each access
+        return None
+    return f"{int(found['domain'], 16):04x}:{found['rest']}" if found else None

@@ -10,11 +10,11 @@ from fnmatch import fnmatchcase
 from agent.core.text import shorten
 from agent.core.vendor import Device
 
+from . import facts
 from .options import GPU, Options, Pattern, full_name
 
 #: What tells types of MIG devices apart: the profile, and NVML's device attributes.
-_TYPE = ("mig-profile", "multiprocessors", "slices-gi", "slices-ci")
-_ENGINES = ("engines-copy", "engines-decoder", "engines-encoder", "engines-jpeg", "engines-ofa")
+_TYPE = (facts.MIG_PROFILE, facts.MULTIPROCESSORS, facts.SLICES_GI, facts.SLICES_CI, *facts.ENGINES)
 #: A profile that takes less than its GPU instance, such as 1c.2g.20gb, has no name of its own.
 _PARTIAL = re.compile(r"[0-9]+c\.")
 _LITERAL = str.maketrans({"?": "[?]", "[": "[[]"})
@@ -45,7 +45,7 @@ def device_map(options: Options, devices: Iterable[Device]) -> DeviceMap:
     slices = [it for it in found if it.parent is not None]
     parents = {it.parent for it in slices}
     # What has MIG devices is never given out whole, whatever its mode reads as.
-    sliced = [it for it in gpus if it.attributes.get("mig-mode") == "enabled" or it.uuid in parents]
+    sliced = [it for it in gpus if facts.in_mig_mode(it) or it.uuid in parents]
     whole = [it for it in gpus if it not in sliced]
     if options.mig_strategy == "mixed":
         return _named(options, whole, slices)
@@ -60,15 +60,10 @@ def nothing(options: Options, refused: str) -> DeviceMap:
     return DeviceMap(_named(options, [], []).resources, refused)
 
 
-def index_of(device: Device) -> str:
-    """The index as NVIDIA writes it: 0, or 0:1 of a MIG device."""
-    return f"{device.index}" if device.parent is None else f"{device.index}:{device.slice}"
-
-
 def _is_unread(gpu: Device) -> bool:
     """Whether a GPU never told its MIG mode: it may be a whole one, or not."""
     told = gpu.attributes
-    return gpu.fault is not None and "mig-mode" not in told and told.get("mig-capable") != "false"
+    return gpu.fault is not None and facts.MIG_MODE not in told and told.get(facts.MIG_CAPABLE) != facts.NO
 
 
 def _not_uniform(sliced: Sequence[Device], whole: Sequence[Device], slices: Sequence[Device]) -> str:
@@ -80,7 +75,7 @@ def _not_uniform(sliced: Sequence[Device], whole: Sequence[Device], slices: Sequ
             "invalid MIG configuration: at least one device with migEnabled=true was not configured "
             f"correctly: device {empty.index} has no MIG devices configured"
         )
-    types = {tuple(map(it.attributes.get, (*_TYPE, *_ENGINES))) for it in slices if it.fault is None}
+    types = {tuple(map(it.attributes.get, _TYPE)) for it in slices if it.fault is None}
     if len(types) > 1:
         return "invalid MIG configuration: more than one MIG device type present on node"
     if whole and slices:
@@ -111,7 +106,7 @@ def _slice_name(options: Options, device: Device) -> str:
     Raises:
         ValueError: Neither a pattern nor a default names it; in NVIDIA's words.
     """
-    profile = device.attributes.get("mig-profile", "")
+    profile = device.attributes.get(facts.MIG_PROFILE, "")
     name = _matching(options.patterns.mig, profile)
     if name or options.mig_strategy == "single":
         return name or GPU

@@ -7,24 +7,26 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
+from . import facts
 from .driverroot import Root
 
 Settings = Mapping[str, Any]
 
 #: In the order in which NVIDIA's plugin lists them.
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-CHANNELS = "dev/nvidia-caps-imex-channels"
-#: Where the driver's root is mounted for the agent, and where the agent has its own.
-MOUNTED, OURS = "/driver-root", "/"
+#: Below what the agent has its own /dev.
+OURS = "/"
 
 
 def attributes(settings: Settings) -> dict[str, str]:
-    """`control-nodes` and `imex-channels`: what exists of them now, joined with commas; absent for none."""
+    """Which control nodes and IMEX channels exist now."""
     root = dev_root(settings)
     there = set(root.nodes("/dev/nvidia*"))
     found = {
-        "control-nodes": [path for path in CONTROL if path in there],
-        "imex-channels": [str(it) for it in settings.get("imexChannelIDs") or () if _is_channel(root, it)],
+        facts.CONTROL_NODES: [path for path in CONTROL if path in there],
+        facts.IMEX_CHANNELS: [
+            str(it) for it in settings.get("imexChannelIDs") or () if _is_channel(root, it)
+        ],
     }
     return {name: ",".join(each) for name, each in found.items() if each}
 
@@ -38,14 +40,14 @@ def dev_root(settings: Settings) -> Root:
     in its own /dev alone, and so hands out none where they lie in the driver's root.
     """
     host = settings.get("devRoot") or settings.get("driverRoot") or "/"
-    candidates = (settings.get("containerDriverRoot") or MOUNTED, host)
+    candidates = (settings.get("containerDriverRoot") or facts.DRIVER_ROOT, host)
     return Root(next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), OURS), host)
 
 
 def _is_channel(root: Root, number: int) -> bool:
     """Whether the channel is there: in the dev root, or put into our own /dev (internal/imex/imex.go)."""
-    paths = [os.path.join(place, CHANNELS, f"channel{number}") for place in (root.seen, OURS)]
-    return any(map(_is_character_device, paths))
+    node = facts.channel_node(str(number)).lstrip("/")
+    return any(_is_character_device(os.path.join(place, node)) for place in (root.seen, OURS))
 
 
 def _is_character_device(path: str) -> bool:

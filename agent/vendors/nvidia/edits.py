@@ -6,22 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agent.core.vendor import ContainerEdits, Device, DeviceNode, Mount, Request
 
-from . import imex
-from .devicemap import index_of
+from . import facts, imex
 from .options import Options
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
 #: Where the container runtime looks for a device list given as mounts.
 MOUNTED_LIST = "/var/run/nvidia-container-devices"
-#: The vendor of NVIDIA's CDI specs for Kubernetes.
-CDI_VENDOR = "k8s.device-plugin.nvidia.com"
 #: Of the part of an annotation's key after the slash.
 MAX_ANNOTATION = 63
-
-
-#: What containers may get beside devices: the CDI kind, and the variable that asks NVIDIA's runtime for it.
-EXTRAS = {"gdrcopy": "NVIDIA_GDRCOPY", "gds": "NVIDIA_GDS", "mofed": "NVIDIA_MOFED"}
+#: What asks NVIDIA's runtime for an extra.
+EXTRA_VARIABLES = {facts.GDRCOPY: "NVIDIA_GDRCOPY", facts.GDS: "NVIDIA_GDS", facts.MOFED: "NVIDIA_MOFED"}
 
 
 def container_edits(options: Options, devices: Sequence[Device], request: Request) -> ContainerEdits:
@@ -33,7 +28,7 @@ def container_edits(options: Options, devices: Sequence[Device], request: Reques
     strategies = set(options.device_list_strategy)
     ids, channels = _ids(options, devices), imex.channels(options, devices)
     names = tuple(_cdi_names(ids, channels, _there(_enabled(options), devices)))
-    env = {EXTRAS[kind]: "enabled" for kind in _enabled(options)}
+    env = {EXTRA_VARIABLES[kind]: "enabled" for kind in _enabled(options)}
     mounts: tuple[Mount, ...] = ()
     if "envvar" in strategies:
         env |= {VISIBLE_DEVICES: ",".join(ids)}
@@ -55,18 +50,18 @@ def _ids(options: Options, devices: Sequence[Device]) -> list[str]:
     if options.device_id_strategy == "uuid":
         return [it.uuid for it in devices]
     ordered = sorted(devices, key=lambda it: (it.index, it.slice or 0))
-    return list(dict.fromkeys(map(index_of, ordered)))
+    return list(dict.fromkeys(map(facts.index_of, ordered)))
 
 
 def _enabled(options: Options) -> list[str]:
     switches = (options.gdrcopy_enabled, options.gds_enabled, options.mofed_enabled)
-    return [kind for kind, enabled in zip(EXTRAS, switches, strict=True) if enabled]
+    return [kind for kind, enabled in zip(facts.EXTRAS, switches, strict=True) if enabled]
 
 
-def _there(kinds: Sequence[str], devices: Sequence[Device]) -> Sequence[str]:
-    """Those of the kinds that the node has something of: an empty one has no spec to name."""
-    told = next((it.attributes["cdi-extras"] for it in devices if "cdi-extras" in it.attributes), None)
-    return kinds if told is None else [kind for kind in kinds if kind in told.split(",")]
+def _there(kinds: Sequence[str], devices: Sequence[Device]) -> list[str]:
+    """Those of the kinds that have a spec: a container that names another one does not start."""
+    told = facts.list_of_node(devices, facts.CDI_EXTRAS)
+    return [kind for kind in kinds if kind in told]
 
 
 def _mounted(name: str) -> Mount:
@@ -75,9 +70,9 @@ def _mounted(name: str) -> Mount:
 
 def _nodes(options: Options, devices: Sequence[Device], channels: Sequence[str]) -> Iterator[DeviceNode]:
     """The driver's own nodes as far as the node has them, then the devices' and the IMEX channels'."""
-    paths = [path for it in devices for path in it.attributes.get("control-nodes", "").split(",") if path]
+    paths = facts.list_of_node(devices, facts.CONTROL_NODES)
     paths += [path for it in devices for path in it.paths]
-    paths += [f"{imex.DIRECTORY}/channel{it}" for it in channels]
+    paths += map(facts.channel_node, channels)
     root = options.host_dev_root.rstrip("/")
     for path in dict.fromkeys(paths):
         yield DeviceNode(path, f"{root}{path}")
@@ -85,11 +80,11 @@ def _nodes(options: Options, devices: Sequence[Device], channels: Sequence[str])
 
 def _cdi_names(ids: Sequence[str], channels: Sequence[str], extras: Sequence[str]) -> Iterator[str]:
     for name in ids:
-        yield f"{CDI_VENDOR}/gpu={name}"
+        yield f"{facts.CDI_VENDOR}/{facts.CDI_GPU}={name}"
     for channel in channels:
-        yield f"{CDI_VENDOR}/imex-channel={channel}"
+        yield f"{facts.CDI_VENDOR}/{facts.CDI_IMEX}={channel}"
     for kind in extras:
-        yield f"{CDI_VENDOR}/{kind}=all"
+        yield f"{facts.CDI_VENDOR}/{kind}={facts.CDI_ALL}"
 
 
 def _annotation(options: Options, names: Sequence[str], request: Request) -> Mapping[str, str]:

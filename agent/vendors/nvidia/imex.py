@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from agent.core.vendor import Device
 
+from . import facts
 from .options import Options
 
-#: Where the driver makes the channels' device nodes.
-DIRECTORY = "/dev/nvidia-caps-imex-channels"
 
-
-def channels(options: Options, devices: Iterable[Device]) -> tuple[str, ...]:
+def channels(options: Options, devices: Sequence[Device]) -> tuple[str, ...]:
     """The numbers of the channels to give out."""
-    there = {it for device in devices for it in device.attributes.get("imex-channels", "").split(",")}
+    there = facts.list_of_node(devices, facts.IMEX_CHANNELS)
     return tuple(it for it in map(str, options.imex_channel_ids) if it in there)
 
 
-def missing(options: Options, devices: Iterable[Device]) -> str:
+def missing(options: Options, devices: Sequence[Device]) -> str:
     """Why no container can be served, in NVIDIA's words (internal/imex/imex.go); mostly empty."""
     if not options.imex_required:
         return ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from agent.core.names import LABEL_LIMIT, label_value
 from agent.core.vendor import Device, ResourceRule
 
+from . import facts
 from .options import DOMAIN, GPU, Options
 
 Labels = dict[str, str]
@@ -34,16 +35,7 @@ _FAMILIES = {
 #: By the class that all cards have on the PCI bus: 3D controller, VGA controller.
 _MODES = {"0x030200": "compute", "0x030000": "graphics"}
 #: Attributes of a MIG device that are labels of it: `slices-gi` is `slices.gi`.
-_MIG_ATTRIBUTES = (
-    "multiprocessors",
-    "slices-gi",
-    "slices-ci",
-    "engines-copy",
-    "engines-decoder",
-    "engines-encoder",
-    "engines-jpeg",
-    "engines-ofa",
-)
+_MIG_ATTRIBUTES = (facts.MULTIPROCESSORS, facts.SLICES_GI, facts.SLICES_CI, *facts.ENGINES)
 #: Characters of a MIG profile; the longest label of one is mig-PROFILE.engines.decoder.
 _PROFILE_LIMIT = 40
 
@@ -90,7 +82,7 @@ def family(major: int, minor: int) -> str:
 
 
 def _driver(cards: Sequence[Device]) -> Labels:
-    version = _DRIVER.fullmatch(_first(cards, "driver-version"))
+    version = _DRIVER.fullmatch(facts.of_node(cards, facts.DRIVER_VERSION))
     if version is None:
         return {}
     major, minor, revision = version[1], version[2], version[3] or ""
@@ -107,7 +99,7 @@ def _driver(cards: Sequence[Device]) -> Labels:
 
 def _cuda(cards: Sequence[Device]) -> Labels:
     """GFD calls the newest CUDA that the driver serves the runtime."""
-    version = _two_numbers(_first(cards, "cuda-version"))
+    version = _two_numbers(facts.of_node(cards, facts.CUDA_VERSION))
     if version is None:
         return {}
     major, minor = version
@@ -122,8 +114,8 @@ def _cuda(cards: Sequence[Device]) -> Labels:
 
 def _capabilities(cards: Sequence[Device]) -> Labels:
     """What the node can do. MPS is not served here, so that no node is capable of it."""
-    classes = {it.attributes.get("pci-class", "") for it in cards}
-    capable = any(it.attributes.get("mig-capable") == "true" for it in cards)
+    classes = {it.attributes.get(facts.PCI_CLASS, "") for it in cards}
+    capable = any(it.attributes.get(facts.MIG_CAPABLE) == facts.YES for it in cards)
     return {
         f"{DOMAIN}gpu.mode": _MODES.get(classes.pop(), "unknown") if len(classes) == 1 else "unknown",
         f"{DOMAIN}mig.capable": "true" if capable else "false",
@@ -133,7 +125,7 @@ def _capabilities(cards: Sequence[Device]) -> Labels:
 
 def _whole(shares: Mapping[str, Shares], cards: Sequence[Device]) -> Labels:
     """The labels of `nvidia.com/gpu` for cards as such. Only cards with MIG off have replicas."""
-    whole = [it for it in cards if not _in_mig_mode(it)]
+    whole = [it for it in cards if not facts.in_mig_mode(it)]
     counts = Counter(it.model for it in cards)
     card = _shown(whole or cards, counts)
     memory = card.memory >> 20
@@ -154,7 +146,7 @@ def _shown(cards: Sequence[Device], counts: Mapping[str, int]) -> Device:
 
 
 def _architecture(card: Device) -> Labels:
-    capability = _two_numbers(card.attributes.get("compute-capability", ""))
+    capability = _two_numbers(card.attributes.get(facts.COMPUTE_CAPABILITY, ""))
     if capability is None or not capability[0]:
         return {}
     major, minor = capability
@@ -189,7 +181,7 @@ def _single(
     slices: Sequence[Device],
     profiles: Mapping[str, Sequence[Device]],
 ) -> Labels:
-    split = [it for it in cards if _in_mig_mode(it)]
+    split = [it for it in cards if facts.in_mig_mode(it)]
     if not split:
         return {}
     parents = {it.parent for it in slices}
@@ -255,34 +247,25 @@ def _shares(options: Options, rules: Sequence[ResourceRule]) -> Mapping[str, Sha
 
 def _profile(device: Device) -> str:
     """The MIG profile as names have it: 1g.10gb+me is 1g.10gb.me."""
-    return label_value(device.attributes.get("mig-profile", "").replace("+", "."), _PROFILE_LIMIT)
+    return label_value(device.attributes.get(facts.MIG_PROFILE, "").replace("+", "."), _PROFILE_LIMIT)
 
 
 def _fabric(cards: Sequence[Device]) -> Labels:
     """The NVLink domain and clique, where all cards that are attached to one say the same."""
-    said = {it.attributes["fabric"] for it in cards if it.attributes.get("fabric")}
+    said = {it.attributes[facts.FABRIC] for it in cards if it.attributes.get(facts.FABRIC)}
     return {f"{DOMAIN}gpu.clique": label_value(said.pop())} if len(said) == 1 else {}
 
 
 def _vgpu(cards: Sequence[Device]) -> Labels:
     """Whether cards are shares of a host's cards, and what its driver is."""
-    host = next((it.attributes for it in cards if "vgpu-driver-version" in it.attributes), None)
+    host = next((it.attributes for it in cards if facts.VGPU_DRIVER_VERSION in it.attributes), None)
     if host is None:
         return {f"{DOMAIN}vgpu.present": "false"}
     return {
         f"{DOMAIN}vgpu.present": "true",
-        f"{DOMAIN}vgpu.host-driver-version": label_value(host["vgpu-driver-version"]),
-        f"{DOMAIN}vgpu.host-driver-branch": label_value(host.get("vgpu-driver-branch", "")),
+        f"{DOMAIN}vgpu.host-driver-version": label_value(host[facts.VGPU_DRIVER_VERSION]),
+        f"{DOMAIN}vgpu.host-driver-branch": label_value(host.get(facts.VGPU_DRIVER_BRANCH, "")),
     }
-
-
-def _in_mig_mode(card: Device) -> bool:
-    return card.attributes.get("mig-mode") == "enabled"
-
-
-def _first(cards: Sequence[Device], attribute: str) -> str:
-    """What the cards say of the node; one that can not be read says nothing."""
-    return next((it.attributes[attribute] for it in cards if it.attributes.get(attribute)), "")
 
 
 def _two_numbers(text: str) -> tuple[int, int] | None:

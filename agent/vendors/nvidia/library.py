@@ -10,6 +10,8 @@ from typing import Any
 
 from agent.core.vendor import DRIVER_NOT_LOADED, BackendUnavailable
 
+from . import facts
+
 SONAME = "libnvidia-ml.so.1"
 #: Where a driver root, or a directory of libraries, may hold it.
 FOLDERS = (
@@ -22,7 +24,7 @@ FOLDERS = (
     "lib/aarch64-linux-gnu",
 )
 #: Driver roots of the GPU operator and of NVIDIA's own plugin, tried when the loader knows no NVML.
-ROOTS = ("/driver-root", "/run/nvidia/driver")
+ROOTS = (facts.DRIVER_ROOT, "/run/nvidia/driver")
 REMEDY = "install the NVIDIA driver, or let 'library' name the file or the driver's root directory"
 
 
@@ -63,7 +65,10 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
 
 def _places(settings: Mapping[str, Any]) -> list[str]:
     """Where to look. A driver root that is not / goes before the loader: mounted for us, or where it is."""
-    root, mounted = settings.get("driverRoot") or "/", settings.get("containerDriverRoot") or ROOTS[0]
+    root, mounted = (
+        settings.get("driverRoot") or "/",
+        settings.get("containerDriverRoot") or facts.DRIVER_ROOT,
+    )
     places = [SONAME, mounted, *ROOTS] if root == "/" else [mounted, root, SONAME, *ROOTS]
     return list(dict.fromkeys(place for place in places if place != "/"))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.core.vendor import Device, Fault
 
-from . import faults
+from . import facts, faults
 from .cards import Card, Reading, completed
 
 #: More than any card has; the library is asked for each.
@@ -20,17 +20,24 @@ LIMIT = 64
 NOWHERE = 0xFFFFFFFF
 
 #: Attributes of a MIG device that are the card's and the node's.
-SHARED = ("driver-version", "cuda-version", "compute-capability", "control-nodes", "imex-channels")
+SHARED = (
+    facts.DRIVER_VERSION,
+    facts.CUDA_VERSION,
+    facts.COMPUTE_CAPABILITY,
+    facts.CONTROL_NODES,
+    facts.IMEX_CHANNELS,
+    facts.CDI_EXTRAS,
+)
 #: Its own, by the fields of nvmlDeviceAttributes_t.
 COUNTS: Mapping[str, str] = {
-    "multiprocessors": "multiprocessorCount",
-    "slices-gi": "gpuInstanceSliceCount",
-    "slices-ci": "computeInstanceSliceCount",
-    "engines-copy": "sharedCopyEngineCount",
-    "engines-decoder": "sharedDecoderCount",
-    "engines-encoder": "sharedEncoderCount",
-    "engines-jpeg": "sharedJpegCount",
-    "engines-ofa": "sharedOfaCount",
+    facts.MULTIPROCESSORS: "multiprocessorCount",
+    facts.SLICES_GI: "gpuInstanceSliceCount",
+    facts.SLICES_CI: "computeInstanceSliceCount",
+    facts.ENGINES_COPY: "sharedCopyEngineCount",
+    facts.ENGINES_DECODER: "sharedDecoderCount",
+    facts.ENGINES_ENCODER: "sharedEncoderCount",
+    facts.ENGINES_JPEG: "sharedJpegCount",
+    facts.ENGINES_OFA: "sharedOfaCount",
 }
 #: How the name of a profile ends, by NVML's number of the GPU instance profile (NVML_GPU_INSTANCE_PROFILE_*).
 #: NVIDIA's go-nvlib 0.12 does not know the last and fails on a card that offers it.
@@ -69,7 +76,7 @@ class Layouts:
 
         They stay as they are while the card does not tell; without MIG mode there are none.
         """
-        if card.device.attributes.get("mig-mode") != "enabled":
+        if not facts.in_mig_mode(card.device):
             return ()
         looks = self._looks(card)
         if looks is None:
@@ -126,11 +133,11 @@ class Layouts:
         gi: int | None = look.get("nvmlDeviceGetGpuInstanceId", None)
         ci: int | None = look.get("nvmlDeviceGetComputeInstanceId", None)
         has = look.get("nvmlDeviceGetAttributes_v2", None)
-        own: dict[str, object] = {"gi": gi, "ci": ci}
+        own: dict[str, object] = {facts.GI: gi, facts.CI: ci}
         if has and gi is not None:
             suffix: str = look.attempt(lambda: self._suffix(card, look.handle, gi), "")
             counts = {name: getattr(has, field) for name, field in COUNTS.items()}
-            own |= {"mig-profile": profile(has, card.device.memory, suffix), **counts}
+            own |= {facts.MIG_PROFILE: profile(has, card.device.memory, suffix), **counts}
         paths, missing = self._paths(card, gi, ci)
         return Device(
             uuid,
@@ -228,6 +235,6 @@ def profile(has: Any, total: int, suffix: str) -> str:
 
 
 def hit(slices: Sequence[Device], gi: int, ci: int) -> tuple[str, ...]:
-    """The MIG devices that an event in this place speaks of; none if it is the card, or not known."""
-    of_gi = [device for device in slices if device.attributes.get("gi") == str(gi)]
-    return tuple(it.uuid for it in of_gi if ci == NOWHERE or it.attributes.get("ci") == str(ci))
+    """The MIG devices that an event in this place speaks of; none where none is known."""
+    of_gi = [device for device in slices if device.attributes.get(facts.GI) == str(gi)]
+    return tuple(it.uuid for it in of_gi if ci == NOWHERE or it.attributes.get(facts.CI) == str(ci))

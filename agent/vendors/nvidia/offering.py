@@ -9,7 +9,8 @@ from agent.core.text import shorten
 from agent.core.vendor import Device, Offering, Policy, ResourceRule, Sharing
 
 from . import imex
-from .devicemap import DeviceMap, device_map, index_of, nothing
+from .devicemap import DeviceMap, device_map, nothing
+from .facts import index_of
 from .options import DOMAIN, GPU, Options, Replicated
 
 _EXCLUSIVE = Sharing()

@@ -108,6 +108,11 @@ class Options(Strict, frozen=True, kw_only=True):
         return tuple(self.time_slicing.doubts())
 
     @property
+    def by_cdi(self) -> bool:
+        """Whether containers get their devices by CDI names alone."""
+        return not {"envvar", "volume-mounts"} & set(self.device_list_strategy)
+
+    @property
     def host_dev_root(self) -> str:
         """Below which directory of the host the device nodes lie: the driver's root unless said."""
         return self.dev_root or self.driver_root
@@ -168,6 +173,7 @@ _BACKEND = (
     "driverRoot",
     "devRoot",
     "containerDriverRoot",
+    "migStrategy",
     "deviceListStrategy",
     "deviceIDStrategy",
     "gdrcopyEnabled",

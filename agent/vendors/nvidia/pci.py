@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from . import facts
+
 #: Of the configuration space (PCI Local Bus 3.0, 6.1 and 6.7); only root may read more than 64 bytes of it.
 CONFIG_SIZE = 256
 STATUS, HAS_CAPABILITIES, FIRST_CAPABILITY = 0x06, 0x10, 0x34
@@ -23,12 +25,12 @@ def numa_node(sysfs: Path, pci: str) -> int | None:
 
 
 def attributes(sysfs: Path, pci: str) -> dict[str, str]:
-    """`pci-class`, and of a vGPU `vgpu-driver-version` and `vgpu-driver-branch`; absent where unknown."""
+    """The PCI class, and of a vGPU the version and the branch of its host's driver."""
     found = {}
     if pci_class := _read(sysfs, pci, "class", 16).strip():
-        found["pci-class"] = pci_class.decode("ascii", "replace")
+        found[facts.PCI_CLASS] = pci_class.decode("ascii", "replace")
     if host := vgpu_host(_read(sysfs, pci, "config", CONFIG_SIZE)):
-        found["vgpu-driver-version"], found["vgpu-driver-branch"] = host
+        found[facts.VGPU_DRIVER_VERSION], found[facts.VGPU_DRIVER_BRANCH] = host
     return found
 
 

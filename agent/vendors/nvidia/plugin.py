@@ -28,5 +28,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings=options.for_backend(),
         resources=partial(offering, options),
         labels=partial(labels, options),
+        by_cdi=options.by_cdi,
         doubts=options.doubts(),
     )

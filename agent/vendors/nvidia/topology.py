@@ -37,7 +37,9 @@ def _lanes(nvml: Any, handle: Any) -> Counter[str]:
     for number in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
             if nvml.nvmlDeviceGetNvLinkState(handle, number):
-                lanes[bdf(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, number).busId)] += 1
+                peer = bdf(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, number))
+                if peer:
+                    lanes[peer] += 1
         except nvml.NVMLError as error:
             if number == 0 and error.value != nvml.NVML_ERROR_INVALID_ARGUMENT:
                 break  # no NVLink at all, or a card that does not answer

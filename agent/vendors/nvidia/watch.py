@@ -20,11 +20,15 @@ class WatchFailed(Exception):
 
 
 class Watch:
-    """The cards under watch. `cards` comes from the thread that discovers; all else belongs to the other."""
+    """The cards under watch. `cards` comes from the thread that discovers; all else belongs to the other.
 
-    def __init__(self, nvml: Any, checks: Checks) -> None:
+    `counts_slices` says whether the kubelet counts MIG devices, or cards that have some as whole ones.
+    """
+
+    def __init__(self, nvml: Any, checks: Checks, counts_slices: bool) -> None:
         self._nvml = nvml
         self._checks = checks
+        self._counts_slices = counts_slices
         self._wanted = nvml.nvmlEventTypeXidCriticalError
         if checks.everything:
             self._wanted |= (
@@ -45,6 +49,8 @@ class Watch:
         # Cards of which the driver said that they need something, and what was last said of it. Only from
         # here leads a way to the proof of a reset: a card that looks well after an XID proves nothing.
         self._due: dict[str, Fault | None] = {}
+        # Faults in a GPU and compute instance of a card that no MIG device was in, and the list of that time.
+        self._unplaced: dict[tuple[str, int, int, Fault], Mapping[str, Card]] = {}
         self._known: Mapping[str, Card] = {}
 
     def put(self, cards: Mapping[str, Card], returned: Iterable[str] = ()) -> None:
@@ -68,7 +74,7 @@ class Watch:
         if self._set is not None and self._is_outdated(cards):
             return self._drain(cards)
         refused = self._refused
-        events = [*self._register(cards), *self._say_unwatched(cards)]
+        events = [*self._place(cards), *self._register(cards), *self._say_unwatched(cards)]
         if not events and self._refused == refused:
             events = self._wait_on(cards, timeout)
         # A card that can not be watched is said to be so again and again, or clean polls would acquit it.
@@ -203,15 +209,14 @@ class Watch:
         if card is None:
             return []
         nvml = self._nvml
-        meant = mig.hit(card.slices, data.gpuInstanceId, data.computeInstanceId) or (card.uuid,)
         if data.eventType & nvml.nvmlEventTypeXidCriticalError:
-            return self._xid(card, meant, int(data.eventData))
+            return self._xid(cards, card, data)
         if data.eventType & nvml.nvmlEventTypeGpuRecoveryAction:
             return self._look(card, changed=True)
         if data.eventType & nvml.nvmlEventTypeGpuUnavailableError:
             return self._trouble(card, (card.uuid,), faults.UNAVAILABLE)
         if data.eventType & nvml.nvmlEventTypeDoubleBitEccError:
-            return self._trouble(card, meant, faults.DOUBLE_BIT_ECC)
+            return self._blame(cards, card, data, faults.DOUBLE_BIT_ECC)
         return []
 
     def _card(self, cards: Mapping[str, Card], handle: Any) -> Card | None:
@@ -225,16 +230,43 @@ class Watch:
         except self._nvml.NVMLError:
             return None
 
-    def _xid(self, card: Card, meant: Sequence[str], code: int) -> list[HealthEvent]:
+    def _xid(self, cards: Mapping[str, Card], card: Card, data: Any) -> list[HealthEvent]:
+        code = int(data.eventData)
         if self._checks.ignores(code):
             return []
         if code != xid.RECOVERY_ACTION_CHANGED:
-            return self._trouble(card, meant, xid.fault(code))
+            return self._blame(cards, card, data, xid.fault(code))
         try:
             says = faults.recovery_action(self._nvml, card.handle) is not None
         except self._nvml.NVMLError:
             says = True
         return self._look(card, changed=True) if says else self._trouble(card, (card.uuid,), xid.fault(code))
+
+    def _blame(self, cards: Mapping[str, Card], card: Card, data: Any, fault: Fault) -> list[HealthEvent]:
+        """Whose fault it is: that of the MIG devices in the event's place, where they are counted.
+
+        A whole card is one device to the kubelet, whatever was made of it (k8s-device-plugin v0.20,
+        internal/rm/health.go, looks at the place for MIG devices alone).
+        """
+        gi, ci = data.gpuInstanceId, data.computeInstanceId
+        if not self._counts_slices or gi == mig.NOWHERE:
+            return self._trouble(card, (card.uuid,), fault)
+        meant = mig.hit(card.slices, gi, ci)
+        if not meant:
+            # It may have been made since the last list. The next one shows it within seconds; to name the
+            # card now would take all its MIG devices for good, though the error is that of one.
+            self._unplaced[card.uuid, gi, ci, fault] = cards
+        return self._trouble(card, meant, fault) if meant else []
+
+    def _place(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+        """The faults that a newer list can place; the card's where no MIG device is there still."""
+        placed = [it for it, before in self._unplaced.items() if before is not cards and it[0] in cards]
+        events = []
+        for it in placed:
+            del self._unplaced[it]
+            uuid, gi, ci, fault = it
+            events += self._trouble(cards[uuid], mig.hit(cards[uuid].slices, gi, ci) or (uuid,), fault)
+        return events
 
     def _trouble(self, card: Card, meant: Sequence[str], fault: Fault) -> list[HealthEvent]:
         self._troubled.add(card.uuid)

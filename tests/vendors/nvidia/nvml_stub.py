@@ -156,6 +156,10 @@ class NvmlStub:
     def product(self, index: int, name: str) -> None:
         self._replace(f"name {index} ", f"name {index} {name}")
 
+    def bus_id(self, index: int, text: str) -> None:
+        """Give the card another PCI bus id, which may be none."""
+        self._replace(f"busid {index} ", f"busid {index} {text}")
+
     def memory(self, index: int, size: int) -> None:
         """Give the card this much memory, in bytes."""
         self._replace(f"memory {index} ", f"memory {index} {size}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 from nvml_stub import NvmlStub
 
 from agent.core.vendor import BackendUnavailable, Device, HealthEvent, Proof
 from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendors.nvidia.cards import bdf
 
 pytest_plugins = ["nvml_fixtures"]
 
@@ -158,6 +161,36 @@ def test_a_card_whose_uuid_can_not_be_read_is_known_by_its_address(
     fault = devices[stub.uuid(5)].fault
     assert fault is not None
     assert (fault.reason, fault.cleared_by) == ("unreadable", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "00000000:zz:00.0",
+        "xyz:12:00.0",
+        "00000000:12:00",
+        "00000000:../../../etc:00.0",
+        "::",
+        "0:12:00.0",
+    ],
+)
+def test_a_malformed_bus_id_costs_that_card_its_address_alone(
+    backend: NvmlBackend, stub: NvmlStub, text: str
+) -> None:
+    before = by_uuid(backend)
+    stub.bus_id(2, text)
+
+    devices = by_uuid(backend)
+
+    assert devices == before | {stub.uuid(2): replace(before[stub.uuid(2)], pci=None)}
+    assert {link.peer for link in backend.links(stub.uuid(2))} == devices.keys() - {stub.uuid(2)}
+
+
+def test_a_bus_id_that_is_no_text_is_none() -> None:
+    info = pynvml.nvmlPciInfo_t(busId=b"\xff")
+
+    assert bdf(info) is None
 
 
 def test_a_getter_that_fails_is_a_fault_that_clean_reads_end(backend: NvmlBackend, stub: NvmlStub) -> None:

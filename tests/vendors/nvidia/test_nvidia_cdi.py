@@ -477,7 +477,7 @@ def test_extra_nodes_are_one_device_where_they_are_enabled_and_exist(tmp_path: P
     settings: dict[str, Any] = {"driverRoot": "/run/nvidia/driver", "containerDriverRoot": str(tmp_path)}
     assert set(cdi.specs({**ASKED, **settings}, [])) == set()
     settings |= {f"{each}Enabled": True for each in EXTRAS}
-    assert cdi.attributes(settings) == {"cdi-extras": kind}
+    assert cdi.attributes({**ASKED, **settings}) == {"cdi-extras": kind}
     made = spec(settings, [], kind)
     assert made["kind"] == f"k8s.device-plugin.nvidia.com/{kind}"
     assert [device["name"] for device in made["devices"]] == ["all"]
@@ -491,12 +491,15 @@ def test_what_is_no_device_node_is_not_given_as_one(tmp_path: Path) -> None:
     lay(tmp_path, {"dev/gdrdrv": "", "dev/nvidia-fs0/x": "", "dev/infiniband/uverbs0": "/dev/null"})
     lay_nodes(tmp_path, "/dev/nvidia-fs\udcff", "/dev/nvidia-fs\n")
     enabled = {f"{kind}Enabled": True for kind in EXTRAS}
-    assert cdi.attributes({**enabled, "containerDriverRoot": str(tmp_path)}) == {"cdi-extras": ""}
+    assert cdi.attributes({**ASKED, **enabled, "containerDriverRoot": str(tmp_path)}) == {"cdi-extras": ""}
 
 
-def test_nothing_is_told_of_extra_nodes_that_are_not_enabled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [ASKED, {"gdrcopyEnabled": True}])
+def test_nothing_is_told_of_extra_nodes_that_are_not_enabled_or_have_no_spec(
+    tmp_path: Path, settings: Mapping[str, Any]
+) -> None:
     lay_nodes(tmp_path, *EXTRAS["gdrcopy"])
-    assert cdi.attributes({"containerDriverRoot": str(tmp_path)}) == {}
+    assert cdi.attributes({**settings, "containerDriverRoot": str(tmp_path)}) == {}
 
 
 def test_a_file_in_place_of_udevs_folder_is_not_mounted(tmp_path: Path) -> None:

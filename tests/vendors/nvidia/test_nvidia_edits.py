@@ -12,8 +12,6 @@ from nvidia_node import allocated, given, gpu, mig, offered, split
 
 from agent.core.errors import AllocationError
 from agent.core.vendor import ContainerEdits, Device, DeviceNode, Mount
-from agent.vendors.nvidia import cdi
-from agent.vendors.nvidia.edits import CDI_VENDOR
 from agent.vendors.nvidia.plugin import register_backend
 
 #: nvidia-device-plugin v0.20.0 on an NVML double; the file describes its hardware.
@@ -223,7 +221,7 @@ ROWS: list[tuple[str, Mapping[str, Any], Sequence[Device], ContainerEdits]] = [
     (
         "cdi-cri with all that is enabled",
         strategies("cdi-cri", **CHANNEL, **EXTRAS),
-        WITH_CHANNEL,
+        [gpu(index, imex_channels="0,5", cdi_extras="gdrcopy,gds,mofed") for index in (1, 0)],
         ContainerEdits(
             env=EXTRA_ENV,
             cdi_devices=cdi_names(
@@ -236,6 +234,12 @@ ROWS: list[tuple[str, Mapping[str, Any], Sequence[Device], ContainerEdits]] = [
         strategies("cdi-cri", **EXTRAS),
         [gpu(0, cdi_extras="gds")],
         ContainerEdits(env=EXTRA_ENV, cdi_devices=cdi_names("gpu=GPU-0", "gds=all")),
+    ),
+    (
+        "cdi-cri where the node does not tell what it has",
+        strategies("cdi-cri", **EXTRAS),
+        [gpu(0)],
+        ContainerEdits(env=EXTRA_ENV, cdi_devices=cdi_names("gpu=GPU-0")),
     ),
     (
         "cdi-cri without what is not enabled",
@@ -330,10 +334,6 @@ def test_the_name_of_an_annotation_is_never_longer_than_kubernetes_takes() -> No
     [key] = given(strategies("cdi-annotations"), [gpu(0)], "a" * 200).annotations
 
     assert len(key.partition("/")[2]) == 63
-
-
-def test_containers_name_the_kinds_of_the_specs_that_are_written() -> None:
-    assert CDI_VENDOR == cdi.VENDOR
 
 
 async def test_the_ids_of_one_card_are_one_device() -> None:

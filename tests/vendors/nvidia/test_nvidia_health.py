@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, RECOVERY_ACTION, UNAVAILABLE, XID, Mig, NvmlStub
@@ -18,6 +20,11 @@ pytest_plugins = ["nvml_fixtures"]
 LONG = 20.0
 SHORT = 0.02
 NOT_SUPPORTED, UNKNOWN_ERROR = 3, 999
+
+
+@pytest.fixture
+def settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**settings, "migStrategy": "mixed"}
 
 
 @pytest.fixture

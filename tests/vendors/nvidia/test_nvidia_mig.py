@@ -25,6 +25,11 @@ SHORT = 0.02
 
 
 @pytest.fixture
+def settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**settings, "migStrategy": "mixed"}
+
+
+@pytest.fixture
 def split(backend: NvmlBackend, stub: NvmlStub, tmp_path: Path) -> NvmlBackend:
     """Two cards, of which the second has the three MIG devices of the recordings."""
     stub.cards(2)
@@ -475,17 +480,62 @@ def test_an_event_of_an_instance_names_its_mig_devices_and_no_sibling(
     assert hear(watched) == [(stub.mig_uuid(1, number), "xid-95") for number in numbers]
 
 
-@pytest.mark.parametrize(("gi", "ci"), [(None, None), (None, 0), (9, 0), (7, 1)])
-def test_an_event_of_the_card_or_of_an_unknown_instance_names_the_card(
-    watched: NvmlBackend, stub: NvmlStub, gi: int | None, ci: int | None
+@pytest.mark.parametrize("ci", [None, 0])
+def test_an_event_without_a_gpu_instance_names_the_card(
+    watched: NvmlBackend, stub: NvmlStub, ci: int | None
+) -> None:
+    stub.xid(1, 79, None, ci)
+
+    assert hear(watched) == [(stub.uuid(1), "xid-79")]
+
+
+@pytest.mark.parametrize(("gi", "ci"), [(9, 0), (7, 1)])
+def test_an_event_of_an_unknown_instance_names_the_card_once_the_next_list_has_none_either(
+    watched: NvmlBackend, stub: NvmlStub, gi: int, ci: int
 ) -> None:
     stub.xid(1, 79, gi, ci)
+    assert hear(watched) == []
+    assert watched.health_events(SHORT) == []
+
+    watched.discover()
+
+    assert hear(watched) == [(stub.uuid(1), "xid-79")]
+    watched.discover()
+    assert watched.health_events(SHORT) == []
+
+
+def test_an_event_of_an_instance_that_was_just_made_names_its_mig_device_and_not_the_card(
+    watched: NvmlBackend, stub: NvmlStub
+) -> None:
+    made = stub.mig(1, [None, None, Mig(gi=7), Mig(gi=8), Mig(gi=9)])[-1]
+    stub.event(1, DOUBLE_BIT_ECC, 0, 9, 0)
+    assert hear(watched) == []
+
+    watched.discover()
+
+    assert hear(watched) == [(made, "ecc-double-bit")]
+
+
+def test_an_event_of_an_unknown_instance_waits_for_a_list_with_its_card(
+    watched: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.xid(1, 79, 9, 0)
+    assert hear(watched) == []
+    stub.remove(1)
+    watched.discover()
+    assert [watched.health_events(SHORT) for _ in range(2)] == [[], []]
+
+    stub.restore(1)
+    watched.discover()
 
     assert hear(watched) == [(stub.uuid(1), "xid-79")]
 
 
 def test_the_same_places_on_another_card_are_others(watched: NvmlBackend, stub: NvmlStub) -> None:
     stub.xid(0, 79, 7, 0)
+    assert hear(watched) == []
+
+    watched.discover()
 
     assert hear(watched) == [(stub.uuid(0), "xid-79")]
 

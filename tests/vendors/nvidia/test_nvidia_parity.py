@@ -7,15 +7,17 @@ what the option means; where it ends, what is left without the part that is wron
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from nvidia_node import A100, LOST, gpu, listed, lost, mig, offered, split
-from nvml_stub import NvmlStub
+from nvidia_node import A100, CARD, LOST, SLICE, gpu, listed, lost, mig, offered, split
+from nvml_stub import DOUBLE_BIT_ECC, XID, NvmlStub
 
 from agent.core.vendor import Device
 from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendors.nvidia.plugin import register_backend
 
 pytest_plugins = ["nvml_fixtures"]
 
@@ -270,24 +272,24 @@ SHARING = [
     ),
     Row(
         "by index and uuid",
-        shared(entry(2, devices=[2, "0", "GPU-2"], rename="gpu.shared")),
-        THREE,
+        shared(entry(2, devices=[2, "0", CARD], rename="gpu.shared")),
+        [*THREE[:2], replace(gpu(2), uuid=CARD)],
         {
-            "nvidia.com/gpu.shared": ["GPU-0::0", "GPU-0::1", "GPU-2::0", "GPU-2::1"],
+            "nvidia.com/gpu.shared": ["GPU-0::0", "GPU-0::1", f"{CARD}::0", f"{CARD}::1"],
             "nvidia.com/gpu": ["GPU-1"],
         },
     ),
     Row(
         "MIG devices by index and uuid",
-        MIXED | shared(entry(2, "nvidia.com/mig-1g.10gb", devices=["0:1", "MIG-1-0"])),
-        SPLIT,
+        MIXED | shared(entry(2, "nvidia.com/mig-1g.10gb", devices=["0:1", SLICE])),
+        [*SPLIT[:4], replace(mig(1, 0), uuid=SLICE), mig(1, 1)],
         {
             "nvidia.com/mig-1g.10gb": [
                 "MIG-0-0",
                 "MIG-0-1::0",
                 "MIG-0-1::1",
-                "MIG-1-0::0",
-                "MIG-1-0::1",
+                f"{SLICE}::0",
+                f"{SLICE}::1",
                 "MIG-1-1",
             ]
         },
@@ -343,13 +345,13 @@ SHARING = [
     ),
     Row(
         "an index and uuids that are not there",
-        shared(entry(2, devices=[0, 7, "0:1", "GPU-9"])),
+        shared(entry(2, devices=[0, 7, "0:1", CARD])),
         THREE[:2],
         {"nvidia.com/gpu": ["GPU-0::0", "GPU-0::1", "GPU-1"]},
         [
             f"{REPLICATING}no matching device at index: 7",
             f"{REPLICATING}no matching device at index: 0:1",
-            f"{REPLICATING}no matching device with UUID: GPU-9",
+            f"{REPLICATING}no matching device with UUID: {CARD}",
         ],
     ),
 ]
@@ -472,3 +474,31 @@ def test_what_the_process_reads_is_what_the_rules_name(
 
     assert {name: len(ids) for name, ids in listed(offering, devices).items()} == resources
     assert offering.complaints == ()
+
+
+#: GPU instance 8 of the second of two cards with three MIG devices each fails (v0.20, internal/rm/health.go).
+@pytest.mark.parametrize(
+    ("said", "sick"),
+    [({}, "card"), ({"migStrategy": "none"}, "card"), (SINGLE, "MIG device"), (MIXED, "MIG device")],
+    ids=["nothing said", "none", "single", "mixed"],
+)
+@pytest.mark.parametrize("kind", [XID, DOUBLE_BIT_ECC], ids=["XID", "ECC"])
+def test_an_error_of_an_instance_marks_what_the_kubelet_counts(
+    stub: NvmlStub, settings: Mapping[str, Any], said: Mapping[str, Any], sick: str, kind: int
+) -> None:
+    stub.cards(2)
+    for index in range(2):
+        stub.mig(index)
+    stub.write_minors(Path(settings["procfs"]))
+    backend = NvmlBackend(register_backend({**settings, **said}).settings)
+    backend.open()
+    offering = offered(said, backend.discover())
+    assert backend.health_events(0) == []
+    stub.event(1, kind, 79, 8, 0)
+
+    [event] = backend.health_events(20)
+
+    assert event.fault is not None
+    assert event.uuid == {"card": stub.uuid(1), "MIG device": stub.mig_uuid(1, 1)}[sick]
+    assert event.uuid in {uuid for rule in offering.rules for uuid in rule.devices}  # type: ignore[union-attr]
+    backend.close()

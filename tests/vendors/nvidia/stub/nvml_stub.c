@@ -8,6 +8,7 @@
  *   lost I                      the card is still counted, every call on it answers GPU_IS_LOST
  *   minor I M                   the card has minor number M
  *   name I TEXT                 its product name
+ *   busid I TEXT                its PCI bus id, or what is none
  *   memory I BYTES              its memory
  *   capability I MAJOR MINOR    its CUDA compute capability
  *   fabric I STATE STATUS CLIQUE UUID   its place in a GPU fabric; the UUID as 32 hexadecimal digits
@@ -114,6 +115,7 @@ static struct {
     u32 cards, minor[SLOTS], recovery[SLOTS];
     int removed[SLOTS], lost[SLOTS];
     char name[SLOTS][64];
+    char bus_id[SLOTS][32];
     u64 memory[SLOTS];
     int capability[SLOTS][2];
     int has_fabric[SLOTS];
@@ -238,6 +240,8 @@ static int parse_card(const char *line)
         script.recovery[slot] = number;
     else if (sscanf(line, "name %u %63[^\n]", &slot, name) == 2 && slot < SLOTS)
         strcpy(script.name[slot], name);
+    else if (sscanf(line, "busid %u %31[^\n]", &slot, name) == 2 && slot < SLOTS)
+        strcpy(script.bus_id[slot], name);
     else if (sscanf(line, "memory %u %llu", &slot, &bytes) == 2 && slot < SLOTS)
         script.memory[slot] = bytes;
     else if (sscanf(line, "capability %u %d %d", &slot, &major, &minor) == 3 && slot < SLOTS) {
@@ -466,6 +470,8 @@ static void pci_of(u32 slot, PciInfo *pci)
     pci->subsystem = 0x16c110de;
     snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
     snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus);
+    if (slot < SLOTS && script.bus_id[slot][0])
+        strcpy(pci->bus_id, script.bus_id[slot]);
 }
 
 /* ---- library and system ---- */
