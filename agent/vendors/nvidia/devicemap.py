@@ -84,9 +84,9 @@ def _not_uniform(sliced: Sequence[Device], whole: Sequence[Device], slices: Sequ
 
 
 def _named(options: Options, whole: Iterable[Device], slices: Iterable[Device]) -> DeviceMap:
-    names = [it.name for it in options.patterns.gpus] + [GPU]
+    names = [it.resource for it in options.patterns.gpus] + [GPU]
     if options.mig_strategy != "none":
-        names += [it.name for it in options.patterns.mig]
+        names += [it.resource for it in options.patterns.mig]
     resources: dict[str, list[Device]] = {name: [] for name in names}
     complaints: dict[str, None] = {}
     for gpu in whole:
@@ -120,4 +120,4 @@ def _slice_name(options: Options, device: Device) -> str:
 
 def _matching(patterns: Iterable[Pattern], text: str) -> str | None:
     """The name of the first pattern that matches the whole text; only `*` is special."""
-    return next((it.name for it in patterns if fnmatchcase(text, it.pattern.translate(_LITERAL))), None)
+    return next((it.resource for it in patterns if fnmatchcase(text, it.pattern.translate(_LITERAL))), None)

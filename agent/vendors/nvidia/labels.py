@@ -235,8 +235,8 @@ def _shares(options: Options, rules: Sequence[ResourceRule]) -> Mapping[str, Sha
     """How each resource is shared; GFD takes the first that is said, and does not look at its `devices`."""
     found: dict[str, Shares] = {}
     if not rules:
-        for it in options.time_slicing.resources:
-            found.setdefault(it.name, Shares(it.replicas, bool(it.rename)))
+        for it in options.time_slicing.entries:
+            found.setdefault(it.resource, Shares(it.replicas, bool(it.rename)))
     for rule in rules:
         if rule.sharing.kind == "replicas":
             # A name that no device has by itself stands for whole cards that are called otherwise.

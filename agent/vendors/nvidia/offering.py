@@ -38,7 +38,7 @@ def _time_sliced(options: Options, base: DeviceMap) -> Offering:
     parts: _Parts = {}
     complaints: list[str] = []
     for name, devices in base.resources.items():
-        entries = [it for it in options.time_slicing.resources if it.name == name]
+        entries = [it for it in options.time_slicing.entries if it.resource == name]
         left = devices
         for entry in entries:
             chosen, wrong = _subset(entry, left)
@@ -71,15 +71,16 @@ def _policy(options: Options, sharings: Iterable[Sharing], devices: Iterable[Dev
 
 def _subset(entry: Replicated, devices: Sequence[Device]) -> tuple[Sequence[Device], Sequence[str]]:
     """The devices to replicate, and what NVIDIA's plugin says of those that are not there."""
-    if not devices or entry.devices == "all":
+    wanted = entry.wanted
+    if not devices or wanted == "all":
         return devices, ()
-    place = f"unable to get IDs of devices to replicate for '{entry.name}' resource"
-    if isinstance(entry.devices, tuple):
-        chosen, missing = _referred(entry.devices, devices)
+    place = f"unable to get IDs of devices to replicate for '{entry.resource}' resource"
+    if isinstance(wanted, tuple):
+        chosen, missing = _referred(wanted, devices)
         return chosen, [f"{place}: {_no_match(it)}" for it in missing]
-    found = devices[: entry.devices]
-    few = f"requested {entry.devices} devices to be replicated, but only {len(found)} devices available"
-    return found, [f"{place}: {few}"] if len(found) < entry.devices else ()
+    found = devices[:wanted]
+    few = f"requested {wanted} devices to be replicated, but only {len(found)} devices available"
+    return found, [f"{place}: {few}"] if len(found) < wanted else ()
 
 
 def _no_match(reference: str) -> str:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import force_setattr
 
 from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
 
+from . import facts
 from .names import DOMAIN as DOMAIN
 from .names import GPU as GPU
 from .names import full_name as full_name
@@ -30,7 +30,11 @@ class Pattern(Strict, frozen=True):
     name: Text
 
     def __post_init__(self) -> None:
-        force_setattr(self, "name", full_name(self.name, "name"))
+        full_name(self.name, "name")
+
+    @property
+    def resource(self) -> str:
+        return full_name(self.name)
 
 
 class Patterns(Strict, frozen=True):
@@ -39,36 +43,66 @@ class Patterns(Strict, frozen=True):
 
 
 DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
+_YES_OR_NO = "true or false"
+
+
+def _backend(fits: str) -> Meta:
+    """Of a setting that the vendor's process needs: what fits it. A change restarts the process."""
+    return Meta(description=fits, extra={"backend": True})
+
+
+def _agent(fits: str) -> Meta:
+    """Of a setting that matters in the agent alone: what fits it."""
+    return Meta(description=fits, extra={"backend": False})
 
 
 class Options(Strict, frozen=True, kw_only=True):
-    """Every setting with its default; `SETTINGS` says what each is."""
+    """Every setting: its type, whose it is and what fits it, and its default."""
 
-    library: Text = ""
-    sysfs: _Path = ""
-    procfs: _Path = ""
-    ignore_xids: tuple[_Count, ...] | None = None
-    disable_health_checks: Text = ""
-    enable_health_checks: Text = ""
-    driver_root: _Path = "/"
-    dev_root: _Path = ""
-    container_driver_root: _Path = "/driver-root"
-    mig_strategy: Literal["none", "single", "mixed"] = "none"
-    device_list_strategy: Annotated[tuple[DeviceListStrategy, ...], Meta(min_length=1)] = ("envvar",)
-    device_id_strategy: Literal["uuid", "index"] = "uuid"
-    pass_device_specs: bool = False
-    gdrcopy_enabled: bool = False
-    gds_enabled: bool = False
-    mofed_enabled: bool = False
-    cdi_annotation_prefix: Text = "cdi.k8s.io/"
-    nvidia_cdi_hook_path: _Path = ""
-    cdi_feature_flags: tuple[Text, ...] = ()
-    cdi_disable_hooks: tuple[Text, ...] = ()
-    imex_channel_ids: tuple[int, ...] = ()
-    imex_required: bool = False
-    shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
-    patterns: Patterns = Patterns()
-    time_slicing: TimeSlicing = TimeSlicing(())
+    library: Annotated[Text, _backend("the path of libnvidia-ml.so.1 or of the driver's root directory")] = ""
+    sysfs: Annotated[_Path, _backend("the path where sysfs is mounted")] = ""
+    procfs: Annotated[_Path, _backend("the path where procfs is mounted")] = ""
+    ignore_xids: Annotated[tuple[_Count, ...] | None, _backend("a list of XID numbers")] = None
+    disable_health_checks: Annotated[
+        Text, _backend("text as of DP_DISABLE_HEALTHCHECKS: all, or XID numbers with commas")
+    ] = ""
+    enable_health_checks: Annotated[
+        Text, _backend("text as of DP_ENABLE_HEALTHCHECKS: all, or XID numbers with commas")
+    ] = ""
+    driver_root: Annotated[_Path, _backend("the absolute path of the driver's root on the host")] = "/"
+    dev_root: Annotated[_Path, _backend("the absolute path on the host below which /dev lies")] = ""
+    container_driver_root: Annotated[
+        _Path, _backend("the absolute path where the agent sees the driver's root")
+    ] = facts.DRIVER_ROOT
+    mig_strategy: Annotated[Literal["none", "single", "mixed"], _backend("none, single or mixed")] = "none"
+    device_list_strategy: Annotated[
+        tuple[DeviceListStrategy, ...],
+        Meta(min_length=1),
+        _backend("one or more of envvar, volume-mounts, cdi-annotations, cdi-cri"),
+    ] = ("envvar",)
+    device_id_strategy: Annotated[Literal["uuid", "index"], _backend("uuid or index")] = "uuid"
+    pass_device_specs: Annotated[bool, _agent(_YES_OR_NO)] = False
+    gdrcopy_enabled: Annotated[bool, _backend(_YES_OR_NO)] = False
+    gds_enabled: Annotated[bool, _backend(_YES_OR_NO)] = False
+    mofed_enabled: Annotated[bool, _backend(_YES_OR_NO)] = False
+    cdi_annotation_prefix: Annotated[Text, _agent("text such as cdi.k8s.io/")] = "cdi.k8s.io/"
+    nvidia_cdi_hook_path: Annotated[
+        _Path, _backend("the absolute path of nvidia-cdi-hook or nvidia-ctk on the host")
+    ] = ""
+    cdi_feature_flags: Annotated[tuple[Text, ...], _backend("a list of text")] = ()
+    cdi_disable_hooks: Annotated[tuple[Text, ...], _backend("a list of text")] = ()
+    imex_channel_ids: Annotated[tuple[int, ...], _backend("[] or [0]")] = ()
+    imex_required: Annotated[bool, _agent(_YES_OR_NO)] = False
+    shared_devices_allocation_policy: Annotated[
+        Literal["distributed", "packed"], _agent("distributed or packed")
+    ] = "distributed"
+    patterns: Annotated[Patterns, _agent("{gpus: [{pattern, name}], mig: [{pattern, name}]}")] = Patterns()
+    time_slicing: Annotated[
+        TimeSlicing,
+        _agent(
+            "{failRequestsGreaterThanOne, renameByDefault, resources: [{name, replicas, rename, devices}]}"
+        ),
+    ] = TimeSlicing(())
 
     def __post_init__(self) -> None:
         if self.imex_channel_ids not in ((), (0,)):
@@ -118,35 +152,10 @@ class Options(Strict, frozen=True, kw_only=True):
         return self.dev_root or self.driver_root
 
 
+_META: dict[str, Meta] = {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(Options)}
 #: What may be set, and what would fit.
-SETTINGS: dict[str, str] = {
-    "library": "the path of libnvidia-ml.so.1 or of the driver's root directory",
-    "sysfs": "the path where sysfs is mounted",
-    "procfs": "the path where procfs is mounted",
-    "ignoreXids": "a list of XID numbers",
-    "disableHealthChecks": "text as of DP_DISABLE_HEALTHCHECKS: all, or XID numbers with commas",
-    "enableHealthChecks": "text as of DP_ENABLE_HEALTHCHECKS: all, or XID numbers with commas",
-    "driverRoot": "the absolute path of the driver's root on the host",
-    "devRoot": "the absolute path on the host below which /dev lies",
-    "containerDriverRoot": "the absolute path where the agent sees the driver's root",
-    "migStrategy": "none, single or mixed",
-    "deviceListStrategy": "one or more of envvar, volume-mounts, cdi-annotations, cdi-cri",
-    "deviceIDStrategy": "uuid or index",
-    "passDeviceSpecs": "true or false",
-    "gdrcopyEnabled": "true or false",
-    "gdsEnabled": "true or false",
-    "mofedEnabled": "true or false",
-    "cdiAnnotationPrefix": "text such as cdi.k8s.io/",
-    "nvidiaCDIHookPath": "the absolute path of nvidia-cdi-hook or nvidia-ctk on the host",
-    "cdiFeatureFlags": "a list of text",
-    "cdiDisableHooks": "a list of text",
-    "imexChannelIDs": "[] or [0]",
-    "imexRequired": "true or false",
-    "sharedDevicesAllocationPolicy": "distributed or packed",
-    "patterns": "{gpus: [{pattern, name}], mig: [{pattern, name}]}",
-    "timeSlicing": "{failRequestsGreaterThanOne, renameByDefault, resources: "
-    "[{name, replicas, rename, devices}]}",
-}
+SETTINGS: dict[str, str] = {key: meta.description or "" for key, meta in _META.items()}
+_BACKEND = [key for key, meta in _META.items() if meta.extra == {"backend": True}]
 
 #: The same of the keys below.
 _INNER = {
@@ -161,26 +170,3 @@ _INNER = {
     "failRequestsGreaterThanOne": "true or false",
     "renameByDefault": "true or false",
 }
-
-#: What the vendor's process needs; the rest is decided in the agent.
-_BACKEND = (
-    "library",
-    "sysfs",
-    "procfs",
-    "ignoreXids",
-    "disableHealthChecks",
-    "enableHealthChecks",
-    "driverRoot",
-    "devRoot",
-    "containerDriverRoot",
-    "migStrategy",
-    "deviceListStrategy",
-    "deviceIDStrategy",
-    "gdrcopyEnabled",
-    "gdsEnabled",
-    "mofedEnabled",
-    "nvidiaCDIHookPath",
-    "cdiFeatureFlags",
-    "cdiDisableHooks",
-    "imexChannelIDs",
-)

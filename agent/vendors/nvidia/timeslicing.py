@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import force_setattr
 
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
@@ -33,7 +32,8 @@ Devices = Literal["all"] | int | tuple[int | str, ...]
 class Replicated(Strict, frozen=True):
     """Devices of one resource, each advertised several times.
 
-    `devices`: all, the first so many, or indices (0, "0", "0:1" of a MIG device) and uuids.
+    The fields are as they were written. `devices`: all, the first so many, or indices (0, "0", "0:1" of a MIG
+    device) and uuids.
     """
 
     name: Text
@@ -42,18 +42,33 @@ class Replicated(Strict, frozen=True):
     devices: Any = "all"
 
     def __post_init__(self) -> None:
-        force_setattr(self, "name", full_name(self.name, "name"))
-        # NVIDIA's plugin takes its own default for a rename unseen; the kubelet takes it too.
-        if self.rename not in ("", f"{self.name}{_SHARED}"):
-            force_setattr(self, "rename", full_name(self.rename, "rename"))
+        full_name(self.name, "name")
+        if self.rename not in ("", self.renamed):
+            full_name(self.rename, "rename")
         if self.replicas < 2:
             raise SettingsError("number of replicas must be >= 2", ("replicas",))
-        force_setattr(self, "devices", _devices(self.devices))
+        _devices(self.devices)
+
+    @property
+    def resource(self) -> str:
+        """The resource of which it is a part."""
+        return full_name(self.name)
+
+    @property
+    def renamed(self) -> str:
+        """What `renameByDefault` calls it. NVIDIA's plugin takes this unseen; the kubelet takes it too."""
+        return self.resource + _SHARED
 
     @property
     def advertised(self) -> str:
         """What the replicas are called."""
-        return self.rename or self.name
+        if self.rename in ("", self.renamed):
+            return self.rename or self.resource
+        return full_name(self.rename)
+
+    @property
+    def wanted(self) -> Devices:
+        return _devices(self.devices)
 
 
 class TimeSlicing(Strict, frozen=True):
@@ -61,23 +76,24 @@ class TimeSlicing(Strict, frozen=True):
     fail_requests_greater_than_one: bool = False
     rename_by_default: bool = False
 
-    def __post_init__(self) -> None:
-        if self.rename_by_default:
-            named = (
-                it if it.rename else msgspec.structs.replace(it, rename=it.name + _SHARED)
-                for it in self.resources
-            )
-            force_setattr(self, "resources", tuple(named))
+    @property
+    def entries(self) -> tuple[Replicated, ...]:
+        """The resources, each with the name that its replicas have."""
+        if not self.rename_by_default:
+            return self.resources
+        return tuple(
+            it if it.rename else msgspec.structs.replace(it, rename=it.renamed) for it in self.resources
+        )
 
     def doubts(self) -> Iterator[Doubt]:
         """Entries for which nothing is left."""
         taken: set[str] = set()
         for index, it in enumerate(self.resources):
-            if it.name in taken:
-                why = f"an earlier entry takes all devices of '{it.name}'; none is left for this one"
+            if it.resource in taken:
+                why = f"an earlier entry takes all devices of '{it.resource}'; none is left for this one"
                 yield Doubt(why, ("timeSlicing", "resources", index))
             if it.devices == "all":
-                taken.add(it.name)
+                taken.add(it.resource)
 
 
 def _devices(value: Any) -> Devices:

