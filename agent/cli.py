@@ -271,8 +271,7 @@ def config_check(args: argparse.Namespace) -> int:
     from agent.fleet import check
     from agent.plugins import names
 
-    config = configured(_given(args), os.environ, _node_name(args), names())
-    check(config)
+    config = check(configured(_given(args), os.environ, _node_name(args), names()))
     for warning in config.warnings:
         print(f"xpu-agent: warning: {warning}", file=sys.stderr)
     print(to_yaml(config), end="")
@@ -292,9 +291,9 @@ def conformance(args: argparse.Namespace) -> int:
 
     from agent.config import configured
     from agent.core.errors import VendorError
-    from agent.fleet import wanted
+    from agent.fleet import check, wanted
 
-    config = configured({"config": args.config}, os.environ, _node_name(args))
+    config = check(configured({"config": args.config}, os.environ, _node_name(args)))
     found = {it.name: it for it in wanted(config)}
     plugin = found.get(args.vendor)
     if plugin is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -12,16 +13,20 @@ from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
-from agent.core.errors import ConfigError, VendorError
+from agent.core.errors import VendorError
 from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
 from agent.core.offers import Wish
+from agent.core.text import shorten
 from agent.core.vendor import Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
-from agent.plugins import SETTINGS, Plugin, load
+from agent.plugins import Plugin, load
 
 log = structlog.get_logger(__name__)
+
+#: Warnings about the settings of one vendor.
+MAX_DOUBTS = 20
 
 StartProcess = Callable[[Vendor, Node], VendorProcess]
 
@@ -102,16 +107,41 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
-def check(config: Config) -> None:
-    """Refuse settings that their vendor does not know.
+def check(config: Config) -> Config:
+    """Have the vendors judge what only they know; what they doubt becomes warnings.
 
     Raises:
-        ConfigError: Naming the vendor and what its plugin says. A plugin that is broken itself is no fault of
-            the config: it is left out.
+        ConfigError: With the place of a setting that its vendor refuses, or of a resource that takes the
+            cards of another. A plugin that is broken itself is no fault of the config: it is left out.
     """
+    warnings = list(config.warnings)
     for plugin in wanted(config):
-        if plugin.name in config.vendors and plugin.reason.startswith(SETTINGS):
-            raise ConfigError(f"vendors.{plugin.name}.{plugin.reason}")
+        if plugin.refusal is not None and plugin.name in config.vendors:
+            raise config.refused(_setting(config, plugin.name, plugin.refusal.path), str(plugin.refusal))
+        if plugin.vendor is not None:
+            _check_overlap(config, plugin.vendor)
+            doubts = islice(plugin.vendor.doubts, MAX_DOUBTS)
+            warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in doubts)
+    return replace(config, warnings=tuple(warnings))
+
+
+def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Where the config says a setting of the vendor; the library has a key of its own."""
+    if path[:1] == ("library",) and config.vendor(vendor).library:
+        return ("vendors", vendor, *path)
+    return ("vendors", vendor, "settings", *path)
+
+
+def _check_overlap(config: Config, vendor: Vendor) -> None:
+    """All cards are for one resource alone, unless the vendor itself says what `all` is of each."""
+    rules = config.vendor(vendor.name).resources
+    if vendor.resources is not None or len(rules) < 2:
+        return
+    for index, rule in enumerate(rules):
+        if rule.devices == "all":
+            others = ", ".join(shorten(it.name) for it in rules if it is not rule)
+            message = f"'{shorten(rule.name)}' takes all cards, also those of {others}; set 'devices'"
+            raise config.refused(("vendors", vendor.name, "resources", index, "devices"), message)
 
 
 def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plugin]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
 from types import ModuleType
@@ -20,8 +20,6 @@ from agent.core.text import shorten
 from agent.core.vendor import SettingsError, Vendor
 
 DISTRIBUTION = "xpu-agent"
-#: How the reason begins where a vendor refused its settings.
-SETTINGS = "settings: "
 NOT_ENABLED = "not enabled"
 SITS_OUT = "sits out: its register_backend offers nothing with these settings"
 
@@ -39,6 +37,8 @@ class Plugin:
     vendor: Vendor | None = None
     reason: str = ""
     broken: bool = False
+    #: What the vendor says of settings that it refused.
+    refusal: SettingsError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _plugin(found: _Found, registry: _Registry, settings: Mapping[str, Any]) -> 
     try:
         vendor = registry.offer(found, settings)
     except SettingsError as exc:
-        return found.left_out(f"{SETTINGS}{exc}")
+        return replace(found.left_out(f"settings: {exc}"), refusal=exc)
     except BrokenPlugin as exc:
         return found.left_out(str(exc))
     except (Exception, SystemExit) as exc:

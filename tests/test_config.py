@@ -375,8 +375,6 @@ def test_devices_name_cards(devices: str, error: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "error"),
     [
-        ("all", "[0]", "resources[0].devices: 'a/one' takes all cards, also those of a/other; set 'devices'"),
-        ("[0]", "all", "resources[1].devices: 'a/other' takes all cards"),
         ("[0, 1]", "[1, 2]", "resources[1].devices[0]: the card 1 belongs to 'a/one' already"),
         ("[GPU-1]", "[0, GPU-1]", "resources[1].devices[1]: the card GPU-1 belongs to 'a/one' already"),
     ],
@@ -385,26 +383,6 @@ def test_a_card_belongs_to_one_resource(one: str, other: str, error: str) -> Non
     text = f"{{name: a/one, devices: {one}}}, {{name: a/other, devices: {other}}}"
 
     assert error in refusal(resource(text))
-
-
-def test_slices_of_a_profile_are_no_whole_cards_nor_those_of_another() -> None:
-    names = ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb")
-
-    config = read(resource(", ".join(f"{{name: {name}, devices: all}}" for name in names)))
-
-    assert tuple(rule.name for rule in config.vendor("nvidia").resources) == names
-
-
-def test_two_resources_of_one_vendor_need_devices() -> None:
-    assert "set 'devices'" in refusal(resource("{name: a/one}, {name: a/other}"))
-    assert (
-        len(
-            read(resource("{name: a/one, devices: 1}, {name: a/other, devices: [3]}"))
-            .vendors["nvidia"]
-            .resources
-        )
-        == 2
-    )
 
 
 def test_a_resource_name_stands_once_also_across_vendors() -> None:
@@ -566,5 +544,6 @@ def keys_of(value: object) -> set[str]:
 
 @pytest.mark.parametrize("state", ["/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins/xpu"])
 def test_state_in_the_kubelet_s_directory_is_refused(state: str) -> None:
-    with pytest.raises(ConfigError, match="lies in the kubelet's directory"):
-        read(f"agent: {{stateDir: {state}}}\n")
+    assert refusal(f"agent:\n  stateDir: {state}").startswith(
+        f"xpu.yaml:2: agent.stateDir: the state directory '{state}' lies in the kubelet's directory"
+    )

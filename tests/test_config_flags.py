@@ -56,7 +56,7 @@ def test_each_flag_has_an_environment_variable() -> None:
     found = given_flags({}, environ | {"XPU_AGENT_ELSE": "x", "HOME": "/"})
 
     assert {it.flag: it.value for it in found} == {flag: flag for flag in FLAGS}
-    assert {it.where for it in found} == set(environ)
+    assert {it.place.source for it in found} == set(environ)
 
 
 def test_the_command_line_wins_over_the_environment() -> None:
@@ -88,6 +88,43 @@ def test_an_error_names_the_flag_or_the_variable_that_holds_it(
         with_flags(Config(), given_flags(arguments, environ))
 
     assert str(caught.value).startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "place"),
+    [
+        ({"state-dir": "/file/s"}, {}, "--state-dir"),
+        ({}, {"XPU_AGENT_STATE_DIR": "/file"}, "XPU_AGENT_STATE_DIR"),
+        ({"kubelet-dir": "/mine"}, {}, "--kubelet-dir"),
+        ({}, {"XPU_AGENT_KUBELET_DIR": "/mine"}, "XPU_AGENT_KUBELET_DIR"),
+        ({}, {"KUBELET_SOCKET": "/mine/kubelet.sock"}, "KUBELET_SOCKET"),
+        ({"kubelet-socket": "/mine/kubelet.sock"}, {}, "--kubelet-socket"),
+        ({"kubelet-dir": "/else", "state-dir": "/else/s"}, {"XPU_AGENT_STATE_DIR": "/s"}, "--state-dir"),
+    ],
+)
+def test_what_holds_in_the_end_is_judged_whoever_says_it(
+    arguments: dict[str, str], environ: dict[str, str], place: str
+) -> None:
+    file = "agent: {kubeletDir: /file, stateDir: /mine/state}"
+
+    with pytest.raises(ConfigError) as caught:
+        parse(file, "f", "", flags=given_flags(arguments, environ))
+
+    assert str(caught.value).startswith(f"{place}: the state directory '/")
+    assert "lies in the kubelet's directory" in str(caught.value)
+
+
+def test_without_a_file_what_holds_in_the_end_is_judged_too() -> None:
+    with pytest.raises(ConfigError, match="--kubelet-dir: the state directory '/var/lib/xpu-agent' lies in"):
+        with_flags(Config(), said(kubelet_dir="/var/lib"))
+
+
+def test_a_value_of_the_file_that_a_flag_replaces_is_not_judged() -> None:
+    file = "agent: {kubeletDir: /k, stateDir: /k/state, http: nowhere}"
+
+    config = parse(file, "f", "", flags=said(state_dir="/s", http="127.0.0.1:1"))
+
+    assert (str(config.agent.state_dir), config.agent.http) == ("/s", "127.0.0.1:1")
 
 
 def test_a_variable_that_is_no_text_is_refused() -> None:

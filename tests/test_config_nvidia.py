@@ -10,12 +10,14 @@ import pytest
 
 from agent.config import Config, ReportSettings, VendorSettings, parse, to_yaml
 from agent.core.errors import ConfigError
+from agent.fleet import check
 
 UUID = "b1028956-cfa2-0990-bf4a-5da9abb51763"
 
 
 def read(text: str) -> Config:
-    return parse(text, "nvidia.yaml", "node-1")
+    """The file as the agent takes it: read, and judged by the vendor."""
+    return check(parse(text, "nvidia.yaml", "node-1"))
 
 
 def settings(text: str) -> Any:
@@ -38,61 +40,45 @@ def slicing(resource: str, more: str = "", kind: str = "timeSlicing") -> str:
 # Sharing
 
 
-@pytest.mark.parametrize("name", ["nvidia.com/gpu", "gpu"])
-def test_time_slicing_becomes_a_setting_of_the_vendor_and_names_get_their_prefix(name: str) -> None:
-    assert read(slicing(f"name: {name}, replicas: 10")) == Config(
+def test_time_slicing_becomes_a_setting_of_the_vendor_as_it_is_written() -> None:
+    entries = """
+sharing:
+  timeSlicing:
+    renameByDefault: on
+    failRequestsGreaterThanOne: no
+    resources:
+    - {name: gpu, replicas: 10}
+    - {name: nvidia.com/mig-1g.10gb, replicas: 2, rename: slice, devices: ["0:1", 3], strategy:}
+"""
+
+    assert read(entries) == Config(
         vendors={
             "nvidia": VendorSettings(
                 enabled=True,
                 settings={
                     "timeSlicing": {
+                        "renameByDefault": True,
                         "failRequestsGreaterThanOne": False,
                         "resources": [
-                            {"name": "nvidia.com/gpu", "rename": "", "devices": "all", "replicas": 10}
+                            {"name": "gpu", "replicas": 10},
+                            {
+                                "name": "nvidia.com/mig-1g.10gb",
+                                "replicas": 2,
+                                "rename": "slice",
+                                "devices": ["0:1", 3],
+                            },
                         ],
                     }
                 },
             )
-        }
+        },
+        warnings=(
+            (
+                "nvidia.yaml:8: sharing.timeSlicing.resources[1].strategy: unknown key, ignored as NVIDIA's "
+                "programs do; known here: devices, name, rename, replicas"
+            ),
+        ),
     )
-
-
-def only(resource: str, more: str = "") -> Any:
-    return settings(slicing(resource, more))["timeSlicing"]["resources"][0]
-
-
-def test_fail_requests_greater_than_one_is_honoured() -> None:
-    text = slicing("name: gpu, replicas: 2", "    failRequestsGreaterThanOne: true")
-
-    assert settings(text)["timeSlicing"]["failRequestsGreaterThanOne"] is True
-
-
-@pytest.mark.parametrize("rename", ["gpu.fast", "nvidia.com/gpu.fast"])
-def test_a_rename_gets_its_prefix(rename: str) -> None:
-    assert only(f"name: gpu, replicas: 2, rename: {rename}")["rename"] == "nvidia.com/gpu.fast"
-
-
-def test_rename_by_default_renames_what_is_not_renamed() -> None:
-    more = "    - {name: mig-1g.10gb, replicas: 2, rename: slice}\n    renameByDefault: true"
-
-    found = settings(slicing("name: gpu, replicas: 2", more))["timeSlicing"]["resources"]
-
-    assert [it["rename"] for it in found] == ["nvidia.com/gpu.shared", "nvidia.com/slice"]
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ("all", "all"),
-        ("3", 3),
-        ("[0, 2]", [0, 2]),
-        ("['0', '0:1']", ["0", "0:1"]),
-        (f"[GPU-{UUID}, MIG-{UUID}]", [f"GPU-{UUID}", f"MIG-{UUID}"]),
-        (f"[MIG-GPU-{UUID}/3/0]", [f"MIG-GPU-{UUID}/3/0"]),
-    ],
-)
-def test_devices_are_all_a_count_or_indices_and_uuids(written: str, meant: object) -> None:
-    assert only(f"name: gpu, replicas: 2, devices: {written}")["devices"] == meant
 
 
 def test_resources_name_devices_by_pattern() -> None:
@@ -105,11 +91,8 @@ resources:
 """
     assert settings(text) == {
         "patterns": {
-            "gpus": [
-                {"pattern": "*", "name": "nvidia.com/gpu"},
-                {"pattern": "A100*", "name": "nvidia.com/a100"},
-            ],
-            "mig": [{"pattern": "1g.*", "name": "nvidia.com/small"}],
+            "gpus": [{"pattern": "*", "name": "gpu"}, {"pattern": "A100*", "name": "nvidia.com/a100"}],
+            "mig": [{"pattern": "1g.*", "name": "small"}],
         }
     }
 
@@ -189,7 +172,7 @@ def test_json_is_read_the_same() -> None:
 
 
 def test_a_single_device_list_strategy_may_stand_without_a_list() -> None:
-    assert settings("flags: {plugin: {deviceListStrategy: envvar}}") == {"deviceListStrategy": ["envvar"]}
+    assert settings("flags: {plugin: {deviceListStrategy: envvar}}") == {"deviceListStrategy": "envvar"}
 
 
 @pytest.mark.parametrize(
@@ -241,12 +224,11 @@ def test_a_file_that_asks_for_nothing_means_the_defaults(text: str) -> None:
         ("sharing: {timeSlicing: {}}", "nvidia.yaml:1: sharing.timeSlicing: no resources specified"),
         (
             "sharing:\n  timeSlicing:\n    resources: []",
-            "nvidia.yaml:3: sharing.timeSlicing: no resources specified",
+            "nvidia.yaml:3: sharing.timeSlicing.resources: no resources specified",
         ),
-        ("sharing: {mps: {}}", "nvidia.yaml:1: sharing.mps: no resources specified"),
         (
-            slicing("name: gpu, replicas: 1", kind="mps"),
-            "sharing.mps.resources[0].replicas: number of replicas",
+            "sharing:\n  timeSlicing:\n    renameByDefault: true",
+            "nvidia.yaml:2: sharing.timeSlicing: no resources specified",
         ),
         (slicing("name: $bad, replicas: 2"), "incorrect format for resource name 'nvidia.com/$bad': ["),
         (
@@ -280,6 +262,17 @@ def test_a_file_that_asks_for_nothing_means_the_defaults(text: str) -> None:
         (slicing("name: gpu, replicas: 2, devices: [-1]"), "unsupported type for device in devices list: -1"),
         (slicing("name: gpu, replicas: 2, devices: [true]"), "unsupported type for device in devices list: "),
         (
+            slicing("name: gpu, replicas: 2", "    - name: gpu\n      replicas: 2\n      devices: []"),
+            "nvidia.yaml:8: sharing.timeSlicing.resources[1].devices: names none; write all, a count",
+        ),
+        (
+            slicing(
+                "name: gpu, replicas: 2",
+                "    - name: gpu\n      devices: [0,\n        -1]\n      replicas: 2",
+            ),
+            "nvidia.yaml:8: sharing.timeSlicing.resources[1].devices[1]: unsupported type for device",
+        ),
+        (
             slicing("name: gpu, replicas: 2, devices: {b: 1, a: [2]}"),
             'unrecognized type for devices spec: {"a":[2],"b":1}',
         ),
@@ -290,6 +283,10 @@ def test_a_file_that_asks_for_nothing_means_the_defaults(text: str) -> None:
         ),
         ("resources: {mig: [{pattern: x}]}", "resources.mig[0]: resources must have a 'name' field set"),
         (
+            "Resources:\n  GPUs:\n  - {pattern: x,\n     name: $bad}",
+            "nvidia.yaml:4: resources.gpus[0].name: incorrect format for resource name 'nvidia.com/$bad': [",
+        ),
+        (
             "resources: {gpus: [{pattern: x, name: $bad}]}",
             "resources.gpus[0].name: incorrect format for resource name 'nvidia.com/$bad': [",
         ),
@@ -298,6 +295,45 @@ def test_a_file_that_asks_for_nothing_means_the_defaults(text: str) -> None:
             'nvidia.yaml:3: flags.plugin.deviceListStrategy: invalid deviceListStrategy: {"a":1}',
         ),
         ("flags: {plugin: {deviceListStrategy: [1, a]}}", 'invalid deviceListStrategy: [1,"a"]'),
+        (
+            "flags:\n  plugin:\n    deviceListStrategy:\n    - envvar\n    - foo",
+            (
+                "nvidia.yaml:5: flags.plugin.deviceListStrategy[1]: unable to validate flags: "
+                "invalid --device-list-strategy option: invalid strategy: foo"
+            ),
+        ),
+        (
+            "flags:\n  plugin:\n    deviceListStrategy: foo",
+            (
+                "nvidia.yaml:3: flags.plugin.deviceListStrategy: unable to validate flags: "
+                "invalid --device-list-strategy option: invalid strategy: foo"
+            ),
+        ),
+        (
+            "flags:\n  plugin:\n    deviceIDStrategy: foo",
+            (
+                "nvidia.yaml:3: flags.plugin.deviceIDStrategy: unable to validate flags: "
+                "invalid --device-id-strategy option: foo"
+            ),
+        ),
+        (
+            "flags:\n  plugin:\n    sharedDevicesAllocationPolicy: foo",
+            (
+                "nvidia.yaml:3: flags.plugin.sharedDevicesAllocationPolicy: unable to validate flags: "
+                "invalid --shared-devices-allocation-policy option: foo"
+            ),
+        ),
+        (
+            "flags:\n  migStrategy: foo",
+            "nvidia.yaml:2: flags.migStrategy: unable to validate flags: unknown MIG strategy: foo",
+        ),
+        (
+            "imex:\n  channelIDs: [1]",
+            (
+                "nvidia.yaml:2: imex.channelIDs: unable to validate flags: invalid IMEX channel IDs: "
+                "invalid IMEX config: channelIDs must be [] or [0]; found [1]"
+            ),
+        ),
         ("flags: {gfd: {sleepInterval: true}}", "flags.gfd.sleepInterval: invalid duration"),
         ("flags: {gfd: {sleepInterval: 1 day}}", "flags.gfd.sleepInterval: invalid duration"),
         (
@@ -322,6 +358,7 @@ def test_what_nvidia_refuses_is_refused_in_its_words_with_the_place(text: str, e
     ("text", "named"),
     [
         (slicing("name: gpu, replicas: 2", kind="mps"), "nvidia.yaml:3: sharing.mps: is not"),
+        ("sharing: {mps: {}}", "nvidia.yaml:1: sharing.mps: is not"),
         (
             slicing("name: gpu, replicas: 2", "  mps: {resources: [{name: gpu, replicas: 2}]}"),
             "nvidia.yaml:6: sharing.mps: is not",
@@ -348,10 +385,18 @@ def test_what_is_not_served_is_refused_by_name_and_never_ignored(text: str, name
         ("resources: {gpus: {pattern: x}}", "resources.gpus: expected a list, found a mapping"),
         (
             slicing("name: gpu, replicas: '2'"),
-            "resources[0].replicas: expected a whole number, found the text '2'",
+            'resources[0].replicas: expected a whole number from 2 to 131072, found "2"',
         ),
-        (slicing("name: 5, replicas: 2"), "resources[0].name: expected a text, found the number 5"),
-        (slicing("name: gpu, replicas: 200000"), "resources[0].replicas: must be 131072 or fewer"),
+        (slicing("name: 5, replicas: 2"), "resources[0].name: expected text such as"),
+        (slicing("name: gpu, replicas: 200000"), "replicas: expected a whole number from 2 to 131072"),
+        (
+            slicing("name: gpu, replicas: 2, devices: [GPU-x]"),
+            "unsupported type for device in devices list: GPU",
+        ),
+        (
+            "flags: {nvidiaDriverRoot: run}",
+            "flags.nvidiaDriverRoot: expected the absolute path of the driver",
+        ),
         ("sharing: []", "sharing: expected a mapping of keys, found a list"),
         ("flags: {gfd: {outputFile: here}}", "flags.gfd.outputFile: must be an absolute path, found 'here'"),
     ],
@@ -402,7 +447,7 @@ def test_where_nvidia_reads_keys_without_case_so_do_we() -> None:
     "text",
     [
         "flags: {" + ", ".join(f"k{n}: 1" for n in range(5000)) + "}",
-        slicing("name: gpu, replicas: 2", "    - {name: gpu, replicas: 2}\n" * 1000),
+        slicing("name: gpu, replicas: 2", "    - {name: gpu, replicas: 2}\n" * 255),
     ],
     ids=["unknown keys", "entries without devices"],
 )
@@ -423,6 +468,70 @@ def test_an_entry_for_which_nothing_is_left_is_a_warning() -> None:
     (warning,) = read(slicing("name: nvidia.com/gpu, replicas: 2", more)).warnings
 
     assert warning.startswith("nvidia.yaml:6: sharing.timeSlicing.resources[1]: an earlier entry takes all")
+
+
+def test_of_our_own_file_it_is_the_same_warning() -> None:
+    entries = "[{name: gpu, replicas: 2},\n {name: nvidia.com/gpu, replicas: 4}]"
+    text = f"vendors: {{nvidia: {{settings: {{timeSlicing: {{resources: {entries}}}}}}}}}"
+
+    (warning,) = read(text).warnings
+
+    assert warning == (
+        "nvidia.yaml:2: vendors.nvidia.settings.timeSlicing.resources[1]: "
+        "an earlier entry takes all devices of 'nvidia.com/gpu'; none is left for this one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "below", "why"),
+    [
+        ("name: gpu, replicas: 1", ".replicas", "number of replicas must be >= 2"),
+        ("name: gpu", "", "no replicas specified"),
+        (
+            "name: gpu, replicas: 2, devices: [-1]",
+            ".devices[0]",
+            "unsupported type for device in devices list: ",
+        ),
+        (
+            "name: gpu, replicas: 2, devices: ['GPU-x']",
+            ".devices[0]",
+            "unsupported type for device in devices",
+        ),
+        ("name: gpu, replicas: 2, devices: []", ".devices", "names none"),
+        ("name: gpu, replicas: 131073", ".replicas", "expected a whole number from 2 to 131072"),
+        ("name: Big, replicas: 2", ".name", "incorrect format for resource name 'nvidia.com/Big'"),
+    ],
+)
+def test_both_files_are_refused_in_the_same_words_each_with_its_own_key(
+    resource: str, below: str, why: str
+) -> None:
+    ours = f"vendors:\n nvidia:\n  settings: {{timeSlicing: {{resources: [\n  {{{resource}}}]}}}}"
+
+    theirs = refusal(slicing(resource))
+    mine = refusal(ours)
+
+    assert theirs.startswith(f"nvidia.yaml:5: sharing.timeSlicing.resources[0]{below}: {why}")
+    assert mine.startswith(f"nvidia.yaml:4: vendors.nvidia.settings.timeSlicing.resources[0]{below}: {why}")
+    assert mine.partition(f"[0]{below}: ")[2] == theirs.partition(f"[0]{below}: ")[2]
+
+
+def test_an_unknown_setting_of_ours_is_refused_where_it_stands() -> None:
+    text = "vendors:\n  nvidia:\n    settings:\n      migStrateg: mixed"
+
+    assert refusal(text) == (
+        "nvidia.yaml:4: vendors.nvidia.settings.migStrateg: unknown key; did you mean 'migStrategy'?"
+    )
+
+
+def test_the_library_has_a_key_of_its_own() -> None:
+    long = "x" * 5000
+
+    assert refusal(f"vendors:\n  nvidia:\n    library: {long}").startswith(
+        "nvidia.yaml:3: vendors.nvidia.library: expected the path of libnvidia-ml.so.1"
+    )
+    assert refusal("vendors: {nvidia: {settings: {library: 7}}}").startswith(
+        "nvidia.yaml:1: vendors.nvidia.settings.library: expected the path of libnvidia-ml.so.1"
+    )
 
 
 def test_both_styles_in_one_file_are_refused() -> None:

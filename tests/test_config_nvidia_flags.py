@@ -22,6 +22,7 @@ from agent.config import (
 )
 from agent.config.flags import variable
 from agent.core.errors import ConfigError
+from agent.fleet import check
 
 #: Names and variables of cmd/nvidia-device-plugin/main.go, cmd/gpu-feature-discovery/main.go, internal/flags
 #: and internal/rm/health.go of NVIDIA/k8s-device-plugin v0.20.0, without `config-file` and `node-name`.
@@ -332,6 +333,46 @@ def test_an_error_names_the_flag_or_the_variable(flag: str, name: str, text: str
             configured(given, environ, "n")
 
         assert str(caught.value).startswith(f"{place}: {error}")
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "text", "error"),
+    [
+        (
+            "device-list-strategy",
+            "DEVICE_LIST_STRATEGY",
+            "envvar,foo",
+            "invalid --device-list-strategy option: invalid strategy: foo",
+        ),
+        ("device-id-strategy", "DEVICE_ID_STRATEGY", "foo", "invalid --device-id-strategy option: foo"),
+        (
+            "shared-devices-allocation-policy",
+            "SHARED_DEVICES_ALLOCATION_POLICY",
+            "foo",
+            "invalid --shared-devices-allocation-policy option: foo",
+        ),
+        ("mig-strategy", "MIG_STRATEGY", "foo", "unknown MIG strategy: foo"),
+        (
+            "imex-channel-ids",
+            "IMEX_CHANNEL_IDS",
+            "1",
+            "invalid IMEX channel IDs: invalid IMEX config: channelIDs must be [] or [0]; found [1]",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "file",
+    ["", "flags: {}", "flags: {migStrategy: none}", "vendors: {nvidia: {settings: {migStrategy: none}}}"],
+)
+def test_what_the_vendor_refuses_names_the_flag_or_the_variable(
+    file: str, flag: str, name: str, text: str, error: str, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_text(file)
+    for given, environ, place in (({flag: text}, {}, f"--{flag}"), ({}, {name: text}, name)):
+        with pytest.raises(ConfigError) as caught:
+            check(configured({"config": tmp_path / "f", **given}, environ, "n"))
+
+        assert str(caught.value) == f"{place}: unable to validate flags: {error}"
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from agent import fleet
-from agent.config import Config, ConfigState, VendorSettings
+from agent.config import Config, ConfigState, VendorSettings, parse
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.vendor import ContainerEdits, ResourceRule, Vendor
+from agent.core.vendor import ContainerEdits, Doubt, Offering, ResourceRule, SettingsError, Vendor
 from agent.node import Node
 from agent.plugins import Plugin
 
@@ -35,11 +35,74 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plugin]]:
     return found  # type: ignore[return-value]
 
 
-def test_settings_that_a_named_vendor_does_not_know_are_the_config_s_fault(found: list[Plugin]) -> None:
-    found.append(plugin("acme", reason="settings: 'devicez' is not known"))
+def refusing(message: str, *path: str | int) -> Plugin:
+    return replace(plugin("acme", reason="settings"), refusal=SettingsError(message, path))
 
-    with pytest.raises(ConfigError, match=r"vendors\.acme\.settings: 'devicez' is not known"):
+
+def test_settings_that_a_named_vendor_does_not_know_are_the_config_s_fault(found: list[Plugin]) -> None:
+    found.append(refusing("is not known", "deep", 0))
+
+    with pytest.raises(ConfigError, match=r"vendors\.acme\.settings\.deep\[0\]: is not known"):
         fleet.check(Config(vendors={"acme": VendorSettings()}))
+    fleet.check(Config())
+
+
+def test_what_a_vendor_refuses_is_named_by_its_line(found: list[Plugin]) -> None:
+    text = "vendors:\n  acme:\n    settings:\n      deep:\n      - 1\n      - 2"
+    found.append(refusing("is odd", "deep", 1))
+
+    with pytest.raises(ConfigError, match=r"f:6: vendors\.acme\.settings\.deep\[1\]: is odd"):
+        fleet.check(parse(text, "f", "n"))
+
+
+def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[Plugin]) -> None:
+    text = "vendors:\n  acme:\n    settings:\n      deep: [1]"
+    found.append(refusing("is odd", "deep", 7, "x"))
+
+    with pytest.raises(ConfigError, match=r"f:4: vendors\.acme\.settings\.deep\[7\]\.x: is odd"):
+        fleet.check(parse(text, "f", "n"))
+
+
+def test_what_a_vendor_doubts_becomes_a_few_warnings_with_their_lines(found: list[Plugin]) -> None:
+    text = "vendors:\n  acme:\n    settings:\n      old: 1"
+    doubting = replace(vendor("acme", "acme.com/x"), doubts=(Doubt("is old", ("old",)),) * 100)
+    found.append(Plugin("acme", "here", "1", doubting))
+
+    warnings = fleet.check(replace(parse(text, "f", "n"), warnings=("first",))).warnings
+
+    assert warnings == ("first", *("f:4: vendors.acme.settings.old: is old",) * 20)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "error"),
+    [
+        (
+            "all",
+            "[0]",
+            r"f:4: .*resources\[0\]\.devices: 'a/one' takes all cards, also those of a/other",
+        ),
+        (
+            "[0]",
+            "all",
+            r"f:5: .*resources\[1\]\.devices: 'a/other' takes all cards, also those of a/one",
+        ),
+    ],
+)
+def test_all_cards_are_for_one_resource_alone(found: list[Plugin], one: str, other: str, error: str) -> None:
+    rules = f"   - {{name: a/one, devices: {one}}}\n   - {{name: a/other, devices: {other}}}"
+    config = parse(f"vendors:\n acme:\n  resources:\n{rules}", "f", "n")
+    found.append(plugin("acme", "acme.com/x"))
+
+    with pytest.raises(ConfigError, match=error):
+        fleet.check(config)
+
+
+def test_a_vendor_that_makes_its_own_resources_says_itself_what_all_is(found: list[Plugin]) -> None:
+    rules = (ResourceRule("acme.com/x"), ResourceRule("acme.com/slice"))
+    own = replace(vendor("acme", "acme.com/x"), resources=lambda rules, devices: Offering())
+    found.append(Plugin("acme", "here", "1", own))
+
+    fleet.check(Config(vendors={"acme": VendorSettings(resources=rules)}))
 
 
 def test_a_plugin_that_is_broken_itself_is_not_the_config_s_fault(found: list[Plugin]) -> None:

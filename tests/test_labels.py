@@ -525,4 +525,4 @@ def test_the_verb_refuses_a_config_that_can_not_be_used(simulated: Path) -> None
     done = verb("--config", simulated)
 
     assert done.returncode == 1
-    assert "nvidia has no setting 'colour'" in done.stderr
+    assert "vendors.nvidia.settings.colour: unknown key" in done.stderr

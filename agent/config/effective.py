@@ -13,9 +13,8 @@ from agent.config.settings import Config
 
 def effective(config: Config) -> dict[str, Any]:
     """Every key with its value, as JSON would hold it."""
-    document = {"version": "v1", **_plain(config)}
-    del document["warnings"]  # they belong to the file, not to what it says
-    return document
+    said = {"agent": config.agent, "vendors": config.vendors, "report": config.report}
+    return {"version": "v1", **_plain(said)}
 
 
 def _plain(value: Any) -> Any:

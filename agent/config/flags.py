@@ -7,13 +7,22 @@ from typing import Any
 
 from agent.config.given import Given
 from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, read
+from agent.config.place import Place
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
 
 PREFIX = "XPU_AGENT_"
 
-#: Ours, each a setting of `agent`.
-FLAGS = ("kubelet-dir", "pod-resources-socket", "state-dir", "cdi-dir", "http", "log-format", "log-level")
+#: Ours, and the key that each sets.
+FLAGS = {
+    "kubelet-dir": "agent.kubeletDir",
+    "pod-resources-socket": "agent.podResourcesSocket",
+    "state-dir": "agent.stateDir",
+    "cdi-dir": "agent.cdiDir",
+    "http": "agent.http",
+    "log-format": "agent.log.format",
+    "log-level": "agent.log.level",
+}
 
 
 def variable(flag: str) -> str:
@@ -40,7 +49,7 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[Given]:
     for ours in FLAGS:
         name = variable(ours)
         if name in environ:
-            yield Given(ours, _text(environ[name], name), name)
+            yield Given(ours, _text(environ[name], name), Place(name))
 
 
 def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[Given]:
@@ -52,7 +61,7 @@ def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[Given]:
     for ours in FLAGS:
         value = arguments.get(ours)
         if value is not None:
-            yield Given(ours, _text(value, f"--{ours}"), f"--{ours}")
+            yield Given(ours, _text(value, f"--{ours}"), Place(f"--{ours}"))
 
 
 def _theirs(flag: Flag, text: str, where: str) -> Iterator[Given]:
@@ -61,7 +70,7 @@ def _theirs(flag: Flag, text: str, where: str) -> Iterator[Given]:
     except ValueError as error:
         raise ConfigError(f"{where}: {error}, found '{shorten(text, 60)}'") from None
     if value is not None:
-        yield Given(flag.name, value, where)
+        yield Given(flag.name, value, Place(where))
 
 
 def _text(text: str, where: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent.config.place import Place
 from agent.core.errors import ConfigError
 
 Value = str | bool | tuple[str, ...] | tuple[int, ...]
@@ -15,9 +16,8 @@ class Given:
 
     flag: str
     value: Value
-    #: As an error names it: --http, XPU_AGENT_HTTP, or f.yaml:3: flags.migStrategy.
-    where: str
+    place: Place
 
     def refused(self, why: str) -> ConfigError:
         """An error that names the place."""
-        return ConfigError(f"{self.where}: {why}")
+        return ConfigError(self.place.told((), why))

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from agent.config.flags import given_flags
 from agent.config.given import Given
 from agent.config.overlay import with_flags
-from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
+from agent.config.settings import Config
 from agent.config.source import Seen, Source, given_source
 from agent.core.errors import ConfigError
+from agent.core.text import shorten
 
 if TYPE_CHECKING:
     from agent.config.document import Node
-
-OURS = ("agent", "vendors", "report", "nodes")
 
 
 def load(
@@ -92,50 +91,45 @@ def parse(
         ConfigError: It can not be used; the text says where and what would work.
     """
     # Both cost tens of milliseconds, and an agent without a file needs neither.
-    from agent.config import document, nvidia_v1
+    from agent.config import document, nvidia_v1, ours
+
+    root = document.read(text, source)
+    is_theirs = _is_theirs(root, source)
+    _check_version(root, source)
+    if is_theirs:
+        return nvidia_v1.read(root, source, flags)
+    return with_flags(ours.read(root, source, node_name, vendors), flags)
+
+
+def _is_theirs(root: Node, source: str) -> bool:
+    """Whether the file is NVIDIA's.
+
+    Raises:
+        ConfigError: It is partly NVIDIA's and partly ours.
+    """
+    from agent.config import nvidia_v1, ours
+    from agent.config.place import refused
+    from agent.config.shape import mapping
+
+    given = mapping(root, source, ())
+    mine = [key for key in given if key in ours.KEYS]
+    theirs = [key for key in given if key.lower() in nvidia_v1.KEYS]
+    if mine and theirs:
+        message = f"'{theirs[0]}' is a key of NVIDIA's file, '{mine[0]}' is one of ours; use one of both"
+        raise refused(source, given[theirs[0]].line, (), message)
+    return bool(theirs)
+
+
+def _check_version(root: Node, source: str) -> None:
+    """Both styles have the one version v1.
+
+    Raises:
+        ConfigError: It is another.
+    """
     from agent.config.place import found, refused
     from agent.config.shape import mapping
 
-    root = document.read(text, source)
-    given = mapping(root, source, ())
-    ours = [key for key in given if key in OURS]
-    theirs = [key for key in given if key.lower() in nvidia_v1.KEYS]
-    if ours and theirs:
-        message = f"'{theirs[0]}' is a key of NVIDIA's file, '{ours[0]}' is one of ours; use one of both"
-        raise refused(source, given[theirs[0]].line, (), message)
-    version = given.get("version")
+    version = mapping(root, source, ()).get("version")
     if version is not None and version.value not in (None, "", "v1"):
         shown = version.value if isinstance(version.value, str) else found(version.value)
-        raise refused(source, version.line, ("version",), f"unknown version: {str(shown)[:40]!s}; write v1")
-    if theirs:
-        return nvidia_v1.read(root, source, flags)
-    return with_flags(_ours(root, source, node_name, vendors), flags)
-
-
-def _ours(root: Node, source: str, node_name: str, vendors: Collection[str] | None) -> Config:
-    from agent.config import nodes, nvidia_v1, rules
-    from agent.config.place import nearest, refused
-    from agent.config.shape import build, known, mapping
-    from agent.config.shape import vendors as vendor_settings
-
-    names = dict.fromkeys(("version", *OURS, *nvidia_v1.KEYS), "")
-    known(Config, mapping(root, source, ()), names, source, ())
-    tree = nodes.applied(root, source, node_name)
-    given = mapping(tree, source, ())
-    config = Config(
-        agent=build(AgentSettings, given["agent"], source, ("agent",))
-        if "agent" in given
-        else AgentSettings(),
-        vendors=vendor_settings(given["vendors"], source, VendorSettings) if "vendors" in given else {},
-        report=build(ReportSettings, given["report"], source, ("report",))
-        if "report" in given
-        else ReportSettings(),
-    )
-    for name in config.vendors:
-        if vendors is not None and name not in vendors:
-            path = ("vendors", name)
-            raise refused(source, tree.line_of(path), path, f"no such vendor; {nearest(name, vendors)}")
-    problem = next(rules.problems(config), None)
-    if problem is not None:
-        raise refused(source, tree.line_of(problem.path), problem.path, problem.message)
-    return config
+        raise refused(source, version.line, ("version",), f"unknown version: {shorten(shown, 40)}; write v1")

@@ -6,7 +6,8 @@ import json
 from collections.abc import Collection
 
 from agent.config.document import Node
-from agent.config.place import Path, dotted, nearest, refused
+from agent.config.nvidia_flags import VENDOR
+from agent.config.place import Path, Place, nearest, refused
 from agent.config.shape import mapping
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
@@ -16,11 +17,12 @@ MAX_WARNINGS = 20
 
 
 class NvidiaFile:
-    """A file with its name; collects the warnings."""
+    """A file with its name; collects the warnings, and which part of it says which of our settings."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.warnings: list[str] = []
+        self.places: dict[Path, Place] = {}
 
     def refused(self, node: Node, path: Path, message: str) -> ConfigError:
         return refused(self.source, node.line, path, message)
@@ -40,9 +42,13 @@ class NvidiaFile:
                 found[name] = child
         return found
 
+    def says(self, setting: Path, node: Node, path: Path) -> None:
+        """The node at this path of the file is this setting of the vendor."""
+        self.places["vendors", VENDOR, "settings", *setting] = Place(self.source, node, path)
+
     def warn(self, node: Node, path: Path, message: str) -> None:
         if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append(f"{self.source}:{node.line}: {dotted(path)}: {message}")
+            self.warnings.append(Place(self.source, node, path).told((), message))
 
     def _unknown(self, node: Node, path: Path, known: Collection[str]) -> None:
         if len(self.warnings) < MAX_WARNINGS:  # the search for the nearest is slow

@@ -13,6 +13,9 @@ from functools import partial
 
 from agent.config.given import Value
 
+#: Whose settings they are.
+VENDOR = "nvidia"
+
 
 class Kind(StrEnum):
     """How a value is written."""
@@ -35,7 +38,7 @@ class Flag:
     variables: tuple[str, ...]
     #: The key in the v1 file, with dots.
     tree: str
-    #: Our key, where `settings` are those of the vendor nvidia; empty where nothing here depends on it.
+    #: Our key; empty where nothing here depends on it.
     sets: str
 
     @property
@@ -55,7 +58,12 @@ _duration = partial(_flag, Kind.DURATION)
 
 #: Where both programs have a flag, the plugin's variable goes before that of gpu-feature-discovery.
 NVIDIA_FLAGS = (
-    _text("mig-strategy", "MIG_STRATEGY GFD_MIG_STRATEGY", "flags.migStrategy", "settings.migStrategy"),
+    _text(
+        "mig-strategy",
+        "MIG_STRATEGY GFD_MIG_STRATEGY",
+        "flags.migStrategy",
+        "vendors.nvidia.settings.migStrategy",
+    ),
     _bool(
         "fail-on-init-error",
         "FAIL_ON_INIT_ERROR GFD_FAIL_ON_INIT_ERROR",
@@ -66,63 +74,72 @@ NVIDIA_FLAGS = (
         "driver-root nvidia-driver-root",
         "NVIDIA_DRIVER_ROOT",
         "flags.nvidiaDriverRoot",
-        "settings.driverRoot",
+        "vendors.nvidia.settings.driverRoot",
     ),
-    _text("dev-root nvidia-dev-root", "NVIDIA_DEV_ROOT", "flags.nvidiaDevRoot", "settings.devRoot"),
+    _text(
+        "dev-root nvidia-dev-root",
+        "NVIDIA_DEV_ROOT",
+        "flags.nvidiaDevRoot",
+        "vendors.nvidia.settings.devRoot",
+    ),
     _bool(
         "pass-device-specs",
         "PASS_DEVICE_SPECS",
         "flags.plugin.passDeviceSpecs",
-        "settings.passDeviceSpecs",
+        "vendors.nvidia.settings.passDeviceSpecs",
     ),
     _texts(
         "device-list-strategy",
         "DEVICE_LIST_STRATEGY",
         "flags.plugin.deviceListStrategy",
-        "settings.deviceListStrategy",
+        "vendors.nvidia.settings.deviceListStrategy",
     ),
     _text(
         "device-id-strategy",
         "DEVICE_ID_STRATEGY",
         "flags.plugin.deviceIDStrategy",
-        "settings.deviceIDStrategy",
+        "vendors.nvidia.settings.deviceIDStrategy",
     ),
-    _bool("gdrcopy-enabled", "GDRCOPY_ENABLED", "flags.gdrcopyEnabled", "settings.gdrcopyEnabled"),
-    _bool("gds-enabled", "GDS_ENABLED", "flags.gdsEnabled", "settings.gdsEnabled"),
-    _bool("mofed-enabled", "MOFED_ENABLED", "flags.mofedEnabled", "settings.mofedEnabled"),
+    _bool(
+        "gdrcopy-enabled", "GDRCOPY_ENABLED", "flags.gdrcopyEnabled", "vendors.nvidia.settings.gdrcopyEnabled"
+    ),
+    _bool("gds-enabled", "GDS_ENABLED", "flags.gdsEnabled", "vendors.nvidia.settings.gdsEnabled"),
+    _bool("mofed-enabled", "MOFED_ENABLED", "flags.mofedEnabled", "vendors.nvidia.settings.mofedEnabled"),
     _text(
         "cdi-annotation-prefix",
         "CDI_ANNOTATION_PREFIX",
         "flags.plugin.cdiAnnotationPrefix",
-        "settings.cdiAnnotationPrefix",
+        "vendors.nvidia.settings.cdiAnnotationPrefix",
     ),
     _text(
         "nvidia-cdi-hook-path nvidia-ctk-path",
         "NVIDIA_CDI_HOOK_PATH NVIDIA_CTK_PATH",
         "flags.plugin.nvidiaCTKPath",
-        "settings.nvidiaCDIHookPath",
+        "vendors.nvidia.settings.nvidiaCDIHookPath",
     ),
     _text(
         "driver-root-ctr-path container-driver-root",
         "DRIVER_ROOT_CTR_PATH CONTAINER_DRIVER_ROOT",
         "flags.plugin.containerDriverRoot",
-        "settings.containerDriverRoot",
+        "vendors.nvidia.settings.containerDriverRoot",
     ),
     _text("mps-root", "MPS_ROOT", "flags.mpsRoot"),
     _text(
         "shared-devices-allocation-policy",
         "SHARED_DEVICES_ALLOCATION_POLICY",
         "flags.plugin.sharedDevicesAllocationPolicy",
-        "settings.sharedDevicesAllocationPolicy",
+        "vendors.nvidia.settings.sharedDevicesAllocationPolicy",
     ),
     _text("device-discovery-strategy", "DEVICE_DISCOVERY_STRATEGY", "flags.deviceDiscoveryStrategy"),
-    _numbers("imex-channel-ids", "IMEX_CHANNEL_IDS", "imex.channelIDs", "settings.imexChannelIDs"),
-    _bool("imex-required", "IMEX_REQUIRED", "imex.required", "settings.imexRequired"),
+    _numbers(
+        "imex-channel-ids", "IMEX_CHANNEL_IDS", "imex.channelIDs", "vendors.nvidia.settings.imexChannelIDs"
+    ),
+    _bool("imex-required", "IMEX_REQUIRED", "imex.required", "vendors.nvidia.settings.imexRequired"),
     _text("kubelet-socket", "KUBELET_SOCKET", "", "agent.kubeletDir"),
-    _texts("cdi-feature-flags", "CDI_FEATURE_FLAGS", "", "settings.cdiFeatureFlags"),
-    _texts("cdi-disable-hooks", "CDI_DISABLE_HOOKS", "", "settings.cdiDisableHooks"),
-    _text("", "DP_DISABLE_HEALTHCHECKS", "", "settings.disableHealthChecks"),
-    _text("", "DP_ENABLE_HEALTHCHECKS", "", "settings.enableHealthChecks"),
+    _texts("cdi-feature-flags", "CDI_FEATURE_FLAGS", "", "vendors.nvidia.settings.cdiFeatureFlags"),
+    _texts("cdi-disable-hooks", "CDI_DISABLE_HOOKS", "", "vendors.nvidia.settings.cdiDisableHooks"),
+    _text("", "DP_DISABLE_HEALTHCHECKS", "", "vendors.nvidia.settings.disableHealthChecks"),
+    _text("", "DP_ENABLE_HEALTHCHECKS", "", "vendors.nvidia.settings.enableHealthChecks"),
     # Of gpu-feature-discovery alone.
     _bool("oneshot", "GFD_ONESHOT", "flags.gfd.oneshot"),
     _bool("no-timestamp", "GFD_NO_TIMESTAMP", "flags.gfd.noTimestamp", "report.timestamp"),

@@ -8,10 +8,10 @@ from typing import Any
 from agent.config.document import Node
 from agent.config.given import Given, Value
 from agent.config.nvidia_file import NvidiaFile, raw
-from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind, is_duration
-from agent.config.nvidia_sharing import patterns, replicated, switch
-from agent.config.overlay import VENDOR, with_flags
-from agent.config.place import Path, dotted, found
+from agent.config.nvidia_flags import NVIDIA_FLAGS, VENDOR, Flag, Kind, is_duration
+from agent.config.nvidia_sharing import entries, switch, time_slicing
+from agent.config.overlay import with_flags
+from agent.config.place import Path, Place, found
 from agent.config.settings import Config, VendorSettings
 from agent.config.shape import convert
 from agent.core.errors import ConfigError
@@ -24,11 +24,11 @@ _TREE: dict[Path, Flag] = {tuple(flag.tree.split(".")): flag for flag in NVIDIA_
 def read(root: Node, source: str, flags: Sequence[Given] = ()) -> Config:
     """Read the whole file, and lay the flags over it.
 
-    Which values of `flags` are good is for the vendor to judge. failOnInitError, true unless said, is our
-    `enabled`: the agent stays, and is not ready without the vendor.
+    Which values are good is for the vendor to judge. failOnInitError, true unless said, is our `enabled`: the
+    agent stays, and is not ready without the vendor.
 
     Raises:
-        ConfigError: NVIDIA's own checks refuse it (in their words), or it asks for more than is served.
+        ConfigError: It can not be read as NVIDIA's programs would, or it asks for more than is served.
     """
     file = NvidiaFile(source)
     top = file.keys(root, (), ("version", *KEYS))
@@ -37,9 +37,8 @@ def read(root: Node, source: str, flags: Sequence[Given] = ()) -> Config:
         *flags,
     )
     settings = {**_patterns(file, top.get("resources")), **_sharing(file, top.get("sharing"), given)}
-    config = Config(
-        vendors={VENDOR: VendorSettings(enabled=True, settings=settings)}, warnings=tuple(file.warnings)
-    )
+    vendor = VendorSettings(enabled=True, settings=settings)
+    config = Config(vendors={VENDOR: vendor}, warnings=tuple(file.warnings), places=file.places)
     return with_flags(config, given)
 
 
@@ -53,8 +52,7 @@ def _given(file: NvidiaFile, node: Node, path: Path) -> Iterator[Given]:
         if flag is None:
             yield from _given(file, child, at)
         else:
-            where = f"{file.source}:{child.line}: {dotted(at)}"
-            yield Given(flag.name, _value(file, flag.kind, child, at), where)
+            yield Given(flag.name, _value(file, flag.kind, child, at), Place(file.source, child, at))
 
 
 def _value(file: NvidiaFile, kind: Kind, node: Node, path: Path) -> Value:
@@ -73,10 +71,11 @@ def _value(file: NvidiaFile, kind: Kind, node: Node, path: Path) -> Value:
             return _duration(file, node, path)
 
 
-def _texts(file: NvidiaFile, node: Node, path: Path) -> tuple[str, ...]:
+def _texts(file: NvidiaFile, node: Node, path: Path) -> str | tuple[str, ...]:
+    """A list, or one text alone."""
     match node.plain():
         case str(one):
-            return (one,)
+            return one
         case [*texts] if all(isinstance(text, str) for text in texts):
             return tuple(texts)
     raise file.refused(node, path, f"invalid {path[-1]}: {raw(node)}")
@@ -94,22 +93,29 @@ def _duration(file: NvidiaFile, node: Node, path: Path) -> str:
 
 
 def _patterns(file: NvidiaFile, node: Node | None) -> dict[str, Any]:
+    """`resources`: what devices of a product or profile are called (api/config/v1/resources.go)."""
     if node is None:
         return {}
-    given = file.keys(node, ("resources",), ("gpus", "mig"))
-    named = {key: patterns(file, child, ("resources", key)) for key, child in given.items()}
-    named = {key: rules for key, rules in named.items() if rules}
-    return {"patterns": named} if named else {}
+    patterns = {}
+    for key, child in file.keys(node, ("resources",), ("gpus", "mig")).items():
+        at = ("resources", key)
+        file.says(("patterns", key), child, at)
+        patterns[key] = entries(file, child, at, ("pattern", "name"))
+    patterns = {key: rules for key, rules in patterns.items() if rules}
+    return {"patterns": patterns} if patterns else {}
 
 
 def _sharing(file: NvidiaFile, node: Node | None, given: Sequence[Given]) -> dict[str, Any]:
     if node is None:
         return {}
     kinds = file.keys(node, ("sharing",), ("timeSlicing", "mps"))
-    shared = {kind: replicated(file, child, ("sharing", kind)) for kind, child in kinds.items()}
-    if "mps" in shared:
+    if "mps" in kinds:
         raise _mps_refused(file, kinds["mps"], given)
-    return shared
+    if "timeSlicing" not in kinds:
+        return {}
+    at = ("sharing", "timeSlicing")
+    file.says(("timeSlicing",), kinds["timeSlicing"], at)
+    return {"timeSlicing": time_slicing(file, kinds["timeSlicing"], at)}
 
 
 def _mps_refused(file: NvidiaFile, node: Node, given: Sequence[Given]) -> ConfigError:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, get_args
 
-from agent.config.address import parse_address
+from agent.config import rules
 from agent.config.flags import FLAGS
 from agent.config.given import Given
-from agent.config.nvidia_flags import BY_NAME
+from agent.config.nvidia_flags import BY_NAME, VENDOR
+from agent.config.place import Path
 from agent.config.settings import Config, LogFormat, LogLevel
-from agent.core.errors import ConfigError
 from agent.core.text import shorten
 
-VENDOR = "nvidia"
 _DISCOVERY = ("auto", "nvml")
 _DISCOVERY_ELSEWHERE = ("tegra", "vfio")
 
 
 def with_flags(config: Config, given: Iterable[Given]) -> Config:
-    """Lay these over the configuration, in rising precedence.
+    """Lay these over the configuration, in rising precedence, and judge what holds then.
 
     Raises:
         ConfigError: A value can not be used; the text names where it was given.
@@ -32,27 +31,36 @@ def with_flags(config: Config, given: Iterable[Given]) -> Config:
         last[it.flag] = it
     for it in last.values():
         config = _ours(config, it) if it.flag in FLAGS else _theirs(config, it)
+    said = {_key(it.flag): it.place for it in last.values() if _key(it.flag)}
+    config = replace(config, places={**config.places, **said})
+    rules.check(config)
     return config
+
+
+def _key(flag: str) -> Path:
+    """The key that it sets, if any."""
+    dotted = FLAGS[flag] if flag in FLAGS else BY_NAME[flag].sets
+    return tuple(dotted.split(".")) if dotted else ()
 
 
 def _ours(config: Config, given: Given) -> Config:
     agent, text = config.agent, str(given.value)
     match given.flag:
         case "http":
-            agent = replace(agent, http=_http(given, text))
+            agent = replace(agent, http="" if text == "off" else text)
         case "log-format":
             agent = replace(agent, log=replace(agent.log, format=_one_of(given, text, get_args(LogFormat))))
         case "log-level":
             agent = replace(agent, log=replace(agent.log, level=_one_of(given, text, get_args(LogLevel))))
         case path:
-            changed: dict[str, Any] = {path.replace("-", "_"): Path(_absolute(given, text))}
+            changed: dict[str, Any] = {path.replace("-", "_"): FilePath(text)}
             agent = replace(agent, **changed)
     return replace(config, agent=agent)
 
 
 def _theirs(config: Config, given: Given) -> Config:
     match BY_NAME[given.flag].sets.split("."):
-        case ["settings", key]:
+        case ["vendors", _, "settings", key]:
             return _vendor(config, settings={**config.vendor(VENDOR).settings, key: _plain(given)})
         case ["vendors", _, "enabled"] if config.vendor(VENDOR).enabled is not False:
             return _vendor(config, enabled=True if given.value else "auto")
@@ -61,9 +69,9 @@ def _theirs(config: Config, given: Given) -> Config:
         case ["report", "timestamp"]:
             return replace(config, report=replace(config.report, timestamp=not given.value))
         case ["report", "featuresFile"]:
-            return replace(config, report=replace(config.report, features_file=_optional_path(given)))
+            return replace(config, report=replace(config.report, features_file=str(given.value)))
         case ["report", "machineFile"]:
-            return replace(config, report=replace(config.report, machine_file=_optional_path(given)))
+            return replace(config, report=replace(config.report, machine_file=str(given.value)))
     if given.flag == "device-discovery-strategy":
         _check_discovery(given)
     return config
@@ -78,22 +86,14 @@ def _plain(given: Given) -> Any:
     return list(given.value) if isinstance(given.value, tuple) else given.value
 
 
-def _kubelet_dir(given: Given) -> Path:
-    if not given.value:
+def _kubelet_dir(given: Given) -> FilePath:
+    socket = str(given.value)
+    if not socket:
         why = "must name the kubelet's socket: an agent without a kubelet is not served; try `xpu-agent demo`"
         raise given.refused(why)
-    return Path(_absolute(given, str(given.value))).parent
-
-
-def _optional_path(given: Given) -> str:
-    text = str(given.value)
-    return _absolute(given, text) if text else ""
-
-
-def _absolute(given: Given, text: str) -> str:
-    if not text.startswith("/") or "\0" in text:
-        raise given.refused(f"must be an absolute path, found '{shorten(text, 60)}'")
-    return text
+    if why := rules.not_absolute(socket):
+        raise given.refused(why)
+    return FilePath(socket).parent
 
 
 def _check_discovery(given: Given) -> None:
@@ -103,15 +103,6 @@ def _check_discovery(given: Given) -> None:
     if strategy not in _DISCOVERY:
         shown = shorten(strategy, 60)
         raise given.refused(f"unable to validate flags: invalid --device-discovery-strategy option {shown}")
-
-
-def _http(given: Given, text: str) -> str:
-    if text in ("", "off"):
-        return ""
-    try:
-        return str(parse_address(text))
-    except ConfigError as error:
-        raise given.refused(str(error)) from None
 
 
 def _one_of(given: Given, text: str, choices: tuple[str, ...]) -> Any:

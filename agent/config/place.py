@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
 
+if TYPE_CHECKING:
+    from agent.config.document import Node
+
 Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who says a key and all below it: a flag, a variable, or a part of a file."""
+
+    source: str
+    #: Of a file: what stands there, and its path in it.
+    node: Node | None = None
+    path: Path = ()
+
+    def told(self, below: Path, message: str) -> str:
+        """The message with this place, and the line where it is one of a file."""
+        if self.node is None:
+            return f"{self.source}: {message}"
+        return _located(self.source, self.node.line_of(below), (*self.path, *below), message)
+
+
+#: Paths of the effective configuration to who says them; the longest that leads to a value counts.
+Places = Mapping[Path, Place]
+
+
+def told(places: Places, path: Path, message: str) -> str:
+    """The message with the place that says the value at `path`, in the words of that place."""
+    for depth in range(len(path), -1, -1):
+        place = places.get(path[:depth])
+        if place is not None:
+            return place.told(path[depth:], message)
+    return f"{dotted(path)}: {message}"
 
 
 def camel(name: str) -> str:
@@ -23,14 +57,18 @@ def dotted(path: Path) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            text += f".{shorten(step)}" if text else shorten(step)
+            text += f".{shorten(str(step))}" if text else shorten(str(step))
     return text
 
 
 def refused(source: str, line: int | None, path: Path, message: str) -> ConfigError:
     """An error that names the file, the line, the key and what is wrong."""
+    return ConfigError(_located(source, line, path, message))
+
+
+def _located(source: str, line: int | None, path: Path, message: str) -> str:
     where = source if line is None else f"{source}:{line}"
-    return ConfigError(f"{where}: {dotted(path)}: {message}" if path else f"{where}: {message}")
+    return f"{where}: {dotted(path)}: {message}" if path else f"{where}: {message}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

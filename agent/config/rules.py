@@ -12,10 +12,8 @@ from agent.config.settings import AgentSettings, Config, LogSettings, ReportSett
 from agent.core.errors import ConfigError
 from agent.core.names import LABEL, wrong_name
 from agent.core.text import shorten
-from agent.core.vendor import ResourceRule, Sharing
+from agent.core.vendor import MAX_REPLICAS, ResourceRule, Sharing
 
-#: More entries of one card never fit into the 4 MiB list that the kubelet receives.
-MAX_REPLICAS = 131_072
 MIN_LOG_BYTES = 10_000
 
 _VENDOR = re.compile(LABEL)
@@ -27,6 +25,20 @@ class Problem:
 
     path: Path
     message: str
+    #: Other keys that take part; one that a flag or a variable says is named before the first in a file.
+    others: tuple[Path, ...] = ()
+
+
+def check(config: Config) -> None:
+    """Refuse a configuration that can not be used.
+
+    Raises:
+        ConfigError: With the place of the first thing that is wrong.
+    """
+    problem = next(problems(config), None)
+    if problem is not None:
+        said = (path for path in (problem.path, *problem.others) if path in config.places)
+        raise config.refused(next(said, problem.path), problem.message)
 
 
 def problems(config: Config) -> Iterator[Problem]:
@@ -53,8 +65,10 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
     if agent.state_dir.is_relative_to(agent.kubelet_dir):
         yield Problem(
             ("agent", "stateDir"),
-            f"'{shorten(str(agent.state_dir))}' lies in the kubelet's directory, "
-            "whose files older kubelets delete; name a directory of the agent's own",
+            f"the state directory '{shorten(str(agent.state_dir))}' lies in the kubelet's directory "
+            f"'{shorten(str(agent.kubelet_dir))}', whose files older kubelets delete; "
+            "name a directory of the agent's own",
+            (("agent", "kubeletDir"),),
         )
     if agent.http:
         try:
@@ -80,8 +94,14 @@ def _log(log: LogSettings) -> Iterator[Problem]:
 
 
 def _absolute(text: str, path: Path) -> Iterator[Problem]:
-    if not text.startswith("/") or "\0" in text:
-        yield Problem(path, f"must be an absolute path, found '{shorten(text, 60)}'")
+    if why := not_absolute(text):
+        yield Problem(path, why)
+
+
+def not_absolute(text: str) -> str:
+    """Why this is no absolute path; empty where it is one."""
+    absolute = text.startswith("/") and "\0" not in text
+    return "" if absolute else f"must be an absolute path, found '{shorten(text, 60)}'"
 
 
 def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
@@ -132,27 +152,15 @@ def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
 
 
 def _overlaps(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
-    """A card belongs to one resource; what only the hardware can tell is left to the plan."""
-    if len(vendor.resources) < 2:
-        return
+    """A card belongs to one resource; what `all` is, only the vendor knows."""
     owners: dict[int | str, str] = {}
     for index, rule in enumerate(vendor.resources):
-        rivals = [it for it in vendor.resources if it is not rule and _of_slices(it) == _of_slices(rule)]
-        if rule.devices == "all" and rivals:
-            others = ", ".join(shorten(it.name) for it in rivals)
-            message = f"'{shorten(rule.name)}' takes all cards, also those of {others}; set 'devices'"
-            yield Problem((*path, index, "devices"), message)
-        elif isinstance(rule.devices, tuple):
+        if isinstance(rule.devices, tuple):
             for position, card in enumerate(rule.devices):
                 owner = owners.setdefault(card, rule.name)
                 if owner != rule.name:
                     message = f"the card {shorten(str(card))} belongs to '{shorten(owner)}' already"
                     yield Problem((*path, index, "devices", position), message)
-
-
-def _of_slices(rule: ResourceRule) -> str:
-    """The MIG profile in the name; slices are no whole cards, nor those of another profile."""
-    return rule.name if rule.name.startswith("nvidia.com/mig-") else ""
 
 
 def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.config import place
+from agent.core.errors import ConfigError
 from agent.core.vendor import ResourceRule
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -73,6 +75,16 @@ class Config:
     report: ReportSettings = ReportSettings()
     #: What a person should know about the file, each with its place.
     warnings: tuple[str, ...] = ()
+    #: Who says what; it makes no configuration another.
+    places: place.Places = field(default_factory=dict, compare=False, repr=False)
 
     def vendor(self, name: str) -> VendorSettings:
         return self.vendors.get(name, VendorSettings())
+
+    def told(self, path: place.Path, message: str) -> str:
+        """The message, with the file, line and key or the flag or variable that says the value at `path`."""
+        return place.told(self.places, path, message)
+
+    def refused(self, path: place.Path, message: str) -> ConfigError:
+        """The same as an error."""
+        return ConfigError(self.told(path, message))

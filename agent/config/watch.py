@@ -41,10 +41,10 @@ class ConfigWatch:
         *,
         flags: Sequence[Given] = (),
         vendors: Collection[str] | None = None,
-        check: Callable[[Config], None] = lambda config: None,
+        check: Callable[[Config], Config] = lambda config: config,
         settle: float = 0.1,
     ) -> None:
-        """Read the source. `check` may refuse what only others can judge, with a ConfigError.
+        """Read the source. `check` may refuse what only others can judge, with a ConfigError, or warn of it.
 
         Raises:
             ConfigError: It can not be used. Of a directory a good one is awaited instead: whoever chooses
@@ -93,8 +93,7 @@ class ConfigWatch:
 
     def _good(self, seen: Seen) -> ConfigState:
         config = taken(seen, self._node_name, vendors=self._vendors, flags=self._flags)
-        self._check(config)
-        return ConfigState(config, seen.source)
+        return ConfigState(self._check(config), seen.source)
 
     def _first(self, seen: Seen) -> ConfigState:
         try:

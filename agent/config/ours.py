@@ -1,0 +1,43 @@
+"""Our own configuration file, read into the values that hold on this node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from agent.config import nodes, nvidia_v1
+from agent.config.document import Node
+from agent.config.place import Place, nearest
+from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
+from agent.config.shape import build, known, mapping
+from agent.config.shape import vendors as vendor_settings
+
+KEYS = ("agent", "vendors", "report", "nodes")
+
+T = TypeVar("T")
+
+
+def read(root: Node, source: str, node_name: str, vendors: Collection[str] | None) -> Config:
+    """Read the whole file; what its values mean together is judged once the flags lie over it.
+
+    Raises:
+        ConfigError: A key or a type is wrong, or a vendor is none of `vendors`.
+    """
+    names = dict.fromkeys(("version", *KEYS, *nvidia_v1.KEYS), "")
+    known(Config, mapping(root, source, ()), names, source, ())
+    tree = nodes.applied(root, source, node_name)
+    given = mapping(tree, source, ())
+    config = Config(
+        agent=_part(AgentSettings, "agent", given, source),
+        vendors=vendor_settings(given["vendors"], source, VendorSettings) if "vendors" in given else {},
+        report=_part(ReportSettings, "report", given, source),
+        places={(): Place(source, tree)},
+    )
+    for name in config.vendors:
+        if vendors is not None and name not in vendors:
+            raise config.refused(("vendors", name), f"no such vendor; {nearest(name, vendors)}")
+    return config
+
+
+def _part(shape: type[T], key: str, given: Mapping[str, Node], source: str) -> T:
+    return build(shape, given[key], source, (key,)) if key in given else shape()
