@@ -173,6 +173,7 @@ def test_a_card_whose_uuid_can_not_be_read_is_known_by_its_address(
         "00000000:../../../etc:00.0",
         "::",
         "0:12:00.0",
+        "00000000:12:00.0/..",
     ],
 )
 def test_a_malformed_bus_id_costs_that_card_its_address_alone(
