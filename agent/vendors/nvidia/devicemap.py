@@ -11,7 +11,8 @@ from agent.core.text import shorten
 from agent.core.vendor import Device
 
 from . import facts
-from .options import GPU, Options, Pattern, full_name
+from .names import GPU, full_name
+from .options import Options, Pattern
 
 #: What tells types of MIG devices apart: the profile, and NVML's device attributes.
 _TYPE = (facts.MIG_PROFILE, facts.MULTIPROCESSORS, facts.SLICES_GI, facts.SLICES_CI, *facts.ENGINES)

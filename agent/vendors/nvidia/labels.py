@@ -15,7 +15,8 @@ from agent.core.names import LABEL_LIMIT, label_value
 from agent.core.vendor import Device, ResourceRule
 
 from . import facts
-from .options import DOMAIN, GPU, Options
+from .names import DOMAIN, GPU
+from .options import Options
 
 Labels = dict[str, str]
 

@@ -11,7 +11,9 @@ from agent.core.vendor import Device, Offering, Policy, ResourceRule, Sharing
 from . import imex
 from .devicemap import DeviceMap, device_map, nothing
 from .facts import index_of
-from .options import DOMAIN, GPU, Options, Replicated
+from .names import DOMAIN, GPU
+from .options import Options
+from .timeslicing import Replicated
 
 _EXCLUSIVE = Sharing()
 _Parts = dict[str, dict[Sharing, list[Device]]]
@@ -127,9 +129,14 @@ def _wanted(rule: ResourceRule, base: DeviceMap, owners: Mapping[str, str]) -> t
         taken = [it for it in named if it.uuid in owners]
         wrong += [f"{rule.name} names {it.uuid}, which {owners[it.uuid]} has already" for it in taken]
         return [it for it in named if it.uuid not in owners], wrong
-    free = [it for it in _meant(rule.name, base.resources) if it.uuid not in owners]
-    if rule.devices == "all" or rule.devices <= len(free):
-        return free if rule.devices == "all" else free[: rule.devices], []
+    meant = _meant(rule.name, base.resources)
+    free = [it for it in meant if it.uuid not in owners]
+    if rule.devices == "all":
+        others = ", ".join(dict.fromkeys(owners[it.uuid] for it in meant if it.uuid in owners))
+        taken_all = f"{rule.name} asks for all devices, {others} has them already; set 'devices'"
+        return free, [taken_all] if meant and not free else []
+    if rule.devices <= len(free):
+        return free[: rule.devices], []
     return free, [f"{rule.name} asks for {rule.devices} devices, nvidia has {len(free)} for it"]
 
 

@@ -11,12 +11,9 @@ from msgspec import Meta
 from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
 
 from . import facts
-from .names import DOMAIN as DOMAIN
-from .names import GPU as GPU
-from .names import full_name as full_name
+from .names import full_name
 from .refusals import refusal, unknown
 from .strict import Strict, Text
-from .timeslicing import Replicated as Replicated
 from .timeslicing import TimeSlicing
 
 _Count = Annotated[int, Meta(ge=0)]

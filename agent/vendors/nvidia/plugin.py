@@ -11,8 +11,9 @@ from agent.core.vendor import Vendor
 
 from .edits import container_edits
 from .labels import labels
+from .names import GPU
 from .offering import offering
-from .options import GPU, SETTINGS, Options
+from .options import SETTINGS, Options
 
 __all__ = ["SETTINGS", "register_backend"]
 

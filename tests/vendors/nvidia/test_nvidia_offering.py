@@ -99,6 +99,32 @@ def test_what_a_rule_names_in_vain_is_said_and_the_rest_served(
     assert set(uuids_of(made).values()) == {1}
 
 
+@pytest.mark.parametrize(
+    ("rules", "owners"),
+    [
+        ([ResourceRule("a.com/x"), ResourceRule("nvidia.com/gpu")], "a.com/x"),
+        (
+            [ResourceRule("a.com/x", (0,)), ResourceRule("a.com/y", (1,)), ResourceRule("nvidia.com/gpu")],
+            "a.com/x, a.com/y",
+        ),
+    ],
+)
+def test_all_devices_after_others_took_them_is_said_and_offers_none(
+    rules: list[ResourceRule], owners: str
+) -> None:
+    made = offered({}, FOUR[:2], *rules)
+
+    why = f"nvidia.com/gpu asks for all devices, {owners} has them already; set 'devices'"
+    assert made.complaints == (why,)
+    assert made.rules[-1].devices == ()
+
+
+def test_all_devices_of_a_name_that_the_node_has_none_of_is_no_complaint() -> None:
+    made = offered(MIXED, FOUR[:1], ResourceRule("nvidia.com/gpu"), ResourceRule(ONES))
+
+    assert made.complaints == ()
+
+
 def test_all_else_of_a_rule_stays_as_the_user_wrote_it() -> None:
     rule = ResourceRule("a.com/x", "all", TWICE, "aligned", "auto", "minor")
 
