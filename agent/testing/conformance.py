@@ -6,30 +6,29 @@ Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findi
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.util
-import json
 import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from agent.core.names import wrong_label, wrong_name
 from agent.core.vendor import (
-    ContainerEdits,
     Device,
     HealthEvent,
     Link,
-    Offering,
     Request,
-    ResourceRule,
     State,
     Vendor,
 )
 from agent.isolation import answers
 from agent.isolation.contact import Lost, Refused
+from agent.testing.agenthalf import (
+    edits_are_pure,
+    imports_do_nothing,
+    labels_are_pure,
+    resources_are_pure,
+    the_readme_tells_all,
+    the_resource_is_taken,
+)
 from agent.testing.bench import Bench, FaultInjector, NotMade, Talk, WatchInjector
 
 __all__ = ["CHECKS", "FaultInjector", "Finding", "WatchInjector", "check_vendor"]
@@ -37,7 +36,6 @@ __all__ = ["CHECKS", "FaultInjector", "Finding", "WatchInjector", "check_vendor"
 T = TypeVar("T")
 
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
-SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
 WAIT = 0.5  # seconds of one wait for events
 EVENT_PATIENCE = 10.0  # seconds from a fault to its event
 
@@ -136,94 +134,6 @@ def _check_link(uuid: str, link: Link, others: Mapping[str, Link] | None) -> Non
     assert same, f"{uuid} says {link}, {link.peer} says {back}"
 
 
-async def edits_are_pure(bench: Bench) -> None:
-    """`container_edits` says the same twice: text in the environment, absolute paths."""
-    devices = await bench.devices()
-    for chosen in (devices[:1], devices):
-        request = Request("conformance", bench.vendor.resource, tuple(device.uuid for device in chosen))
-        edits = bench.vendor.container_edits(chosen, request)
-        assert edits == bench.vendor.container_edits(chosen, request), "the second answer differs"
-        _check_edits(edits)
-
-
-def _check_edits(edits: ContainerEdits) -> None:
-    for name, value in [*edits.env.items(), *edits.annotations.items()]:
-        _check_text(name, f"{name!r}")
-        _check_text(value, f"{name} is {value!r}, which")
-        assert name, "a name is empty"
-    for name in edits.env:
-        assert "=" not in name, f"{name!r} has '=' in the name of a variable"
-    for name in edits.cdi_devices:
-        _check_text(name, f"the CDI device {name!r}")
-    places = [(it.path, it.host_path) for it in edits.device_nodes]
-    places += [(it.path, it.host_path) for it in edits.mounts]
-    for path in (path for place in places for path in place):
-        _check_text(path, f"the path {path!r}")
-        assert path.startswith("/"), f"{path!r} is no absolute path"
-    for node in edits.device_nodes:
-        right = isinstance(node.permissions, str) and node.permissions and set(node.permissions) <= set("rwm")
-        assert right, f"{node.path}: permissions are {node.permissions!r}; use letters of 'rwm'"
-    for mount in edits.mounts:
-        assert isinstance(mount.read_only, bool), f"{mount.path}: read_only is {mount.read_only!r}"
-
-
-def _check_text(text: object, what: str) -> None:
-    assert isinstance(text, str), f"{what} is no text"
-    assert "\0" not in text, f"{what} has a NUL"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise AssertionError(f"{what} is no UTF-8") from None
-
-
-_IMPORTS = """
-import hashlib, importlib, json, sys
-sys.path[:] = json.loads(sys.argv[1])
-import agent.plugins  # what has loaded them by then itself is none of theirs
-def libraries():
-    with open("/proc/self/maps") as maps:
-        return {line.split()[-1] for line in maps if ".so" in line and "lib-dynload" not in line}
-before = libraries()
-for name in sys.argv[3:]:
-    importlib.import_module(name)
-print(json.dumps([sorted(libraries() - before), sys.argv[2] in sys.modules]))
-"""
-
-
-async def the_resource_is_taken(bench: Bench) -> None:
-    """`resource` is a name that the kubelet takes."""
-    wrong = wrong_name(bench.vendor.resource)
-    assert not wrong, wrong
-
-
-async def imports_do_nothing(bench: Bench) -> None:
-    """The agent's half of the vendor loads no library, and does not import the backend."""
-    backend = bench.vendor.backend.partition(":")[0]
-    path = json.dumps([*bench.python_path, *sys.path])
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-c", _IMPORTS, path, backend, *_agents_half(bench.vendor)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode().strip().rpartition("\n")[2]
-    libraries, imported = json.loads(out.splitlines()[-1])
-    assert not libraries, f"importing it loads {', '.join(libraries)}"
-    assert not imported, f"importing it imports {backend}"
-
-
-def _agents_half(vendor: Vendor) -> list[str]:
-    """The modules that the agent imports: edits, and the plugin beside the backend."""
-    plugin = _plugin_of(vendor)
-    edits = getattr(vendor.container_edits, "__module__", None)
-    return [name for name in (plugin, edits) if name]
-
-
-def _plugin_of(vendor: Vendor) -> str | None:
-    plugin = f"{vendor.backend.partition(':')[0].rpartition('.')[0]}.plugin"
-    return plugin if not plugin.startswith(".") and importlib.util.find_spec(plugin) is not None else None
-
-
 async def absence_is_unavailable(bench: Bench) -> None:
     """Without its library the backend raises BackendUnavailable, and nothing else."""
     settings = bench.injector().absent()
@@ -314,46 +224,6 @@ async def usage_names_listed_devices(bench: Bench) -> None:
         assert fits, f"{one.uuid} uses {one.memory_used} of {memory[one.uuid]} bytes"
 
 
-async def resources_are_pure(bench: Bench) -> None:
-    """`resources` of equal devices are equal, name listed devices, each of them once, and never raise."""
-    make = bench.vendor.resources
-    if make is None:
-        raise NotMade("the vendor has no resources of its own")
-    async with bench.opened() as talk:
-        devices = await talk.discover()
-    known = {device.uuid for device in devices}
-    for listed in (devices, devices[:1], tuple(replace(it, attributes={}) for it in devices)):
-        first, second = make((), listed), make((), listed)
-        assert first == second, f"first {first}, then {second}"
-        assert isinstance(first, Offering), f"it is a {type(first).__name__}; an Offering is needed"
-        named = [uuid for rule in first.rules for uuid in _named(rule)]
-        assert set(named) <= known, f"it names {sorted(set(named) - known)}, which are not listed"
-        assert len(named) == len(set(named)), "it offers a device twice"
-        for rule in first.rules:
-            trouble = wrong_name(rule.name)
-            assert not trouble, trouble
-
-
-def _named(rule: ResourceRule) -> tuple[str, ...]:
-    assert isinstance(rule.devices, tuple), f"{rule.name} says {rule.devices!r}; uuids are needed"
-    return tuple(str(it) for it in rule.devices)
-
-
-async def labels_are_pure(bench: Bench) -> None:
-    """`labels` of equal devices are equal, and such as Kubernetes takes."""
-    make = bench.vendor.labels
-    if make is None:
-        raise NotMade("the vendor has no labels")
-    async with bench.opened() as talk:
-        devices = await talk.discover()
-    for listed in (devices, devices[:1], ()):
-        first, second = make((), listed), make((), listed)
-        assert first == second, f"first {first}, then {second}"
-        for key, value in first.items():
-            trouble = wrong_label(key, value)
-            assert not trouble, trouble
-
-
 async def cdi_specs_follow_the_devices(bench: Bench) -> None:
     """`cdi` answers with specs that stay the same while the devices do."""
     async with bench.opened() as talk:
@@ -429,39 +299,6 @@ async def _good_news(talk: Talk, uuid: str | None) -> None:
         heard = await talk.heard.get()
         if isinstance(heard, HealthEvent) and heard.fault is None and heard.uuid in (uuid, None):
             return
-
-
-async def the_readme_tells_all(bench: Bench) -> None:
-    """The README of the folder has its sections, and a table of the settings that the plugin knows."""
-    text = _readme(bench.vendor).read_text()
-    for section in SECTIONS:
-        assert re.search(rf"^#+ {section}\s*$", text, re.MULTILINE), f"it lacks the section {section}"
-    section = re.split(r"^#+ ", text.partition("Settings\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-    told = set(re.findall(r"^\| *`(\w+)` *\|", section, re.MULTILINE))
-    known = _known_settings(bench.vendor)
-    for setting in sorted({*bench.vendor.settings, *(known or ())}):
-        assert setting in told, f"it lacks the setting {setting}"
-    assert known is None or told <= known, (
-        f"the plugin does not know {', '.join(sorted(told - (known or set())))}"
-    )
-    assert told or known == set(), "its section Settings has no table, and the plugin no empty SETTINGS"
-
-
-def _known_settings(vendor: Vendor) -> set[str] | None:
-    """What `SETTINGS` in plugin.py names; None where the plugin does not say."""
-    names = _plugin_of(vendor)
-    known = getattr(importlib.import_module(names), "SETTINGS", None) if names else None
-    return None if known is None else set(known)
-
-
-def _readme(vendor: Vendor) -> Path:
-    package = vendor.backend.partition(":")[0].rpartition(".")[0]
-    spec = importlib.util.find_spec(package) if package else None
-    if spec is None or spec.origin is None:
-        raise NotMade("the backend lives in no folder of its own")
-    readme = Path(spec.origin).with_name("README.md")
-    assert readme.exists(), f"{readme} does not exist"
-    return readme
 
 
 Check = Callable[[Bench], Awaitable[None]]

@@ -29,7 +29,7 @@ from agent.core.vendor import (
 )
 from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.plugins import load
-from agent.testing import conformance
+from agent.testing import agenthalf, conformance
 from agent.testing.bench import Bench
 from agent.testing.conformance import CHECKS, Finding, check_vendor
 from agent.vendors.simulated.backend import SimulatedBackend
@@ -356,7 +356,7 @@ WRONG_EDITS = {
 @pytest.mark.parametrize("edits", WRONG_EDITS.values(), ids=WRONG_EDITS)
 def test_edits_that_no_answer_to_the_kubelet_can_hold_are_found(edits: ContainerEdits) -> None:
     with pytest.raises(AssertionError):
-        conformance._check_edits(edits)
+        agenthalf._check_edits(edits)
 
 
 README = "# Acme\n## Settings\n{}\n## Resources\n## Health reasons\n| `hot` | x |\n## Tested with\n"
@@ -386,6 +386,6 @@ async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
         monkeypatch.delitem(sys.modules, name, raising=False)
     vendor = Vendor("acme", "readme_vendor.backend:B", container_edits, "acme.com/x")
 
-    finding = await conformance._finding(conformance.the_readme_tells_all, Bench(vendor, None, ()))
+    finding = await conformance._finding(agenthalf.the_readme_tells_all, Bench(vendor, None, ()))
 
     assert finding.detail == found
