@@ -70,6 +70,7 @@ def test_the_command_line_wins_over_the_environment() -> None:
     [
         ({"state-dir": "x"}, {}, "--state-dir: must be an absolute path, found 'x'"),
         ({}, {"XPU_AGENT_STATE_DIR": "x"}, "XPU_AGENT_STATE_DIR: must be an absolute path, found 'x'"),
+        ({"state-dir": ""}, {}, "--state-dir: must be an absolute path, found ''"),
         ({"http": "9808"}, {}, "--http: the address '9808' has no port"),
         ({}, {"XPU_AGENT_HTTP": "9808"}, "XPU_AGENT_HTTP: the address '9808' has no port"),
         ({"log-level": "x"}, {}, "--log-level: must be one of debug, info, warning, error, found 'x'"),

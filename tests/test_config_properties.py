@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.config import NVIDIA_FLAGS, Config, Flag, configured, given_flags, parse, to_yaml, with_flags
 from agent.core.errors import ConfigError
+from agent.fleet import check
 
 KEYS = st.sampled_from(
     (
@@ -66,8 +67,16 @@ def survives(text: str) -> None:
     else:
         assert isinstance(config, Config)
         assert parse(to_yaml(config), "again", "") == replace(config, warnings=())
-        told = "".join(config.warnings)
+        told = "".join(config.warnings) + judged(config)
     assert told.isprintable()
+
+
+def judged(config: Config) -> str:
+    """What the vendors say of it."""
+    try:
+        return "".join(check(config).warnings)
+    except ConfigError as error:
+        return str(error)
 
 
 @given(st.text())

@@ -53,7 +53,7 @@ def _ours(config: Config, given: Given) -> Config:
         case "log-level":
             agent = replace(agent, log=replace(agent.log, level=_one_of(given, text, get_args(LogLevel))))
         case path:
-            changed: dict[str, Any] = {path.replace("-", "_"): FilePath(text)}
+            changed: dict[str, Any] = {path.replace("-", "_"): _absolute(given)}
             agent = replace(agent, **changed)
     return replace(config, agent=agent)
 
@@ -87,13 +87,16 @@ def _plain(given: Given) -> Any:
 
 
 def _kubelet_dir(given: Given) -> FilePath:
-    socket = str(given.value)
-    if not socket:
+    if not given.value:
         why = "must name the kubelet's socket: an agent without a kubelet is not served; try `xpu-agent demo`"
         raise given.refused(why)
-    if why := rules.not_absolute(socket):
+    return _absolute(given).parent
+
+
+def _absolute(given: Given) -> FilePath:
+    if why := rules.not_absolute(str(given.value)):
         raise given.refused(why)
-    return FilePath(socket).parent
+    return FilePath(str(given.value))
 
 
 def _check_discovery(given: Given) -> None:

@@ -315,4 +315,5 @@ class Vendor:
     resources: Resources | None = None
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
+    #: What is odd in the settings; `config check` and the log tell it with its place.
     doubts: tuple[Doubt, ...] = ()
