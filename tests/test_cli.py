@@ -73,6 +73,27 @@ def test_config_check_knows_which_vendors_there_are(config: Path, capsys: pytest
     assert "nvidia" in said
 
 
+@pytest.mark.parametrize("verb", [("config", "check"), ("conformance", "nvidia")])
+def test_what_a_vendor_refuses_is_told_with_its_line(
+    verb: tuple[str, ...], config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("version: v1\nflags:\n  migStrategy: foo\n")
+
+    assert main([*verb, "--config", str(config)]) == 1
+
+    assert f"{config}:3: flags.migStrategy: unable to validate flags: " in capsys.readouterr().err
+
+
+def test_config_check_warns_of_what_a_vendor_doubts(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = "    - {name: gpu, replicas: 2}\n" * 2
+    config.write_text(f"sharing:\n  timeSlicing:\n    resources:\n{entries}")
+
+    assert main(["config", "check", "--config", str(config)]) == 0
+
+    told = f"xpu-agent: warning: {config}:5: sharing.timeSlicing.resources[1]: an earlier entry takes all"
+    assert told in capsys.readouterr().err
+
+
 def test_config_check_takes_a_directory_and_the_name_of_the_node_s_config(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,22 @@ async def test_warnings_come_with_the_configuration_and_go_with_it(path: Path) -
 
         write(path, "flags: {migStrategy: none}")
         await state(watch, lambda state: not state.config.warnings)
+
+
+async def test_what_the_check_warns_of_is_told_and_what_it_refuses_is_not_taken(path: Path) -> None:
+    def check(config: Config) -> Config:
+        if config.agent.http.endswith(":2"):
+            raise ConfigError("not this one")
+        return replace(config, warnings=("odd",))
+
+    watch = ConfigWatch(path, "n", settle=0, check=check)
+    assert watch.cell.value.config.warnings == ("odd",)
+
+    write(path, BETTER)
+    await watch.once()
+
+    assert watch.cell.value.error.startswith("not this one; the last good configuration")
+    assert watch.cell.value.config.agent.http == "127.0.0.1:1"
 
 
 async def test_the_warnings_of_each_content_are_logged_once(
