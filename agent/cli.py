@@ -267,13 +267,15 @@ def _config(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with."""
-    from agent.config import configured, to_yaml
+    from agent.config import configured, given_source, to_yaml
     from agent.fleet import check
     from agent.plugins import names
 
-    config = check(configured(_given(args), os.environ, _node_name(args), names()))
+    given = _given(args)
+    config = check(configured(given, os.environ, _node_name(args), names()))
     for warning in config.warnings:
         print(f"xpu-agent: warning: {warning}", file=sys.stderr)
+    print(f"# {given_source(given, os.environ).look().source}")
     print(to_yaml(config), end="")
     return 0
 

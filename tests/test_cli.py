@@ -194,3 +194,40 @@ def test_labels_asks_the_vendors_once(config: Path, capsys: pytest.CaptureFixtur
     assert main(["labels", "--config", str(config), "--json", "--machine-type-file", str(machine)]) == 0
 
     assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+def test_config_check_says_which_file_of_a_directory_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "any").write_text("version: v1")
+    (tmp_path / "other").write_text("version: v1")
+
+    assert main(["config", "check", "--config", str(tmp_path), "--default-config", "any"]) == 0
+
+    assert capsys.readouterr().out.splitlines()[0] == f"# {tmp_path}/any"
+
+
+def test_a_mistyped_key_is_told_with_the_error_that_it_leads_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("sharing: {timeSlicing: {resources: [{name: gpu, replica: 10}]}}")
+
+    assert main(["config", "check", "--config", str(file)]) == 1
+
+    told = capsys.readouterr().err
+    assert "no replicas specified" in told
+    assert "replica: unknown key, ignored as NVIDIA's programs do; did you mean 'replicas'?" in told
+
+
+def test_a_word_that_is_no_xid_is_told_with_the_variable_that_says_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DP_DISABLE_HEALTHCHECKS", "79, foo,-1,")
+
+    assert main(["config", "check"]) == 0
+
+    assert capsys.readouterr().err.splitlines() == [
+        f"xpu-agent: warning: DP_DISABLE_HEALTHCHECKS: {word} is no XID, and is ignored as NVIDIA's plugin does"
+        for word in ("foo", "-1")
+    ]

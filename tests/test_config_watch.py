@@ -399,3 +399,23 @@ async def warned_of(told: Sequence[Mapping[str, Any]], key: str) -> None:
 
 def warned(told: Sequence[Mapping[str, Any]]) -> list[str]:
     return [it["warning"] for it in told if it["log_level"] == "warning" and "warning" in it]
+
+
+async def test_a_file_that_becomes_empty_changes_nothing(path: Path) -> None:
+    """Half of a write, or a slip: nobody means to take every resource away like this."""
+    write(path, "agent: {http: '127.0.0.1:1'}")
+    async with following(path) as watch:
+        write(path, " \n")
+
+        bad = await state(watch, lambda state: bool(state.error))
+        assert "is empty now; write `version: v1` to mean all defaults" in bad.error
+        assert bad.config.agent.http == "127.0.0.1:1"
+
+        write(path, "version: v1")
+        assert (await state(watch, lambda state: not state.error)).config == Config()
+
+
+def test_a_file_that_is_empty_at_the_start_means_all_defaults(path: Path) -> None:
+    write(path, "")
+
+    assert ConfigWatch(path, "n").cell.value.config == Config()

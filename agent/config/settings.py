@@ -86,5 +86,5 @@ class Config:
         return place.told(self.places, path, message)
 
     def refused(self, path: place.Path, message: str) -> ConfigError:
-        """The same as an error."""
-        return ConfigError(self.told(path, message))
+        """The same as an error; with the warnings, for a mistyped key may be what it is about."""
+        return ConfigError("; ".join((self.told(path, message), *self.warnings[:3])))

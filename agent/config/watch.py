@@ -11,7 +11,7 @@ from agent.config.given import Given
 from agent.config.load import taken
 from agent.config.overlay import with_flags
 from agent.config.settings import Config
-from agent.config.source import Seen, Source
+from agent.config.source import DEFAULTS, Seen, Source
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 
@@ -107,6 +107,10 @@ class ConfigWatch:
 
     def _next(self, seen: Seen) -> ConfigState:
         try:
+            # At the start it means all defaults, as in NVIDIA's programs. Later it is half a write, or a slip,
+            # and to take it in would take every resource away.
+            if seen.source != DEFAULTS and not seen.error and not seen.content.strip():
+                raise ConfigError(f"{seen.source}: is empty now; write `version: v1` to mean all defaults")
             return self._good(seen)
         except ConfigError as error:
             kept = self.cell.value

@@ -51,8 +51,19 @@ class Checks:
         return all(self.disabled.values()) and not self.everything
 
 
+def malformed(text: str) -> list[str]:
+    """The words of a list that say nothing."""
+    return [word for word in _words(text) if word and word not in _WORDS and not _is_xid(word)]
+
+
 def _listed(text: str) -> Collection[int]:
-    words = [word.strip() for word in text.lower().split(",")]
-    if _WORDS & set(words):
-        return [ALL]
-    return [int(word) for word in words if _NUMBER.fullmatch(word) and int(word) < _TOO_LARGE]
+    words = _words(text)
+    return [ALL] if _WORDS & set(words) else [int(word) for word in words if _is_xid(word)]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.lower().split(",")]
+
+
+def _is_xid(word: str) -> bool:
+    return bool(_NUMBER.fullmatch(word)) and int(word) < _TOO_LARGE

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
 
 from . import facts
+from .checks import malformed
 from .names import full_name
 from .refusals import refusal, unknown
 from .strict import Strict, Text
@@ -136,7 +138,16 @@ class Options(Strict, frozen=True, kw_only=True):
 
     def doubts(self) -> tuple[Doubt, ...]:
         """What is good and yet hardly meant."""
-        return tuple(self.time_slicing.doubts())
+        lists = {
+            "disableHealthChecks": self.disable_health_checks,
+            "enableHealthChecks": self.enable_health_checks,
+        }
+        ignored = (
+            Doubt(f"{shorten(word, 40)} is no XID, and is ignored as NVIDIA's plugin does", (key,))
+            for key, text in lists.items()
+            for word in malformed(text)
+        )
+        return (*self.time_slicing.doubts(), *ignored)
 
     @property
     def by_cdi(self) -> bool:
