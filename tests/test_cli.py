@@ -227,7 +227,7 @@ def test_a_word_that_is_no_xid_is_told_with_the_variable_that_says_it(
 
     assert main(["config", "check"]) == 0
 
+    why = "is no XID, and is ignored as NVIDIA's plugin does"
     assert capsys.readouterr().err.splitlines() == [
-        f"xpu-agent: warning: DP_DISABLE_HEALTHCHECKS: {word} is no XID, and is ignored as NVIDIA's plugin does"
-        for word in ("foo", "-1")
+        f"xpu-agent: warning: DP_DISABLE_HEALTHCHECKS: {word} {why}" for word in ("foo", "-1")
     ]

@@ -107,7 +107,7 @@ class ConfigWatch:
 
     def _next(self, seen: Seen) -> ConfigState:
         try:
-            # At the start it means all defaults, as in NVIDIA's programs. Later it is half a write, or a slip,
+            # At the start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
             # and to take it in would take every resource away.
             if seen.source != DEFAULTS and not seen.error and not seen.content.strip():
                 raise ConfigError(f"{seen.source}: is empty now; write `version: v1` to mean all defaults")
