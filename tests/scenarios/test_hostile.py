@@ -171,5 +171,6 @@ async def test_clients_that_hang_up_in_the_middle_leave_whole_allocations_or_non
 
     await served.admit("next", {XPU: 1})
 
-    assert all(it.state is AllocationState.DONE and it.devices for it in served.view.allocations)
+    # Those that the kubelet never took may be released by now.
+    assert all(it.state is not AllocationState.INTENT and it.devices for it in served.view.allocations)
     assert served.streams(XPU) == 1
