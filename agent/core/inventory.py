@@ -48,6 +48,8 @@ class Inventory:
         self._known: dict[str, _Known] = {}
         self._vendors: dict[str, VendorStatus] = {}
         self._driver_gone: set[str] = set()
+        #: Vendor to events that came before the device that they are for.
+        self._early: dict[str, list[HealthEvent]] = {}
         #: Slices that are not there any more, as their cards show.
         self._unmade: set[str] = set()
         self._now = 0.0  # the latest time that was told
@@ -87,6 +89,8 @@ class Inventory:
         for device in devices:
             if device.uuid not in foreign:
                 self._see(vendor, device, now)
+        self.observed(vendor, self._early.pop(vendor, ()), now)
+        self._early.pop(vendor, None)
         if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
             self._prove(vendor, Proof.DRIVER_RELOAD, now)
@@ -149,8 +153,13 @@ class Inventory:
         self._unmade.discard(device.uuid)
 
     def observed(self, vendor: str, events: Sequence[HealthEvent], now: float) -> None:
-        """Take in events. One for a device that nobody listed marks nobody; a card's proof is its slices'."""
+        """Take in events. A card's proof is its slices'. One for a device that nobody listed marks nobody.
+
+        It waits for the next list: a new device may be heard of a moment before it is listed.
+        """
         self._now = now
+        strange = [it for it in events if it.uuid is not None and it.uuid not in self._known]
+        self._early[vendor] = [*self._early.get(vendor, ()), *strange][-REMEMBERED:]
         for event in events:
             for uuid, it in list(self._known.items()):
                 meant = event.uuid in (uuid, None) or (event.proof and event.uuid == it.device.parent)

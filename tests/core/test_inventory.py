@@ -668,3 +668,22 @@ def test_names_of_no_more_devices_are_kept_than_a_vendor_may_have() -> None:
 
     assert len(kept) == REMEMBERED
     assert {f"a-{1000 + n}" for n in range(1000)} < {device.uuid for device in kept}
+
+
+def test_an_event_that_comes_a_moment_before_its_device_counts() -> None:
+    it = seen()
+
+    it.observed("acme", [HealthEvent("a-2", XID)], now=5)
+    it.discovered("acme", [A0, A1, Device("a-2", 2)], now=6)
+
+    assert told(it) == {"a-0": True, "a-1": True, "a-2": False, "b-0": True}
+
+
+def test_an_event_for_a_device_that_the_next_list_lacks_is_forgotten() -> None:
+    it = seen()
+
+    it.observed("acme", [HealthEvent("a-2", XID)], now=5)
+    it.discovered("acme", [A0, A1], now=6)
+    it.discovered("acme", [A0, A1, Device("a-2", 2)], now=7)
+
+    assert all(told(it).values())

@@ -71,7 +71,9 @@ class Reading:
         except self.nvml.NVMLError as error:
             if error.value not in self._says_nothing:
                 self.fault = self.fault or faults.reading(self.nvml, error)
-            return default
+        except UnicodeDecodeError as error:  # what a broken card calls itself need not be text
+            self.fault = self.fault or faults.unreadable(error)
+        return default
 
 
 def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str], *, advice: bool) -> Device:

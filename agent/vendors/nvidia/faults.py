@@ -41,7 +41,11 @@ def recovery(action: int) -> Fault:
 def reading(nvml: Any, error: Any) -> Fault:
     """The fault of a card that could not be read."""
     known = {nvml.NVML_ERROR_GPU_IS_LOST: LOST, nvml.NVML_ERROR_RESET_REQUIRED: RESET_REQUIRED}
-    return known.get(error.value) or Fault("unreadable", f"reading the card failed: {error}")
+    return known.get(error.value) or unreadable(error)
+
+
+def unreadable(error: Exception) -> Fault:
+    return Fault("unreadable", f"reading the card failed: {error}")
 
 
 def recovery_action(nvml: Any, handle: Any) -> int | None:

@@ -346,3 +346,24 @@ def test_a_mig_mode_that_was_never_read_is_not_told(backend: NvmlBackend, stub: 
 
     assert device.fault is not None
     assert {"mig-capable", "mig-mode"}.isdisjoint(device.attributes)
+
+
+def test_a_card_whose_name_is_no_text_hides_no_other(
+    backend: NvmlBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml
+
+    named = pynvml.nvmlDeviceGetName
+    calls = iter(range(8))
+
+    def garbage(handle: object) -> str:
+        return b"\xff".decode() if next(calls) == 3 else named(handle)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", garbage)
+
+    devices = backend.discover()
+
+    assert len(devices) == 8
+    assert [it.index for it in devices if it.fault] == [3]
+    assert devices[3].fault is not None
+    assert devices[3].fault.reason == "unreadable"
