@@ -142,7 +142,8 @@ class Node:
         )
 
     def _tell_missing(self, snapshot: NodeSnapshot) -> None:
-        sentences = (*absent(self._offers.plain, snapshot), *self.complaints)
+        notes = (f"vendor {vendor}: {it}" for vendor, its in self._offers.notes.items() for it in its)
+        sentences = (*absent(self._offers.plain, snapshot), *self.complaints, *notes)
         for sentence in sentences:
             if sentence not in self._told:
                 log.warning("config not served in full", what=sentence)

@@ -67,6 +67,11 @@ class Offers:
         told = {name: (*made.complaints, *self._taken.get(name, ())) for name, made in self._made.items()}
         return {name: its for name, its in told.items() if its}
 
+    @property
+    def notes(self) -> Mapping[str, tuple[str, ...]]:
+        """What the config names and the devices do not have, without harm; vendor to sentences."""
+        return {name: made.notes for name, made in self._made.items() if made.notes}
+
     def _offering(self, wish: Wish, snapshot: NodeSnapshot) -> Offering:
         name = wish.vendor.name
         devices = tuple(it for it in snapshot.present(name) if not it.nameless)
@@ -84,8 +89,11 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
     try:
         made = wish.vendor.resources(wish.rules, devices)
         wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
-        told = tuple(shorten(str(it), COMPLAINT_LIMIT) for it in made.complaints[:COMPLAINTS])
-        offering = Offering(tuple(made.rules), told)
+        told, noted = (
+            tuple(shorten(str(it), COMPLAINT_LIMIT) for it in sentences[:COMPLAINTS])
+            for sentences in (made.complaints, made.notes)
+        )
+        offering = Offering(tuple(made.rules), told, noted)
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = f"{type(exc).__name__}: {exc}"
     if wrong:

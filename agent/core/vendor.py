@@ -165,10 +165,15 @@ class ResourceRule:
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve."""
+    """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve.
+
+    `complaints` keep the agent from being ready. `notes` do not: what a config for many nodes names and this
+    one does not have.
+    """
 
     rules: tuple[ResourceRule, ...] = ()
     complaints: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

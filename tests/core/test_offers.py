@@ -194,6 +194,15 @@ def test_complaints_end_with_their_cause() -> None:
     assert offers.complaints == {}
 
 
+def test_notes_are_told_and_are_no_complaints() -> None:
+    acme = Acme()
+    acme.fails = Offering((), (), ("no such card here",))
+    offers = Offers([acme.wish()])
+    offers.of(ONE)
+
+    assert (offers.notes, offers.complaints) == ({"acme": ("no such card here",)}, {})
+
+
 def test_complaints_are_few_and_short() -> None:
     acme = Acme()
     acme.fails = Offering((), ("x" * 10_000,) * 1000)

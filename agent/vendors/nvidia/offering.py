@@ -35,7 +35,7 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
 
 
 def _time_sliced(options: Options, base: DeviceMap) -> Offering:
-    """NVIDIA's replicas. A resource that its settings name and no device has is ignored, as there."""
+    """NVIDIA's replicas. A resource that is named and that no device has is ignored, as there, and noted."""
     strict = options.time_slicing.fail_requests_greater_than_one
     parts: _Parts = {}
     complaints: list[str] = []
@@ -50,7 +50,10 @@ def _time_sliced(options: Options, base: DeviceMap) -> Offering:
                 _add(parts, entry.advertised, Sharing("replicas", entry.replicas, strict), chosen)
         if left or not (devices or any(it.devices == "all" for it in entries)):
             _add(parts, name, _EXCLUSIVE, left)
-    return Offering(tuple(_rules(options, parts)), tuple(complaints))
+    there = ", ".join(base.resources)
+    nowhere = (it for it in options.time_slicing.entries if it.resource not in base.resources)
+    notes = [f"timeSlicing names {it.resource}, which no device here is; there are {there}" for it in nowhere]
+    return Offering(tuple(_rules(options, parts)), tuple(complaints), tuple(notes))
 
 
 def _add(parts: _Parts, name: str, sharing: Sharing, devices: Iterable[Device]) -> None:

@@ -360,3 +360,15 @@ def test_a_device_that_is_listed_twice_is_offered_once() -> None:
 
 def test_a_lost_card_is_offered_where_no_strategy_asks_more() -> None:
     assert uuids_of(offered({}, [lost(0)])) == {"GPU-0": 1}
+
+
+def test_a_shared_name_that_no_device_has_is_noted_with_the_names_that_there_are() -> None:
+    entries = [{"name": "gpus", "replicas": 4}, {"name": "gpu", "replicas": 2}]
+    options = Options.read({"timeSlicing": {"resources": entries}})
+
+    made = offering(options, (), FOUR)
+
+    assert made.notes == (
+        "timeSlicing names nvidia.com/gpus, which no device here is; there are nvidia.com/gpu",
+    )
+    assert made.complaints == ()
