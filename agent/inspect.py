@@ -144,12 +144,17 @@ def _devices(document: Mapping[str, Any], now: float) -> list[list[Any]]:
         reason = ": ".join(str(word) for word in (health.get("reason"), health.get("message")) if word)
         rows.append(
             [
-                *(it.get("vendor"), it.get("index"), it.get("uuid"), it.get("model")),
+                *(it.get("vendor"), _place(it), it.get("uuid"), it.get("model")),
                 *(_memory(it.get("memoryBytes")), it.get("numa")),
                 *(health.get("state"), reason, age(health.get("since"), now)),
             ]
         )
     return rows
+
+
+def _place(it: Mapping[str, Any]) -> Any:
+    """The card's index; of a slice with its number there."""
+    return it.get("index") if it.get("slice") is None else f"{it.get('index')}:{it['slice']}"
 
 
 def _resources(document: Mapping[str, Any]) -> list[list[Any]]:
@@ -176,7 +181,7 @@ def _topology(devices: Sequence[Mapping[str, Any]]) -> Tree:
     """NUMA nodes, their devices, and how each reaches the others."""
     from rich.tree import Tree
 
-    names = {it.get("uuid"): f"{it.get('vendor')} {it.get('index')}" for it in devices}
+    names = {it.get("uuid"): f"{it.get('vendor')} {_place(it)}" for it in devices}
     numa: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
     for it in devices:
         numa[it.get("numa")].append(it)

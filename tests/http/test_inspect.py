@@ -94,6 +94,15 @@ def test_the_topology_is_a_tree_of_numa_nodes_devices_and_links() -> None:
     ]
 
 
+def test_a_slice_is_shown_with_its_number_on_its_card() -> None:
+    document = {"devices": [{"vendor": "nvidia", "uuid": "MIG-1", "index": 0, "parent": "GPU-0", "slice": 2}]}
+
+    text = as_text(document, now=0)
+
+    assert row(text, "MIG-1")[:3] == ["nvidia", "0:2", "MIG-1"]
+    assert "nvidia 0:2 MIG-1" in text
+
+
 def test_troubles_are_shown_first() -> None:
     text = as_text(document_of(hostile()), now=0)
 
