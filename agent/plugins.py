@@ -17,7 +17,7 @@ import agent.vendors
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.names import wrong_name
 from agent.core.text import shorten
-from agent.core.vendor import SettingsError, Vendor
+from agent.core.vendor import Doubt, SettingsError, Vendor
 
 DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
@@ -191,8 +191,12 @@ def _trouble(name: str, vendor: Vendor) -> str:
     wrong = wrong_name(vendor.resource)
     if wrong:
         return f"resource is wrong: {wrong}"
-    if not callable(vendor.container_edits):
-        return "container_edits can not be called"
+    for function in ("container_edits", "resources", "labels"):
+        given = getattr(vendor, function)
+        if not callable(given) and (given is not None or function == "container_edits"):
+            return f"{function} can not be called"
+    if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
+        return "doubts are no tuple of Doubt"
     try:
         msgspec.json.encode(vendor.settings)
     except (TypeError, ValueError, msgspec.MsgspecError) as exc:

@@ -128,6 +128,18 @@ BROKEN = {
         "@hookimpl\ndef register_backend(settings): return vendor(container_edits={})",
         "register_backend returned a Vendor whose container_edits can not be called",
     ),
+    "resources that are none": (
+        "@hookimpl\ndef register_backend(settings): return vendor(resources=('acme.com/x',))",
+        "register_backend returned a Vendor whose resources can not be called",
+    ),
+    "labels that are none": (
+        "@hookimpl\ndef register_backend(settings): return vendor(labels={})",
+        "register_backend returned a Vendor whose labels can not be called",
+    ),
+    "doubts that are none": (
+        "@hookimpl\ndef register_backend(settings): return vendor(doubts='many')",
+        "register_backend returned a Vendor whose doubts are no tuple of Doubt",
+    ),
     "settings that are no JSON": (
         "@hookimpl\ndef register_backend(settings): return vendor(settings={'a': object()})",
         "register_backend returned a Vendor whose settings are no plain JSON values",
