@@ -71,12 +71,14 @@ class Node:
         """A vendor says which CDI specs its containers need."""
         self._unspecified.pop(vendor, None)
         self.specs.set({**self.specs.value, vendor: specs})
+        self.refresh()
 
     def unspecified(self, vendor: str, reason: str) -> None:
         """A vendor can not say it."""
         if self._unspecified.get(vendor) != reason:
             log.warning("CDI specs not made", vendor=vendor, reason=reason)
         self._unspecified[vendor] = reason
+        self.refresh()
 
     def unwritten(self, errors: Mapping[str, str]) -> None:
         """The CDI specs of these vendors are not on disk; vendor to reason."""
