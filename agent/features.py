@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -17,52 +17,19 @@ from agent import files
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import AgentError, ConfigError, VendorError
+from agent.core.labels import Stamp, as_lines, from_lines, made
 from agent.core.model import NodeSnapshot, VendorState
-from agent.core.names import label_value, wrong_label
-from agent.core.text import shorten
-from agent.core.vendor import Device, ResourceRule, Vendor
+from agent.core.names import label_value
+from agent.core.vendor import Vendor
 
 log = structlog.get_logger()
 
-Labels = Mapping[str, str]
-
-#: What GPU feature discovery says besides what it reads from cards, and the label that tells of these.
-MACHINE = "nvidia.com/gpu.machine"
-TIMESTAMP = "nvidia.com/gfd.timestamp"
-CARDS = "nvidia.com/gpu.count"
-UNKNOWN_MACHINE = "unknown"
+T = TypeVar("T")
 
 #: Of a file of labels; node-feature-discovery reads no larger one (source/local, MaxFeatureFileSize).
 MAX_BYTES = 64 << 10
 MAX_MACHINE = 4096
-
-
-def made(vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:
-    """The labels that a vendor makes of its devices.
-
-    Raises:
-        VendorError: Its code failed, or made what Kubernetes refuses.
-    """
-    if vendor.labels is None:
-        return {}
-    try:
-        labels = dict(vendor.labels(rules, devices))
-        wrong = next((why for it in labels.items() if (why := wrong_label(*it))), "")
-    except Exception as exc:  # the vendor's own code: it must not end the agent
-        wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
-    if wrong:
-        raise VendorError(f"{vendor.name}: its plugin fails to make labels: {wrong}")
-    return labels
-
-
-def completed(labels: Labels, machine_file: str, timestamp: float | None) -> dict[str, str]:
-    """The labels with those of the machine, where it has cards, and of the time, where there are any."""
-    found = dict(labels)
-    if CARDS in labels:
-        found[MACHINE] = machine(machine_file)
-    if labels and timestamp is not None:
-        found[TIMESTAMP] = str(int(timestamp))
-    return found
+UNKNOWN_MACHINE = "unknown"
 
 
 def machine(file: str) -> str:
@@ -71,17 +38,6 @@ def machine(file: str) -> str:
         return label_value(files.read(Path(file), MAX_MACHINE).decode(errors="replace"))
     except (OSError, ValueError):
         return UNKNOWN_MACHINE
-
-
-def as_lines(labels: Labels) -> str:
-    """The labels in the form of node-feature-discovery, in a steady order."""
-    return "".join(f"{key}={labels[key]}\n" for key in sorted(labels))
-
-
-def from_lines(text: str) -> dict[str, str]:
-    """The labels of a file; a line that is none is left out."""
-    pairs = (line.partition("=")[::2] for line in text.splitlines())
-    return {key: value for key, value in pairs if not wrong_label(key, value)}
 
 
 def write(path: Path, text: str) -> None:
@@ -109,12 +65,14 @@ class Heard:
     `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who can not.
     """
 
-    labels: Labels
+    labels: Mapping[str, str]
     awaited: frozenset[str] = frozenset()
     trouble: str = ""
 
 
-def heard(config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor]) -> Heard:
+def heard(
+    config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor], stamp: Stamp | None = None
+) -> Heard:
     """The labels of the vendors that have listed their devices since the agent started."""
     labels: dict[str, str] = {}
     awaited, trouble = set(), []
@@ -125,7 +83,7 @@ def heard(config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor])
         devices = snapshot.present(status.name)
         try:
             if devices or status.state is VendorState.OPEN:
-                labels |= made(vendor, config.vendor(status.name).resources, devices)
+                labels |= made(vendor, config.vendor(status.name).resources, devices, stamp or Stamp())
                 continue
         except VendorError as exc:
             trouble.append(str(exc))
@@ -190,17 +148,22 @@ class FeaturesFile:
             self._loaded, self._timestamp = config, self._clock()
         report = config.report
         path = Path(report.features_file) if report.labels and report.features_file else None
-        timestamp = self._timestamp if report.timestamp else None
-        known = heard(config, self._snapshot.value, self._vendors()) if path else Heard({})
+        trouble = ""
         try:
             if path is not None:
-                await _in_thread(partial(keep, path, known, report.machine_file, timestamp))
+                stamp = Stamp(
+                    await _in_thread(partial(machine, report.machine_file)),
+                    self._timestamp if report.timestamp else None,
+                )
+                known = heard(config, self._snapshot.value, self._vendors(), stamp)
+                await _in_thread(partial(keep, path, known))
+                trouble = known.trouble
             if self._path is not None and self._path != path:
                 await _in_thread(partial(self._path.unlink, missing_ok=True))
             self._path = path
         except (AgentError, OSError) as exc:
             return str(exc)
-        return known.trouble
+        return trouble
 
     def _tell(self, error: str) -> None:
         if error and error != self.error:
@@ -210,12 +173,12 @@ class FeaturesFile:
         self.error = error
 
 
-async def _in_thread(work: Callable[[], None]) -> None:
+async def _in_thread(work: Callable[[], T]) -> T:
     # A disk that hangs must not hold up the end of the agent.
-    await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
-def keep(path: Path, known: Heard, machine_file: str, timestamp: float | None) -> None:
+def keep(path: Path, known: Heard) -> None:
     """Write the file where it is not as it should be. None is made while there is nothing to say.
 
     Raises:
@@ -224,7 +187,7 @@ def keep(path: Path, known: Heard, machine_file: str, timestamp: float | None) -
     """
     there = _content(path)
     kept = {key: it for key, it in from_lines(there).items() if key.partition("/")[0] in known.awaited}
-    wanted = as_lines(completed({**kept, **known.labels}, machine_file, timestamp))
+    wanted = as_lines({**kept, **known.labels})
     if wanted != there:
         write(path, wanted)
 

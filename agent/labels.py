@@ -14,9 +14,10 @@ import anyio
 from agent import logs
 from agent.config import Config, LogSettings
 from agent.core.errors import VendorError
+from agent.core.labels import Stamp, as_lines, made
 from agent.core.model import VendorState
-from agent.core.vendor import Device, HealthEvent, ResourceRule, Vendor
-from agent.features import as_lines, completed, made, write
+from agent.core.vendor import Device, HealthEvent, Vendor
+from agent.features import machine, write
 from agent.fleet import check, wanted
 from agent.isolation.supervisor import VendorProcess
 from agent.plugins import Plugin
@@ -35,13 +36,13 @@ def show(config: Config, output: Path | None, *, as_json: bool) -> int:
     """
     check(config)
     logs.configure(LogSettings(level="error"))  # what goes wrong with a vendor is told here, and once
-    said = anyio.run(ask, config, wanted(config))
+    stamp = Stamp(machine(config.report.machine_file), time.time() if config.report.timestamp else None)
+    said = anyio.run(ask, config, wanted(config), stamp)
     for name, reason in said.reasons.items():
         sys.stderr.write(f"xpu-agent: {name}: {reason}\n")
     if not said.asked:
         return 1
-    timestamp = time.time() if config.report.timestamp else None
-    found = completed(said.labels, config.report.machine_file, timestamp)
+    found = said.labels
     text = json.dumps(found, indent=2, sort_keys=True) + "\n" if as_json else as_lines(found)
     if output is None:
         sys.stdout.write(text)
@@ -59,13 +60,16 @@ class Said:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-async def ask(config: Config, plugins: Sequence[Plugin], patience: float = PATIENCE) -> Said:
+async def ask(config: Config, plugins: Sequence[Plugin], stamp: Stamp, patience: float = PATIENCE) -> Said:
     """Ask all vendors at once. One that has no labels is not started for them."""
     said = Said()
 
     async def one(plugin: Plugin) -> None:
         try:
-            said.labels |= await labels_of(plugin, config.vendor(plugin.name).resources, patience)
+            rules = config.vendor(plugin.name).resources
+            devices = await devices_of(plugin, patience)
+            if plugin.vendor is not None:
+                said.labels |= made(plugin.vendor, rules, devices, stamp)
             said.asked += 1
         except VendorError as exc:
             said.reasons[plugin.name] = str(exc).removeprefix(f"{plugin.name}: ")
@@ -76,17 +80,15 @@ async def ask(config: Config, plugins: Sequence[Plugin], patience: float = PATIE
     return said
 
 
-async def labels_of(plugin: Plugin, rules: Sequence[ResourceRule], patience: float) -> Mapping[str, str]:
-    """What the vendor says of the devices that are here now.
+async def devices_of(plugin: Plugin, patience: float) -> Sequence[Device]:
+    """The devices that the vendor's labels follow from, as they are now.
 
     Raises:
         VendorError: It is left out, not available here, failed, or was silent for too long.
     """
     if plugin.vendor is None:
         raise VendorError(plugin.reason)
-    if plugin.vendor.labels is None:
-        return {}
-    return made(plugin.vendor, rules, await first_list(plugin.vendor, patience))
+    return () if plugin.vendor.labels is None else await first_list(plugin.vendor, patience)
 
 
 async def first_list(vendor: Vendor, patience: float) -> Sequence[Device]:

@@ -20,14 +20,16 @@ from structlog.testing import capture_logs
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError, VendorError
+from agent.core.labels import Stamp, as_lines, from_lines, made
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.vendor import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
-from agent.features import FeaturesFile, as_lines, completed, from_lines, heard, keep, machine, made, write
+from agent.features import FeaturesFile, heard, keep, machine, write
 from agent.labels import ask
 from agent.plugins import Plugin
 
 NOW = 1700000000.9
-STAMP = "nvidia.com/gfd.timestamp=1700000000\n"
+STAMP = "acme.com/timestamp=1700000000\n"
+NOTHING = Stamp()
 
 
 def counting(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:
@@ -37,7 +39,15 @@ def counting(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Mappin
 def acme(labels: Labels | None = counting, name: str = "acme", backend: str = "", **settings: Any) -> Vendor:
     backend = backend or "faulty_backends:Good"
     edits = ContainerEdits()
-    return Vendor(name, backend, lambda *_: edits, f"{name}.com/card", settings, labels=labels)
+    return Vendor(
+        name,
+        backend,
+        lambda *_: edits,
+        f"{name}.com/card",
+        settings,
+        labels=labels,
+        time_label=f"{name}.com/timestamp",
+    )
 
 
 def snapshot(cards: int, state: VendorState = VendorState.OPEN, name: str = "acme") -> NodeSnapshot:
@@ -61,38 +71,52 @@ def snapshot(cards: int, state: VendorState = VendorState.OPEN, name: str = "acm
 )
 def test_a_plugin_that_makes_no_labels_is_named_and_none_of_it_is_taken(labels: Labels, says: str) -> None:
     with pytest.raises(VendorError) as raised:
-        made(acme(labels), (), ())
+        made(acme(labels), (), (), NOTHING)
 
     assert says in str(raised.value)
 
 
 def test_a_vendor_without_labels_has_none() -> None:
-    assert made(acme(None), (), ()) == {}
+    assert made(acme(None), (), (), NOTHING) == {}
 
 
-def test_a_node_with_cards_has_its_machine_and_the_time(tmp_path: Path) -> None:
-    product = tmp_path / "product_name"
-    product.write_text("Board-X 1 (rev. 2)\n")
+CARDS = snapshot(2).present("acme")
 
-    assert completed({"nvidia.com/gpu.count": "1"}, str(product), NOW) == {
-        "nvidia.com/gpu.count": "1",
-        "nvidia.com/gpu.machine": "Board-X-1-rev.-2",
-        "nvidia.com/gfd.timestamp": "1700000000",
+
+WITH_MACHINE = replace(acme(), machine_label="acme.com/machine")
+
+
+def test_a_node_with_cards_has_its_machine_and_the_time() -> None:
+    assert made(WITH_MACHINE, (), CARDS, Stamp("Board-X", NOW)) == {
+        "acme.com/card.count": "2",
+        "acme.com/machine": "Board-X",
+        "acme.com/timestamp": "1700000000",
     }
 
 
-def test_a_node_without_cards_has_no_machine(tmp_path: Path) -> None:
-    found = completed({"nvidia.com/vgpu.present": "false"}, str(tmp_path), NOW)
-
-    assert "nvidia.com/gpu.machine" not in found
+def test_a_node_without_cards_has_no_machine() -> None:
+    assert "acme.com/machine" not in made(WITH_MACHINE, (), (), Stamp("Board-X", NOW))
 
 
 def test_a_node_without_labels_has_no_time() -> None:
-    assert completed({}, "", NOW) == {}
+    assert made(acme(lambda *_: {}), (), (), Stamp("", NOW)) == {}
 
 
 def test_the_time_is_told_only_where_it_is_wanted() -> None:
-    assert completed({"acme.com/a": "1"}, "", None) == {"acme.com/a": "1"}
+    assert "acme.com/timestamp" not in made(acme(), (), CARDS, Stamp("Board-X"))
+
+
+def test_a_vendor_that_names_no_label_for_them_has_neither_machine_nor_time() -> None:
+    plain = replace(acme(), time_label="")
+
+    assert made(plain, (), CARDS, Stamp("Board-X", NOW)) == {"acme.com/card.count": "2"}
+
+
+def test_the_machine_is_named_as_a_label_can_name_it(tmp_path: Path) -> None:
+    product = tmp_path / "product_name"
+    product.write_text("Board-X 1 (rev. 2)\n")
+
+    assert machine(str(product)) == "Board-X-1-rev.-2"
 
 
 @pytest.mark.parametrize("file", ["", "/nowhere/product_name", "/", "\0"])
@@ -168,16 +192,16 @@ def test_a_directory_that_can_not_be_written_says_so() -> None:
 
 def test_a_file_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
     known = heard(Config(), snapshot(2), {"acme": acme()})
-    keep(tmp_path / "gfd", known, "", None)
+    keep(tmp_path / "gfd", known)
     before = (tmp_path / "gfd").stat().st_ino
 
-    keep(tmp_path / "gfd", known, "", None)
+    keep(tmp_path / "gfd", known)
 
     assert (tmp_path / "gfd").stat().st_ino == before
 
 
 def test_while_there_is_nothing_to_say_no_file_is_made(tmp_path: Path) -> None:
-    keep(tmp_path / "gfd", heard(Config(), snapshot(0, VendorState.STARTING), {"acme": acme()}), "", NOW)
+    keep(tmp_path / "gfd", heard(Config(), snapshot(0, VendorState.STARTING), {"acme": acme()}))
 
     assert not (tmp_path / "gfd").exists()
 
@@ -190,7 +214,7 @@ def test_labels_of_a_vendor_that_has_not_spoken_stay(tmp_path: Path, state: Vend
     there = "acme.com/card.count=8\n"
     (tmp_path / "gfd").write_text(there)
 
-    keep(tmp_path / "gfd", heard(Config(), snapshot(0, state), {"acme": acme()}), "", None)
+    keep(tmp_path / "gfd", heard(Config(), snapshot(0, state), {"acme": acme()}))
 
     assert (tmp_path / "gfd").read_text() == there
 
@@ -204,7 +228,7 @@ def test_labels_that_a_vendor_no_longer_makes_are_removed_while_another_is_await
     (tmp_path / "gfd").write_text("acme.com/old=1\nother.com/card.count=1\n")
     node = replace(snapshot(2), vendors=(*snapshot(2).vendors, VendorStatus("other", VendorState.STARTING)))
 
-    keep(tmp_path / "gfd", heard(Config(), node, {"acme": acme(), "other": acme(name="other")}), "", None)
+    keep(tmp_path / "gfd", heard(Config(), node, {"acme": acme(), "other": acme(name="other")}))
 
     assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\nother.com/card.count=1\n"
 
@@ -215,8 +239,6 @@ def test_labels_of_a_vendor_that_is_switched_off_are_removed(tmp_path: Path) -> 
     keep(
         tmp_path / "gfd",
         heard(Config(), snapshot(2), {"acme": acme(), "other": acme(name="other")}),
-        "",
-        None,
     )
 
     assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\n"
@@ -325,7 +347,7 @@ async def test_the_time_is_that_of_the_last_load_of_the_config(node: Node) -> No
 
         node.configure(machine_file="/other")
 
-        await node.says("acme.com/card.count=3\nnvidia.com/gfd.timestamp=1700000100\n")
+        await node.says("acme.com/card.count=3\nacme.com/timestamp=1700000100\n")
 
 
 async def test_a_config_that_the_vendors_take_in_at_the_same_time_takes_effect(node: Node) -> None:
@@ -436,7 +458,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("faulty")
 async def test_vendors_are_asked_for_their_devices_in_processes_that_end() -> None:
-    said = await ask(Config(), [plugin(acme())])
+    said = await ask(Config(), [plugin(acme())], NOTHING)
 
     assert (said.labels, said.asked, said.reasons) == ({"acme.com/card.count": "2"}, 1, {})
 
@@ -445,7 +467,9 @@ async def test_vendors_are_asked_for_their_devices_in_processes_that_end() -> No
 async def test_a_vendor_that_fails_says_why_and_costs_the_others_nothing() -> None:
     crash = acme(does={"discover": "exit"})
 
-    said = await ask(Config(), [plugin(acme()), plugin(crash, "crash"), plugin(None, "gone", "is left out")])
+    said = await ask(
+        Config(), [plugin(acme()), plugin(crash, "crash"), plugin(None, "gone", "is left out")], NOTHING
+    )
 
     assert (said.labels, said.asked) == ({"acme.com/card.count": "2"}, 1)
     assert said.reasons["gone"] == "is left out"
@@ -454,20 +478,20 @@ async def test_a_vendor_that_fails_says_why_and_costs_the_others_nothing() -> No
 
 @pytest.mark.usefixtures("faulty")
 async def test_a_vendor_that_is_silent_is_waited_for_so_long_and_no_longer() -> None:
-    said = await ask(Config(), [plugin(acme(does={"open": "hang"}))], patience=0.5)
+    said = await ask(Config(), [plugin(acme(does={"open": "hang"}))], NOTHING, patience=0.5)
 
     assert said.reasons == {"acme": "did not list its devices within 0.5 s"}
 
 
 @pytest.mark.usefixtures("faulty")
 async def test_a_plugin_that_fails_is_a_reason() -> None:
-    said = await ask(Config(), [plugin(acme(lambda *_: {"acme.com/x": "\n"}))])
+    said = await ask(Config(), [plugin(acme(lambda *_: {"acme.com/x": "\n"}))], NOTHING)
 
     assert said.reasons["acme"].startswith("its plugin fails to make labels")
 
 
 async def test_a_vendor_without_labels_counts_as_asked_and_is_not_started() -> None:
-    said = await ask(Config(), [plugin(acme(None, backend="no.such:Backend"))])
+    said = await ask(Config(), [plugin(acme(None, backend="no.such:Backend"))], NOTHING)
 
     assert (said.labels, said.asked, said.reasons) == ({}, 1, {})
 

@@ -320,5 +320,8 @@ class Vendor:
     resources: Resources | None = None
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
+    #: What the agent adds to them: the machine's model where there are devices, and the time.
+    machine_label: str = ""
+    time_label: str = ""
     #: What is odd in the settings; `config check` and the log tell it with its place.
     doubts: tuple[Doubt, ...] = ()

@@ -11,7 +11,7 @@ from agent.core.vendor import Vendor
 
 from .edits import container_edits
 from .labels import labels
-from .names import GPU
+from .names import DOMAIN, GPU
 from .offering import offering
 from .options import SETTINGS, Options
 
@@ -29,6 +29,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings=options.for_backend(),
         resources=partial(offering, options),
         labels=partial(labels, options),
+        machine_label=f"{GPU}.machine",
+        time_label=f"{DOMAIN}gfd.timestamp",
         by_cdi=options.by_cdi,
         doubts=options.doubts(),
     )

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from nvml_stub import NvmlStub
 
 from agent.config import Config, parse
+from agent.core.labels import Stamp
 from agent.core.names import wrong_label
 from agent.core.vendor import Device, Fault, ResourceRule, Sharing
-from agent.features import completed
+from agent.features import machine
 from agent.labels import ask
 from agent.plugins import Plugin
 from agent.vendors.nvidia.labels import family, labels
@@ -141,10 +142,11 @@ async def test_what_is_read_from_nvml_gives_the_recorded_labels(
     play(stub, case["hardware"], tmp_path / "proc")
     vendor = register_backend({**settings, **recorded_settings(case)})
 
-    said = await ask(Config(), [Plugin(vendor.name, "", "", vendor)])
+    stamp = Stamp(machine(str(product_name)))
+    said = await ask(Config(), [Plugin(vendor.name, "", "", vendor)], stamp)
 
     assert said.reasons == {}
-    assert completed(said.labels, str(product_name), None) == case["labels"]
+    assert said.labels == case["labels"]
 
 
 def verb(tmp_path: Path, settings: Mapping[str, Any], *flags: str | Path) -> str:

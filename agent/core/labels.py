@@ -1,0 +1,55 @@
+"""Labels of the Node: what a vendor makes of its devices, what the agent adds, how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.core.errors import VendorError
+from agent.core.names import wrong_label
+from agent.core.text import shorten
+from agent.core.vendor import Device, ResourceRule, Vendor
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What the agent knows and no vendor does: the machine's model, and the time if it is wanted."""
+
+    machine: str = ""
+    #: Unix seconds
+    time: float | None = None
+
+
+def made(
+    vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], stamp: Stamp
+) -> dict[str, str]:
+    """The labels of a vendor: with the machine where it has devices, with the time where it has labels.
+
+    Raises:
+        VendorError: Its code failed, or made what Kubernetes refuses.
+    """
+    if vendor.labels is None:
+        return {}
+    try:
+        labels = dict(vendor.labels(rules, devices))
+        if devices and vendor.machine_label:
+            labels[vendor.machine_label] = stamp.machine
+        if labels and vendor.time_label and stamp.time is not None:
+            labels[vendor.time_label] = str(int(stamp.time))
+        wrong = next((why for it in labels.items() if (why := wrong_label(*it))), "")
+    except Exception as exc:  # the vendor's own code: it must not end the agent
+        wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
+    if wrong:
+        raise VendorError(f"{vendor.name}: its plugin fails to make labels: {wrong}")
+    return labels
+
+
+def as_lines(labels: Mapping[str, str]) -> str:
+    """The labels as node-feature-discovery reads them: `key=value` lines, in a steady order."""
+    return "".join(f"{key}={labels[key]}\n" for key in sorted(labels))
+
+
+def from_lines(text: str) -> dict[str, str]:
+    """The labels of such a text; a line that is none is left out."""
+    pairs = (line.partition("=")[::2] for line in text.splitlines())
+    return {key: value for key, value in pairs if not wrong_label(key, value)}
