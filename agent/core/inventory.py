@@ -89,8 +89,7 @@ class Inventory:
         for device in devices:
             if device.uuid not in foreign:
                 self._see(vendor, device, now)
-        self.observed(vendor, self._early.pop(vendor, ()), now)
-        self._early.pop(vendor, None)
+        self._take(vendor, self._early.pop(vendor, ()), now)
         if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
             self._prove(vendor, Proof.DRIVER_RELOAD, now)
@@ -159,7 +158,11 @@ class Inventory:
         """
         self._now = now
         strange = [it for it in events if it.uuid is not None and it.uuid not in self._known]
-        self._early[vendor] = [*self._early.get(vendor, ()), *strange][-REMEMBERED:]
+        if strange:
+            self._early[vendor] = [*self._early.get(vendor, ()), *strange][-REMEMBERED:]
+        self._take(vendor, events, now)
+
+    def _take(self, vendor: str, events: Iterable[HealthEvent], now: float) -> None:
         for event in events:
             for uuid, it in list(self._known.items()):
                 meant = event.uuid in (uuid, None) or (event.proof and event.uuid == it.device.parent)

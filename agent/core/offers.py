@@ -10,12 +10,19 @@ from agent.core.model import NodeSnapshot
 from agent.core.names import wrong_name
 from agent.core.plan import Offer
 from agent.core.text import shorten
-from agent.core.vendor import Device, IdForm, Offering, Policy, ResourceRule, Sharing, Vendor
+from agent.core.vendor import (
+    MAX_REPLICAS,
+    Device,
+    IdForm,
+    Offering,
+    Policy,
+    ResourceRule,
+    Sharing,
+    Vendor,
+)
 
 #: Complaints of one vendor that are passed on, and their characters.
 COMPLAINTS, COMPLAINT_LIMIT = 16, 500
-#: No list that the kubelet takes has more IDs of one card.
-MANY = 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +118,9 @@ def _trouble(rule: ResourceRule) -> str:
     if (
         not isinstance(sharing, Sharing)
         or type(sharing.replicas) is not int
-        or not 0 < sharing.replicas <= MANY
+        or not 0 < sharing.replicas <= MAX_REPLICAS
     ):
-        return f"{rule.name} is shared as {sharing!r}, a Sharing with 1 to {MANY} replicas is needed"
+        return f"{rule.name} is shared as {sharing!r}, a Sharing with 1 to {MAX_REPLICAS} replicas is needed"
     if rule.ids not in get_args(IdForm) or rule.policy not in (None, *get_args(Policy)):
         return f"{rule.name} has the ids {rule.ids!r} and the policy {rule.policy!r}, one of them is unknown"
     return ""
