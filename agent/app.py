@@ -12,7 +12,6 @@ import structlog
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
-from agent.checkpoint import CheckpointFile, Saved, boot_id
 from agent.config import ConfigState
 from agent.confirm import Confirmer, jittered
 from agent.core.allocator import Allocator
@@ -29,10 +28,11 @@ from agent.kubelet import checkpoint as kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import Intervals, sweep
-from agent.lock import AgentLock
 from agent.node import Node
 from agent.sessions import Sessions
-from agent.store import LedgerStore
+from agent.state.checkpoint import CheckpointFile, Saved, boot_id
+from agent.state.lock import AgentLock
+from agent.state.store import LedgerStore
 from agent.version import version
 
 log = structlog.get_logger()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Literal
 
+from agent.core.claims import Claim
 from agent.core.vendor import Device, Policy, ResourceRule, State
 
 
@@ -22,6 +23,15 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
+class Cordon:
+    """An operator's word that a card is given to nobody new; `since` is Unix time in seconds."""
+
+    author: str
+    reason: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceStatus:
     """A device, how it is, and what the kubelet is told of it (it knows two states only)."""
 
@@ -31,6 +41,7 @@ class DeviceStatus:
     told_healthy: bool
     #: Known to be there no more; it stays while it is in use.
     gone: bool = False
+    cordon: Cordon | None = None
 
     @property
     def uuid(self) -> str:
@@ -201,9 +212,18 @@ class Owner:
 
 
 class AllocationState(StrEnum):
-    INTENT = "intent"
+    INTENT = "intent"  # written, hardware not made yet
+    PREPARED = "prepared"  # hardware made, answer not given yet
     DONE = "done"
     RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A word owed to a scheduler: sent right after the answer, again until it is taken, harmless twice."""
+
+    dialect: str
+    message: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +242,11 @@ class Allocation:
     #: Why it is in its state, where that needs saying.
     reason: str = ""
     owner: Owner | None = None
+    #: Slices that the hardware made for it, by the vendor's ids.
     partitions: tuple[str, ...] = ()
+    #: Whose it was to be, as a scheduler said; the owner is who the kubelet says has it.
+    claim: Claim | None = None
+    acks: tuple[Ack, ...] = ()
     seen_alive: bool = False
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from agent.core.claims import Dialect
+
 
 class State(StrEnum):
     """Health of a physical device."""
@@ -131,6 +133,9 @@ class Device:
     #: The card could not tell its uuid, only that it is there: `uuid` stands for it until it does, and nobody
     #: is offered it. The agent gives it back the name that it knew at its PCI address, or else at its index.
     nameless: bool = False
+    #: Counts that only grow while the driver stays loaded: name to value. A smaller one than before proves
+    #: that it was loaded anew, also where nobody of us saw it.
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 IdForm = Literal["uuid", "minor", "short"]
@@ -183,6 +188,8 @@ class Request:
     allocation: str
     resource: str
     ids: tuple[str, ...]
+    #: What a scheduler's claim says of the hardware to make, in the vendor's own words.
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +318,7 @@ class Vendor:
     resource: str
     #: Given to the Backend's constructor; plain JSON values.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    #: Whether `prepare` makes hardware that Allocate must wait for.
+    #: Whether `prepare` makes hardware that Allocate must wait for, and that each start of a container needs.
     prepares: bool = False
     #: Whether containers get their devices by CDI names alone: without the specs nothing is given out.
     by_cdi: bool = False
@@ -325,3 +332,5 @@ class Vendor:
     time_label: str = ""
     #: What is odd in the settings; `config check` and the log tell it with its place.
     doubts: tuple[Doubt, ...] = ()
+    #: How schedulers say which container gets which of its cards; the first one that claims counts.
+    dialects: tuple[Dialect, ...] = ()

@@ -15,11 +15,11 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.checkpoint import FORMAT, KEPT_CORRUPT, MAX_BYTES, CheckpointFile, Saved, boot_id
 from agent.core.errors import StateError
 from agent.core.health import Record
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.vendor import Fault, Proof
+from agent.state.checkpoint import FORMAT, KEPT_CORRUPT, MAX_BYTES, CheckpointFile, Saved, boot_id
 
 STATE = Saved(
     boot_id="3f0c",

@@ -10,9 +10,9 @@ from functools import partial
 
 import structlog
 
-from agent.checkpoint import CheckpointFile, Saved
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
+from agent.state.checkpoint import CheckpointFile, Saved
 
 log = structlog.get_logger()
 

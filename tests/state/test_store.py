@@ -9,11 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agent.checkpoint import CheckpointFile, Saved
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState
-from agent.store import LedgerStore
+from agent.state.checkpoint import CheckpointFile, Saved
+from agent.state.store import LedgerStore
 
 
 class Disk(CheckpointFile):

@@ -1,0 +1,1 @@
+"""What outlives the process: the checkpoint, who may write it, and when it is written."""
