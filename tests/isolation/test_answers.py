@@ -1,0 +1,72 @@
+"""What a vendor's process may answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.core.vendor import Proof
+from agent.isolation import answers
+
+LISTS: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "discover": (answers.devices, 1024, {"uuid": "a", "index": 0}),
+    "health_events": (answers.events, 1024, {"uuid": "a", "fault": None}),
+    "links": (answers.links, 256, {"peer": "a"}),
+    "partitions": (answers.partitions, 8192, {"id": "a", "uuid": "a"}),
+}
+
+
+@pytest.mark.parametrize("call", LISTS)
+def test_a_list_without_measure_is_refused(call: str) -> None:
+    decode, limit, entry = LISTS[call]
+    entries = [{**entry, "uuid": f"dev-{n}"} if "uuid" in entry else entry for n in range(limit + 1)]
+
+    assert len(decode(json.dumps(entries[:-1]).encode())) == limit
+    with pytest.raises(answers.WrongAnswer, match=f"there are {limit + 1} .*, at most {limit} work"):
+        decode(json.dumps(entries).encode())
+
+
+def test_events_for_all_devices_are_few() -> None:
+    one = {"uuid": None, "fault": None}
+
+    assert len(answers.events(json.dumps([one] * 16).encode())) == 16
+    with pytest.raises(answers.WrongAnswer, match="more than 16 events for all devices at once"):
+        answers.events(json.dumps([one] * 17).encode())
+
+
+def test_an_event_for_no_possible_device_is_refused() -> None:
+    with pytest.raises(answers.WrongAnswer, match="event: uuid: has 16777216 characters"):
+        answers.events(json.dumps([{"uuid": "x" * (16 << 20), "fault": None}]).encode())
+
+
+@pytest.mark.parametrize("letter", ["x", "\n", "\u202e"])
+def test_long_texts_of_a_library_are_cut_and_made_printable(letter: str) -> None:
+    text = letter * (1 << 20)
+    fault = {"reason": text, "message": text, "cleared_by": ["reset"] * 10_000}
+    raw = [{"uuid": "a", "index": 0, "model": text, "fault": fault}]
+
+    (device,) = answers.devices(json.dumps(raw).encode())
+    (event,) = answers.events(json.dumps([{"uuid": "a", "fault": fault}]).encode())
+
+    assert device.fault is not None
+    assert device.fault == event.fault
+    assert [len(it) for it in (device.fault.reason, device.fault.message, device.model)] == [64, 512, 128]
+    assert device.fault.reason.isprintable()
+    assert device.fault.reason.endswith("…")
+    assert device.fault.cleared_by == (Proof.RESET,)
+
+
+def test_usage_beyond_the_whole_is_refused() -> None:
+    with pytest.raises(answers.WrongAnswer, match=r"usage of a: utilization: 1\.5 is not between 0 and 1"):
+        answers.usage(b'[{"uuid": "a", "memory_used": 0, "utilization": 1.5}]')
+
+
+def test_cdi_specs_without_measure_are_refused() -> None:
+    many = {f"v-{n}.json": "{}" for n in range(17)}
+    long = {"v-x.json": '{"a": "' + "b" * (4 << 20) + '"}'}
+
+    for specs in (many, long):
+        with pytest.raises(answers.WrongAnswer):
+            answers.cdi(json.dumps(specs).encode())
