@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +28,8 @@ class Pod:
     containers: tuple[Container, ...]
     namespace: str = "default"
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    #: Read from a file on the node: the kubelet knows it without the API server.
+    static: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,22 @@ class NodeKubelet(Protocol):
     @property
     def pod_resources_socket(self) -> Path: ...
 
+    @property
+    def checkpoint(self) -> Path:
+        """The file in which the kubelet keeps who holds what."""
+
     async def admit(self, pod: Pod) -> Admission:
         """Admit the pod as the kubelet does: init containers first, one resource at a time."""
 
     async def delete(self, uid: str) -> None:
-        """Forget the pod; its devices are noticed as free when the kubelet next looks."""
+        """Forget the pod; its devices are noticed as free when the kubelet next looks.
+
+        A pod whose admission is under way is admitted first: one loop of the kubelet does both. While
+        the API server is away a static pod's end is noticed, another one's when the API is back.
+        """
+
+    async def finish(self, uid: str) -> None:
+        """Let the pod come to its end; it is inactive but known until it is deleted."""
 
     async def capacity(self) -> Mapping[str, Capacity]:
         """Count what each registered resource offers now."""
@@ -86,5 +101,43 @@ class NodeKubelet(Protocol):
     async def health(self, uid: str) -> Mapping[str, str]:
         """allocatedResourcesStatus of the pod: device ID to Healthy or Unhealthy."""
 
-    async def restart(self) -> None:
-        """Stop and start the kubelet: plugin sockets are wiped, pods and checkpoint stay."""
+    async def kill(self) -> None:
+        """Die without cleanup, sockets left in place; nothing is answered until `start`."""
+
+    async def start(self, *, readmit: bool = False, api_away: bool = False) -> None:
+        """Begin a new life: plugin sockets are wiped, pods and checkpoint stay.
+
+        With `readmit` every pod is judged anew before the sources are ready, as on a node; with
+        `api_away` the kubelet knows its static pods alone, and is ready with no source, until `api_back`.
+        """
+
+    async def restart(self, *, down: float = 0.0, readmit: bool = False, api_away: bool = False) -> None:
+        """Kill the kubelet if it lives, leave it down for a while, start it."""
+
+    async def api_back(self, *, readmit: bool = False) -> None:
+        """Let the kubelet hear of the pods that were not deleted meanwhile; its sources are ready then."""
+
+    async def recreate_directory(self) -> None:
+        """Restart on a plugin directory made anew; the checkpoint is lost with the old one."""
+
+
+class Arrivals:
+    """The pods on their way in; a kubelet hears of a pod's end only after it has judged it."""
+
+    def __init__(self) -> None:
+        self._judged: dict[str, asyncio.Event] = {}
+
+    @contextmanager
+    def of(self, uid: str) -> Iterator[None]:
+        judged = self._judged[uid] = asyncio.Event()
+        try:
+            yield
+        finally:
+            self._judged.pop(uid, None)
+            judged.set()
+
+    async def judged(self, uid: str) -> None:
+        """Wait for the pod's admission, if one is under way."""
+        await asyncio.sleep(0)  # what the caller has just begun counts
+        if uid in self._judged:
+            await self._judged[uid].wait()

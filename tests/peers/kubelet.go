@@ -28,7 +28,7 @@ type kubeletOptions struct {
 	policy, scope               string
 	numa                        int
 	pods                        string
-	readmit                     bool
+	how                         restarting
 }
 
 // A life is one run of the kubelet, from its start to its stop.
@@ -50,7 +50,10 @@ type kubelet struct {
 	admission sync.Mutex // the kubelet admits one pod at a time, and none while it is down
 }
 
-var errDown = errors.New("the kubelet is down")
+var (
+	errDown    = errors.New("the kubelet is down")
+	errAPIAway = errors.New("the API server is away: only static pods come to the kubelet")
+)
 
 func kubeletCommand(flags *flag.FlagSet) func(context.Context, *session) error {
 	var o kubeletOptions
@@ -61,7 +64,8 @@ func kubeletCommand(flags *flag.FlagSet) func(context.Context, *session) error {
 	flags.StringVar(&o.scope, "scope", "container", "topology manager scope")
 	flags.IntVar(&o.numa, "numa", 1, "number of NUMA nodes")
 	flags.StringVar(&o.pods, "pods", "", "JSON file with the pods that ran here before this start")
-	flags.BoolVar(&o.readmit, "readmit", false, "judge those pods anew and drop what is refused")
+	flags.BoolVar(&o.how.Readmit, "readmit", false, "judge those pods anew and drop what is refused")
+	flags.BoolVar(&o.how.APIAway, "api-away", false, "know the static ones of those pods alone, and no source is ready")
 	return func(ctx context.Context, s *session) error { return runKubelet(ctx, s, o) }
 }
 
@@ -85,13 +89,13 @@ func runKubelet(ctx context.Context, s *session, o kubeletOptions) error {
 	if err := k.loadPods(); err != nil {
 		return err
 	}
-	started, err := k.start()
+	started, err := k.start(o.how.APIAway)
 	if err != nil {
 		return err
 	}
 	s.emit(map[string]any{
 		"event": "ready", "dir": o.dir, "pod_resources": o.podResources, "registry": o.registry,
-		"refused": k.settle(started, o.readmit),
+		"refused": k.settle(started, o.how),
 	})
 	err = s.serve(ctx, k.handlers())
 	if last := k.current.Load(); last != nil {
@@ -113,13 +117,22 @@ func (k *kubelet) loadPods() error {
 		return err
 	}
 	for _, spec := range specs {
-		k.pods.add(spec.pod())
+		pod := spec.pod()
+		k.pods.add(pod)
+		if spec.Finished {
+			k.pods.finish(pod.UID)
+		}
 	}
 	return nil
 }
 
 // start leaves the sources unready, as a kubelet that has not yet seen its pods.
-func (k *kubelet) start() (*life, error) {
+func (k *kubelet) start(apiAway bool) (*life, error) {
+	if apiAway {
+		k.pods.loseAPI()
+	} else {
+		k.pods.findAPI()
+	}
 	var nodes []cadvisorapi.Node
 	for id := range k.options.numa {
 		nodes = append(nodes, cadvisorapi.Node{Id: id})

@@ -100,6 +100,12 @@ class PeerProcess:
         finally:
             await self.kill()
 
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        if self._process is None or not self.running:
+            raise PeerDown(self._last_words())
+        self._process.send_signal(number)
+
     async def kill(self) -> None:
         """End the process as a crash would; unanswered commands raise PeerDown."""
         if self._process is None or self._reader is None:

@@ -15,7 +15,9 @@ func (k *kubelet) handlers() map[string]handler {
 	return map[string]handler{
 		"admit":       k.admit,
 		"delete":      k.delete,
+		"finish":      k.finish,
 		"restart":     k.restart,
+		"api_back":    k.apiBack,
 		"capacity":    k.capacity,
 		"devices":     k.devices,
 		"run_options": k.runOptions,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agent.testing.node import Admission, Capacity, Pod, RunOptions
+from agent.testing.node import Admission, Arrivals, Capacity, Pod, RunOptions
 
 from .process import Event, PeerProcess
 
@@ -35,6 +37,7 @@ class RealKubelet:
         self._command: list[str | Path] = [binary, "kubelet", "--dir", self.plugin_dir, "--numa", str(numa)]
         self._command += ["--policy", policy, "--scope", scope]
         self._pods: dict[str, dict[str, Any]] = {}
+        self._arrivals = Arrivals()
         self._process = PeerProcess(*self._command, log=self.log)
 
     @property
@@ -69,14 +72,22 @@ class RealKubelet:
 
     async def admit(self, pod: Pod) -> Admission:
         spec = _spec(pod)
-        answer = await self._process.call("admit", pod=spec)
-        if answer["admitted"]:
-            self._pods[pod.uid] = spec
+        with self._arrivals.of(pod.uid):
+            answer = await self._process.call("admit", pod=spec)
+            if answer["admitted"]:
+                self._pods[pod.uid] = spec
         return _admission(answer)
 
     async def delete(self, uid: str) -> None:
-        await self._process.call("delete", uid=uid)
+        """Forget the pod, after its admission; a dead kubelet misses it when it starts."""
+        await self._arrivals.judged(uid)
         self._pods.pop(uid, None)
+        if self._process.running:
+            await self._process.call("delete", uid=uid)
+
+    async def finish(self, uid: str) -> None:
+        await self._process.call("finish", uid=uid)
+        self._pods[uid]["finished"] = True
 
     async def capacity(self) -> Mapping[str, Capacity]:
         answer = await self._process.call("capacity")
@@ -104,27 +115,50 @@ class RealKubelet:
         return answer
 
     async def kill(self) -> None:
-        """Leave the kubelet dead, its sockets in place, until `restart`; commands raise PeerDown."""
+        """Leave the kubelet dead, its sockets in place, until `start`; commands raise PeerDown."""
         await self._process.kill()
 
-    async def restart(self, *, down: float = 0.0, readmit: bool = False) -> None:
-        """Kill the kubelet, leave it down for a while and start a new one on the same directory.
+    async def start(self, *, readmit: bool = False, api_away: bool = False) -> None:
+        """Start a new kubelet on the same directory.
 
-        With `readmit` the new one judges every pod anew, as on a node: those it does not take back,
-        pods with init containers that hold devices for one, are in `refused` then.
+        With `readmit` it judges every pod anew, as on a node: those it does not take back, pods with
+        init containers that hold devices for one, are in `refused` then.
         """
-        await self.kill()
+        if self._process.running:
+            raise RuntimeError("the kubelet runs already")
         pods = self._directory / "pods.json"
         pods.write_text(json.dumps(list(self._pods.values())))
-        options: list[str | Path] = ["--pods", pods, *(["--readmit"] if readmit else [])]
+        flags = {"--readmit": readmit, "--api-away": api_away}
+        options: list[str | Path] = ["--pods", pods, *(flag for flag, given in flags.items() if given)]
         self._process = PeerProcess(*self._command, *options, log=self.log)
-        await asyncio.sleep(down)
         self._note_refused(await self._process.start())
 
-    async def restart_in_process(self, *, down: float = 0.0, readmit: bool = False) -> None:
+    async def restart(self, *, down: float = 0.0, readmit: bool = False, api_away: bool = False) -> None:
+        await self.kill()
+        await asyncio.sleep(down)
+        await self.start(readmit=readmit, api_away=api_away)
+
+    async def restart_in_process(
+        self, *, down: float = 0.0, readmit: bool = False, api_away: bool = False
+    ) -> None:
         """Stop the managers in good order and start new ones; kubelet.sock is gone in between."""
-        down_ms = round(down * 1000)
-        self._note_refused(await self._process.call("restart", down_ms=down_ms, readmit=readmit))
+        how = {"down_ms": round(down * 1000), "readmit": readmit, "api_away": api_away}
+        self._note_refused(await self._process.call("restart", **how))
+
+    async def api_back(self, *, readmit: bool = False) -> None:
+        self._note_refused(await self._process.call("api_back", readmit=readmit))
+
+    async def recreate_directory(self) -> None:
+        await self.kill()
+        shutil.rmtree(self.plugin_dir)
+        await self.start()
+
+    def freeze(self) -> None:
+        """Stop the process where it is (SIGSTOP): sockets take connections and bytes, nobody reads them."""
+        self._process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.signal(signal.SIGCONT)
 
     async def next(self, predicate: Callable[[Event], bool], timeout: float = 10.0) -> Event:
         """Take the next event that fits; `pod_status` names pods whose device health changed."""
@@ -213,7 +247,7 @@ class GoClient:
 
 def _spec(pod: Pod) -> dict[str, Any]:
     containers = [{**asdict(container), "limits": dict(container.limits)} for container in pod.containers]
-    return {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "containers": containers}
+    return {**asdict(replace(pod, containers=())), "containers": containers}
 
 
 def _admission(answer: Mapping[str, Any]) -> Admission:

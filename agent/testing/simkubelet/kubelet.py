@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import anyio
 
-from ..node import Admission, Capacity, Pod, RunOptions
+from ..node import Admission, Arrivals, Capacity, Pod, RunOptions
 from .journal import Journal
 from .life import Life, remove_directory
 from .manager import Settings
@@ -72,6 +72,7 @@ class SimKubelet:
         self._rng = random.Random(seed)
         self._pods = Pods()
         self._faults = RegisterFaults()
+        self._arrivals = Arrivals()
         self._admission = asyncio.Lock()
         self._life: Life | None = None
 
@@ -106,10 +107,13 @@ class SimKubelet:
 
         A pod that is refused is forgotten; one that is here already is judged anew.
         """
-        async with self._admission:
-            life = self._living()
-            self._pods.add(pod)
-            return await self._judge(life, pod)
+        with self._arrivals.of(pod.uid):
+            async with self._admission:
+                life = self._living()
+                if self._pods.api_away and not pod.static:
+                    raise RuntimeError("the API server is away: only static pods come to the kubelet")
+                self._pods.add(pod)
+                return await self._judge(life, pod)
 
     async def _judge(self, life: Life, pod: Pod) -> Admission:
         verdict = await life.manager.admit(pod)
@@ -119,7 +123,8 @@ class SimKubelet:
         return verdict
 
     async def delete(self, uid: str) -> None:
-        """Forget the pod; its devices count as free once the kubelet looks again."""
+        """Forget the pod, after its admission; its devices count as free once the kubelet looks again."""
+        await self._arrivals.judged(uid)
         self._pods.remove(uid)
 
     async def finish(self, uid: str) -> None:
@@ -158,32 +163,45 @@ class SimKubelet:
         shown = [one for one in self._pods.find(uid).containers if not is_init(one)]
         return {key: value for one in shown for key, value in devices.health(uid, one.name).items()}
 
-    async def restart(self, *, down: float = 0.0, readmit: bool = False, sources_ready: bool = True) -> None:
-        """Die and, after a while, start; sockets are in place until then.
-
-        With `readmit` every pod is judged anew before the sources are ready, as on a node.
-        """
-        await self.kill()
+    async def restart(self, *, down: float = 0.0, readmit: bool = False, api_away: bool = False) -> None:
+        """Die, unless it is dead, and after a while start; sockets are in place until then."""
+        if self._life is not None:
+            await self.kill()
         await anyio.sleep(down)
-        await self.start(readmit=readmit, sources_ready=sources_ready)
+        await self.start(readmit=readmit, api_away=api_away)
 
-    async def start(self, *, readmit: bool = False, sources_ready: bool = True) -> None:
+    async def start(self, *, readmit: bool = False, api_away: bool = False) -> None:
+        """Begin a life.
+
+        With `readmit` every pod is judged anew before the sources are ready, as on a node; with
+        `api_away` the kubelet knows its static pods alone, and is ready with no source, until `api_back`.
+        """
         async with self._admission:
+            if self._life is not None:
+                raise RuntimeError("the kubelet runs already")
+            (self._pods.lose_api if api_away else self._pods.find_api)()
             life = self._new_life()
             await life.start()
             self._life = life
-            if readmit:
-                await self._readmit(life)
-            life.manager.sources_ready = sources_ready
+            await self._readmit(life, self._pods.active() if readmit else ())
+            life.manager.sources_ready = not api_away
         self.journal.note()
 
-    async def _readmit(self, life: Life) -> None:
-        verdicts = {pod.uid: await self._judge(life, pod) for pod in self._pods.active()}
+    async def api_back(self, *, readmit: bool = False) -> None:
+        """Hear of the pods that were not deleted meanwhile, one after another; the sources are ready then."""
+        async with self._admission:
+            life = self._living()
+            back = (pod for pod in self._pods.arriving() if readmit and self._pods.is_active(pod))
+            await self._readmit(life, back)
+            self._pods.find_api()
+            life.manager.sources_ready = True
+        self.journal.note()
+
+    async def _readmit(self, life: Life, pods: Iterable[Pod]) -> None:
+        verdicts = {pod.uid: await self._judge(life, pod) for pod in pods}
         self.refused = {uid: verdict for uid, verdict in verdicts.items() if not verdict.admitted}
 
     def _new_life(self) -> Life:
-        if self._life is not None:
-            raise RuntimeError("the kubelet runs already")
         delay = lambda: self.pod_resources_delay  # noqa: E731
         return Life(self._settings, self._pods, self.journal, self._rng, self._faults, delay)
 
