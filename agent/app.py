@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,23 +15,29 @@ import structlog
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
 from agent.config import ConfigState
-from agent.confirm import Confirmer, jittered
 from agent.core.allocator import Allocator
 from agent.core.cell import Cell
+from agent.core.claims import Candidate
+from agent.core.errors import NoSuchDevice, NotOnDisk
 from agent.core.health import Timing
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
+from agent.core.model import Word
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, View
+from agent.evidence import Sources, running_pods
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.kubelet import checkpoint as kubelet_checkpoint
+from agent.kubelet.checkpoint import KubeletCheckpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import Intervals, sweep
 from agent.node import Node
+from agent.reconciler import Reconciler
 from agent.sessions import Sessions
+from agent.state.aside import SetAside
 from agent.state.checkpoint import CheckpointFile, Saved, boot_id
 from agent.state.lock import AgentLock
 from agent.state.store import LedgerStore
@@ -45,6 +53,8 @@ class Pace:
     discover: float = 10.0
     reconcile: float = 30.0
     grace: float = 60.0
+    #: Until the kubelet is asked again to write down what it knows of a pod that nobody shows.
+    doubt_again: float = 300.0
     #: How long the same kubelet must have served before its word that pods are gone is taken.
     settle: float = 120.0
     standby: float = 0.1
@@ -56,7 +66,8 @@ class Pace:
     #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
     backoff: tuple[float, float] = (0.1, 30.0)
-    health: Timing = field(default_factory=Timing)
+    #: Instead of what the config says.
+    health: Timing | None = None
     session: Intervals = field(default_factory=Intervals)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -88,13 +99,17 @@ class Agent:
         #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
         self.serving = Cell(False)
         self.registered = Cell(False)
+        #: The pods bound to this node; whoever hears of them sets it.
+        self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         self._line: Line | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
         with self._lock:
             await self._take_lock()
-            self._line = Line(self._config, self._pace, self.registered, in_process=self._in_process)
+            self._line = Line(
+                self._config, self._pace, self.registered, self.pods, in_process=self._in_process
+            )
             self._standby = ""
             self.serving.set(True)
             await self._line.run()
@@ -108,6 +123,17 @@ class Agent:
                 )
             self._standby = holder
             await anyio.sleep(self._pace.standby)
+
+    async def told(self, word: Word) -> str:
+        """An operator says something of a device; returns what came of it, which is on disk then.
+
+        Raises:
+            NoSuchDevice: No device is called so, or several are.
+            NotOnDisk: It holds, and could not be written.
+        """
+        if self._line is None:
+            raise NoSuchDevice(word.device, (), ())
+        return await self._line.told(word)
 
     def view(self) -> View:
         """What is known now."""
@@ -130,28 +156,43 @@ class Line:
     """The line itself: hardware, rules, kubelet. Built once the lock is held: the checkpoint is ours then."""
 
     def __init__(
-        self, config: Cell[ConfigState], pace: Pace, registered: Cell[bool], *, in_process: bool
+        self,
+        config: Cell[ConfigState],
+        pace: Pace,
+        registered: Cell[bool],
+        pods: Cell[tuple[Candidate, ...]],
+        *,
+        in_process: bool,
     ) -> None:
         settings = config.value.config.agent
         self._config = config
         self._pace = pace
+        self._candidates = pods
         self._in_process = in_process
-        self._confirming = anyio.Lock()
         clock = steady_clock()
         file = CheckpointFile(settings.state_dir / "checkpoint.json")
-        saved, complaint = file.load()
-        if complaint:
-            log.error("checkpoint set aside", error=complaint)
+        saved, self._set_aside = file.load()
+        if self._set_aside:
+            _tell(self._set_aside)
         self._ledger = Ledger(saved.allocations, now=clock())
-        inventory = _remembering(saved, pace, clock())
-        self._store = LedgerStore(file, self._ledger, inventory, boot_id())
+        inventory = _remembering(saved, pace.health or settings.health, clock())
+        self._store = LedgerStore(file, self._ledger, inventory, replace(saved, boot_id=boot_id()))
         self._node = Node(inventory, self._ledger, clock)
         self._fleet = Fleet(self._node, self._start)
         self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory)
-        self._allocator = TimedAllocator(
-            Allocator(self._node.scene, self._ledger, self._store, clock, self._prepare, self._release),
-            self._ledger,
+        self._pods = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
+        sources = Sources(
+            partial(_kubelets_checkpoint, settings.kubelet_dir / KUBELET_CHECKPOINT),
+            self._pods.in_use,
+            self._partitions,
+            running_pods,
+            lambda: str(self._directory.kubelet.value or ""),
+            lambda: self._settled(clock()),
         )
+        allocator = Allocator(
+            self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources
+        )
+        self._allocator = TimedAllocator(allocator, self._ledger)
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
@@ -159,15 +200,20 @@ class Line:
         self._features = FeaturesFile(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, pace.specs
         )
-        self._pods = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
-        self._confirmer = Confirmer(
+        self._reconciler = Reconciler(
             self._ledger,
-            lambda prove: kubelet_checkpoint.read(settings.kubelet_dir / KUBELET_CHECKPOINT, prove=prove),
-            self._pods.in_use,
+            sources,
+            allocator,
+            self._node.plan,
+            lambda: tuple(self._node.vendors.values()),
+            self._release,
+            self._sessions.repeat,
+            self._reconciled,
             clock,
-            lambda: self._settled(clock()),
-            pace.grace,
-            (lambda: self._node.plan.value) if saved == Saved() else None,
+            every=pace.reconcile,
+            grace=pace.grace,
+            doubt_again=pace.doubt_again,
+            rebooted=saved.boot_id != boot_id(),
         )
 
     def _start(self, vendor: Vendor, node: Node) -> VendorProcess:
@@ -188,9 +234,11 @@ class Line:
             self._directory.run,
             self._sessions.run,
             self._let_time_pass,
-            self._confirm_now_and_then,
-            self._confirm_on_change,
+            self._reconciler.run,
+            lambda: self._reconciler.follow(self._directory.checkpoint),
+            self._hear_of_pods,
             self._save_on_change,
+            self._store.run,
             self._cdi.run,
             self._withhold_what_has_no_spec,
             self._features.run,
@@ -203,6 +251,13 @@ class Line:
             # What changed since the last write may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):
                 await self._store.save(durable=False)
+
+    async def told(self, word: Word) -> str:
+        done = self._node.told(word)
+        await self._store.save(durable=True)
+        if self._store.error:
+            raise NotOnDisk(done, self._store.error)
+        return done
 
     def seen(self, base: View) -> View:
         """The view with everything the line knows."""
@@ -224,8 +279,12 @@ class Line:
         counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
             ("checkpoint_saves", ()): self._store.saves
         }
-        for action, count in self._confirmer.actions.items():
+        if self._set_aside:
+            counters["checkpoint_set_aside", (("why", self._set_aside.why),)] = 1
+        for action, count in self._reconciler.actions.items():
             counters["reconcile_actions", (("action", action),)] = count
+        for source, count in self._reconciler.unreadable.items():
+            counters["evidence_unreadable", (("source", source),)] = count
         for name, process in self._fleet.processes.items():
             counters["vendor_restarts", (("vendor", name),)] = process.restarts
         for name, stats in self._sessions.stats.items():
@@ -248,27 +307,23 @@ class Line:
                 await self._node.snapshot.changed()
             self._node.tick()
 
-    async def _confirm_now_and_then(self) -> None:
-        while True:
-            await anyio.sleep(jittered(self._pace.reconcile))
-            await self._confirm()
+    async def _partitions(self, vendor: str) -> Sequence[Partition]:
+        found: Sequence[Partition] = await self._fleet.call(vendor, "partitions")
+        return found
 
-    async def _confirm_on_change(self) -> None:
-        """The kubelet writes its checkpoint right after our answer: then the owner is known."""
-        async for _ in self._directory.checkpoint.watch():
-            await self._confirm(prove=False)  # the next pass now and then does
-
-    async def _confirm(self, *, prove: bool = True) -> None:
-        async with self._confirming:
-            if await self._confirmer.once(prove=prove):
-                self._node.refresh()
-                await self._store.save(durable=False)
+    async def _reconciled(self) -> None:
+        self._node.refresh()
+        await self._store.save(durable=False)
 
     async def _save_on_change(self) -> None:
         """Faults outlive the process, and so do the proofs that one is over, and who was where."""
         async for _ in self._node.memory.watch():
             await self._store.save(durable=False)
             await anyio.sleep(self._pace.save)
+
+    async def _hear_of_pods(self) -> None:
+        async for pods in self._candidates.watch():
+            self._node.candidates = pods
 
     async def _withhold_what_has_no_spec(self) -> None:
         async for errors in self._cdi.errors.watch():
@@ -279,8 +334,23 @@ class Line:
         return since is not None and now - since >= self._pace.settle
 
 
-def _remembering(saved: Saved, pace: Pace, now: float) -> Inventory:
-    inventory = Inventory(saved.health, pace.health, now=now, devices=saved.devices)
+def _kubelets_checkpoint(path: Path, prove: bool) -> KubeletCheckpoint | None:
+    """None where there is no file: the kubelet writes one at the first list that it receives."""
+    return kubelet_checkpoint.read(path, prove=prove) if path.exists() else None
+
+
+def _tell(it: SetAside) -> None:
+    log.error(
+        "checkpoint set aside",
+        reason="CheckpointSetAside",
+        message=it.message,
+        path=str(it.path),
+        aside=it.aside,
+    )
+
+
+def _remembering(saved: Saved, timing: Timing, now: float) -> Inventory:
+    inventory = Inventory(saved.health, timing, now=now, devices=saved.devices)
     if saved.boot_id != boot_id():
         inventory.rebooted(now)
     return inventory

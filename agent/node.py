@@ -8,16 +8,32 @@ import structlog
 
 from agent.core.allocator import Scene
 from agent.core.cell import Cell
+from agent.core.claims import Candidate
 from agent.core.health import Record
-from agent.core.inventory import Inventory
+from agent.core.inventory import Cleared, Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
+from agent.core.model import (
+    Cordon,
+    DeviceStatus,
+    NodeSnapshot,
+    Plan,
+    Resource,
+    VendorState,
+    VendorStatus,
+    Word,
+)
 from agent.core.offers import Offers, Wish
 from agent.core.plan import absent, plan
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
 
 log = structlog.get_logger(__name__)
+
+_CLEARED = {
+    Cleared.CLEARED: "cleared; good looks end what is left of the fault",
+    Cleared.FORGOTTEN: "forgotten: it is not there, and nobody uses it",
+    Cleared.NOTHING: "has no fault that waits for a proof",
+}
 
 Memory = tuple[Mapping[str, Record], Mapping[str, tuple[Device, ...]]]
 
@@ -33,6 +49,8 @@ class Node:
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self.vendors: Mapping[str, Vendor] = {}
+        #: The pods bound to this node, as far as an API server tells.
+        self.candidates: tuple[Candidate, ...] = ()
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
         #: What must outlive the process: faults and what was proven of them, and the names of devices.
@@ -89,6 +107,28 @@ class Node:
         """A vendor can not be asked."""
         self._inventory.lost(vendor, state, reason, self._clock())
         self.refresh()
+
+    def told(self, word: Word) -> str:
+        """An operator says something of a device; returns what came of it.
+
+        Raises:
+            NoSuchDevice: No device is called so, or several are.
+        """
+        uuid = self._inventory.find(word.device)
+        done = self._obeyed(uuid, word)
+        log.warning(done, device=uuid, author=word.author, reason=word.reason)
+        self.refresh()
+        return f"{uuid}: {done}"
+
+    def _obeyed(self, uuid: str, word: Word) -> str:
+        now = self._clock()
+        match word.verb:
+            case "cordon":
+                self._inventory.cordon(uuid, Cordon(word.author, word.reason, now))
+                return "cordoned"
+            case "uncordon":
+                return "uncordoned" if self._inventory.uncordon(uuid) else "was not cordoned"
+        return _CLEARED[self._inventory.clear(uuid, now, self._ledger.devices_in_use())]
 
     def tick(self) -> None:
         """Let time pass."""
@@ -158,7 +198,14 @@ class Node:
         self.refresh()
 
     def scene(self) -> Scene:
-        return Scene(self.plan.value, self.snapshot.value, self._topology, self.vendors, self.withheld)
+        return Scene(
+            self.plan.value,
+            self.snapshot.value,
+            self._topology,
+            self.vendors,
+            self.withheld,
+            self.candidates,
+        )
 
 
 def _log_changes(before: NodeSnapshot, after: NodeSnapshot) -> None:

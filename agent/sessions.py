@@ -37,6 +37,7 @@ class Sessions:
         self._clock = clock
         #: Set at the first registration: what is heavy and can wait is loaded after that.
         self._registered = registered
+        self._sessions: dict[str, KubeletSession] = {}
         self.statuses: dict[str, Cell[SessionStatus]] = {}
         self.stats: dict[str, PluginStats] = {}
         #: When the kubelet of today was last seen to begin anew; None until anything is registered.
@@ -65,13 +66,20 @@ class Sessions:
                 self._answers,
                 self._directory,
                 status=self.statuses[name],
+                pre_start_required=self._node.vendors[resource.value.vendor].prepares,
                 intervals=self._intervals,
             )
+            self._sessions[name] = session
             self.stats[name] = session.stats
             await session.run()
             group.cancel_scope.cancel()
-        del self.statuses[name]
+        del self.statuses[name], self._sessions[name]
         self._node.ended(name)
+
+    def repeat(self, resource: str) -> None:
+        """Have the kubelet write its checkpoint, by sending it the list of the resource once more."""
+        if resource in self._sessions:
+            self._sessions[resource].repeat()
 
     async def _watch_kubelet(self) -> None:
         """A kubelet that begins anew is not believed at once: it lists less than it has."""

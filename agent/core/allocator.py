@@ -10,17 +10,23 @@ from dataclasses import dataclass, replace
 from posixpath import isabs
 from typing import Protocol
 
+from agent.core.attribution import Attribution, attribute, exchanged, places, starting
+from agent.core.claims import Candidate
 from agent.core.errors import (
     AllocationError,
+    CordonedDevice,
     InvalidRequest,
+    NotAllocated,
+    StillHeld,
     UnhealthyDevice,
     UnknownDevice,
     UnknownResource,
     VendorError,
 )
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Plan, Resource
+from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.placement import prefer
+from agent.core.reconcile import Granted
 from agent.core.text import shorten
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, DeviceNode, Mount, Partition, Request, Vendor
@@ -41,6 +47,8 @@ class Scene:
     vendors: Mapping[str, Vendor]
     #: Vendor to why nothing of it is given out.
     withheld: Mapping[str, str] | None = None
+    #: The pods bound to this node, as far as an API server tells.
+    candidates: tuple[Candidate, ...] = ()
 
 
 class Store(Protocol):
@@ -54,6 +62,20 @@ Prepare = Callable[[str, Request, Sequence[str]], Awaitable[Sequence[Partition]]
 Undo = Callable[[str, str], Awaitable[None]]
 
 
+class Witness(Protocol):
+    """What the kubelet says, asked for where an answer depends on it."""
+
+    @property
+    def life(self) -> str:
+        """Which life of the kubelet this is."""
+
+    async def granted(self) -> Sequence[Granted] | None:
+        """What its checkpoint holds; None where it can not be read."""
+
+    async def shows(self, owner: Owner) -> bool:
+        """Whether it lists the pod now; in doubt it does not."""
+
+
 class Allocator:
     """Turns requests into allocations, one at a time."""
 
@@ -65,6 +87,7 @@ class Allocator:
         clock: Callable[[], float],
         prepare: Prepare,
         release: Undo,
+        witness: Witness,
     ) -> None:
         self._scene = scene
         self._ledger = ledger
@@ -72,8 +95,11 @@ class Allocator:
         self._clock = clock
         self._prepare = prepare
         self._release = release
+        self._witness = witness
         self._turn = asyncio.Lock()
         self._undoing: set[asyncio.Task[None]] = set()
+        #: Allocations that are being answered now, which are nobody else's business.
+        self.busy: set[str] = set()
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """One ContainerEdits for each container. All are answered, or none is recorded.
@@ -86,14 +112,17 @@ class Allocator:
             if not containers:
                 raise InvalidRequest(resource, "it asks for no container")
             chosen = [admit(scene, resource, ids) for ids in containers]
+            for ids in containers:
+                await self._check_forgotten(resource, ids)
             vendor = scene.vendors[scene.plan[resource].vendor]
             begun: list[str] = []
             try:
                 answered = [
-                    await self._answer(vendor, resource, ids, devices, begun)
+                    await self._answer(scene, vendor, resource, ids, devices, begun)
                     for ids, devices in zip(containers, chosen, strict=True)
                 ]
                 await self._store.save(durable=False)
+                self.busy.difference_update(begun)
             except BaseException:
                 undoing = asyncio.create_task(self._undo_all(vendor, begun))
                 self._undoing.add(undoing)
@@ -103,8 +132,19 @@ class Allocator:
                 raise
             return answered
 
+    async def _check_forgotten(self, resource: str, ids: Sequence[str]) -> None:
+        """A kubelet that lost its checkpoint takes the devices of pods that still run for free."""
+        for it in self._ledger.holders(resource, ids):
+            owner = it.owner
+            if owner is None or not owner.pod or it.life in ("", self._witness.life):
+                continue
+            if await self._witness.shows(owner):
+                held = next(one for one in ids if one in it.ids)
+                raise StillHeld(resource, held, owner.namespace, owner.pod)
+
     async def _answer(
         self,
+        scene: Scene,
         vendor: Vendor,
         resource: str,
         ids: Sequence[str],
@@ -120,9 +160,11 @@ class Allocator:
             devices=tuple(it.uuid for it in devices),
             state=AllocationState.INTENT,
             since=self._clock(),
+            claim=self._attributed(scene, vendor, resource, unique, devices).claim,
         )
         begun.append(allocation.id)
-        request = Request(allocation.id, resource, unique)
+        self.busy.add(allocation.id)
+        request = requested(allocation)
         if vendor.prepares:
             allocation = await self._made(vendor, allocation, request)
         distinct = list({it.uuid: it for it in devices}.values())
@@ -130,12 +172,29 @@ class Allocator:
         self._ledger.record(replace(allocation, state=AllocationState.DONE))
         return replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
 
+    def _attributed(
+        self, scene: Scene, vendor: Vendor, resource: str, ids: Sequence[str], devices: Sequence[Device]
+    ) -> Attribution:
+        if not (vendor.dialects and scene.candidates):
+            return Attribution()
+        cards = sorted(scene.snapshot.present(vendor.name), key=lambda it: (it.minor is None, it.minor or 0))
+        return attribute(
+            resource,
+            len(ids),
+            {it.uuid for it in devices},
+            scene.candidates,
+            vendor.dialects,
+            [it.uuid for it in cards],
+            places(self._ledger.in_use(), resource),
+        )
+
     async def _made(self, vendor: Vendor, allocation: Allocation, request: Request) -> Allocation:
         """Intent on disk, then hardware, then done on disk; after a crash the partitions decide."""
         self._ledger.record(allocation)
         await self._store.save(durable=True)
         partitions = await self._prepare(vendor.name, request, allocation.devices)
-        made = replace(allocation, partitions=tuple(it.id for it in partitions), state=AllocationState.DONE)
+        ids = tuple(it.id for it in partitions)
+        made = replace(allocation, partitions=ids, state=AllocationState.PREPARED)
         self._ledger.record(made)
         await self._store.save(durable=True)
         return made
@@ -154,8 +213,10 @@ class Allocator:
             try:
                 await self._release(vendor.name, allocation)
             except VendorError:
+                self.busy.discard(allocation)
                 return
         self._ledger.forget(allocation)
+        self.busy.discard(allocation)
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
@@ -168,14 +229,56 @@ class Allocator:
         return prefer(planned, available, required, size, scene.topology)
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Called before a container starts, for resources that ask for it."""
+        """Ensure the hardware of a container that starts, also after a reboot or another pod's claim.
+
+        Raises:
+            NotAllocated: Nothing of ours holds these IDs.
+            VendorError: The hardware can not be made now. The kubelet tries again.
+        """
+        async with self._turn:
+            scene = self._scene()
+            planned = scene.plan.get(resource)
+            if planned is None:
+                raise UnknownResource(resource)
+            vendor = scene.vendors[planned.vendor]
+            if not vendor.prepares:
+                return
+            granted = await self._witness.granted()
+            if granted is not None:
+                self.exchange(granted)
+            its = starting(self._ledger.in_use(), granted, resource, ids)
+            if not its:
+                raise NotAllocated(resource, ids)
+            for it in its:
+                await self._ensure(vendor, it)
+
+    async def _ensure(self, vendor: Vendor, it: Allocation) -> None:
+        made = await self._prepare(vendor.name, requested(it), it.devices)
+        partitions = tuple(one.id for one in made)
+        if (partitions, "") != (it.partitions, it.reason):
+            self._ledger.record(replace(it, partitions=partitions, reason=""))
+            await self._store.save(durable=True)
+
+    def exchange(self, granted: Sequence[Granted]) -> Sequence[str]:
+        """Let claims follow what the kubelet did; the allocations whose claim is another one now."""
+        changed = exchanged(self._ledger.in_use(), granted)
+        for name, claim in changed.items():
+            it = self._ledger.get(name)
+            assert it is not None
+            self._ledger.record(replace(it, claim=claim))
+        return tuple(changed)
+
+
+def requested(it: Allocation) -> Request:
+    """The allocation as its vendor sees it."""
+    return Request(it.id, it.resource, it.ids, it.claim.parameters if it.claim else {})
 
 
 def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     """The card of each ID, in the order of the request.
 
     Raises:
-        AllocationError: Naming the first ID that is unknown or unhealthy.
+        AllocationError: Naming the first ID that is unknown, unhealthy or cordoned.
     """
     statuses = {status.uuid: status for status in scene.snapshot.devices}
     planned = scene.plan.get(resource)
@@ -202,6 +305,8 @@ def _well(
     if not card.healthy:
         health = status.health
         sick = f"{health.reason} {health.message}".strip()
+        if status.told_healthy and (cordon := status.cordon) is not None:
+            raise CordonedDevice(resource.name, device_id, cordon.author, cordon.reason)
         raise UnhealthyDevice(resource.name, device_id, sick if not status.told_healthy else withheld)
     return status
 

@@ -23,9 +23,12 @@ class Cell(Generic[T]):
 
     def set(self, value: T) -> None:
         """Publish a value; an equal one is no news."""
-        if value == self._value:
-            return
-        self._value = value
+        if value != self._value:
+            self._value = value
+            self.touch()
+
+    def touch(self) -> None:
+        """Wake who waits for a change though there is none."""
         self._version += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -5,9 +5,14 @@ AgentError
 ├── AllocationError
 │   ├── UnknownResource
 │   ├── UnknownDevice
+│   ├── CordonedDevice
 │   ├── UnhealthyDevice
-│   └── InvalidRequest
+│   ├── InvalidRequest
+│   ├── NotAllocated
+│   └── StillHeld
 ├── ListTooLong
+├── NoSuchDevice
+├── NotOnDisk
 ├── StateError
 └── VendorError
     ├── VendorTimeout
@@ -15,6 +20,8 @@ AgentError
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from agent.core.text import shorten
 
@@ -44,6 +51,14 @@ class UnknownDevice(AllocationError):
         )
 
 
+class CordonedDevice(AllocationError):
+    def __init__(self, resource: str, device_id: str, author: str, reason: str) -> None:
+        told = f"{author}: {reason}" if reason else author
+        super().__init__(
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is cordoned by {told}'
+        )
+
+
 class UnhealthyDevice(AllocationError):
     def __init__(self, resource: str, device_id: str, reason: str) -> None:
         super().__init__(
@@ -56,6 +71,23 @@ class InvalidRequest(AllocationError):
         super().__init__(f'invalid allocation request for "{resource}": invalid request: {why}')
 
 
+class NotAllocated(AllocationError):
+    def __init__(self, resource: str, ids: Sequence[str]) -> None:
+        shown = ", ".join(shorten(it) for it in ids[:3]) + (", ..." if len(ids) > 3 else "")
+        super().__init__(
+            f"{resource}: no allocation here holds {shown}; "
+            "if this stays so, delete the pod: its controller creates it anew"
+        )
+
+
+class StillHeld(AllocationError):
+    def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
+            f"{namespace}/{pod}, of which the kubelet has lost its record; delete that pod to free it"
+        )
+
+
 class ListTooLong(AgentError):
     """Raised when a device list would not fit into what the kubelet receives."""
 
@@ -63,6 +95,22 @@ class ListTooLong(AgentError):
         super().__init__(
             f"{resource}: {ids} IDs make a list of {size} bytes, the kubelet takes {limit}; {remedy}"
         )
+
+
+class NoSuchDevice(AgentError):
+    """Raised when an operator names a device that is not known, or not clearly one."""
+
+    def __init__(self, named: str, found: Sequence[str], known: Sequence[str]) -> None:
+        begins = f"'{shorten(named)}' begins several devices: {_some(found)}; give more of it"
+        unknown = f"no device '{shorten(named)}' here; there is {_some(known) or 'none'}"
+        super().__init__(begins if found else unknown)
+
+
+class NotOnDisk(AgentError):
+    """Raised when an operator's word holds and could not be written: it ends with the agent."""
+
+    def __init__(self, done: str, error: str) -> None:
+        super().__init__(f"{done}, but only until the agent ends: it is not on disk: {error}")
 
 
 class StateError(AgentError):
@@ -84,3 +132,7 @@ class VendorTimeout(VendorError):
 class VendorCrashed(VendorError):
     def __init__(self, vendor: str, how: str) -> None:
         super().__init__(f"{vendor}: the vendor's process ended: {how}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(shorten(it) for it in names[:8]) + (", ..." if len(names) > 8 else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from agent.core.model import Allocation, AllocationState, Owner
@@ -51,6 +51,11 @@ class Ledger:
     def devices_in_use(self) -> frozenset[str]:
         return frozenset(uuid for it in self.in_use() for uuid in it.devices)
 
+    def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
+        """The allocations in use that hold one of these IDs."""
+        wanted = frozenset(ids)
+        return [it for it in self.in_use() if it.resource == resource and not wanted.isdisjoint(it.ids)]
+
     def record(self, allocation: Allocation) -> None:
         """Add an allocation, or replace the one of the same id."""
         self._allocations[allocation.id] = allocation
@@ -61,10 +66,14 @@ class Ledger:
         self._allocations.pop(allocation_id, None)
         self._held = None
 
-    def confirm(self, allocation_id: str, owner: Owner, *, alive: bool = False) -> None:
-        """Attach the owner; once seen alive it stays seen."""
+    def confirm(self, allocation_id: str, owner: Owner, life: str = "") -> None:
+        """Attach the owner. Who has one was answered, whatever state a crash left behind."""
         it = self._allocations[allocation_id]
-        self.record(replace(it, owner=owner, seen_alive=it.seen_alive or alive))
+        self.record(replace(it, owner=owner, life=life, state=AllocationState.DONE))
+
+    def remark(self, allocation_id: str, text: str) -> None:
+        """Say what a person should know of it."""
+        self.record(replace(self._allocations[allocation_id], reason=text))
 
     def release(self, allocation_id: str, reason: str, now: float) -> None:
         it = self._allocations.pop(allocation_id)

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from agent.core.claims import Claim
-from agent.core.vendor import Device, Policy, ResourceRule, State
+from agent.core.vendor import Device, Policy, Proof, ResourceRule, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,19 @@ class Cordon:
     since: float = 0.0
 
 
+Verb = Literal["cordon", "uncordon", "clear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What an operator says of a device, which may be named by how its uuid begins."""
+
+    verb: Verb
+    device: str
+    author: str
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
     """A device, how it is, and what the kubelet is told of it (it knows two states only)."""
@@ -42,10 +55,23 @@ class DeviceStatus:
     #: Known to be there no more; it stays while it is in use.
     gone: bool = False
     cordon: Cordon | None = None
+    #: The proofs that its fault waits for, beside an operator's word; none: good looks end it.
+    cleared_by: tuple[Proof, ...] = ()
 
     @property
     def uuid(self) -> str:
         return self.device.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentDevice:
+    """A device that is not listed, and remembered nevertheless."""
+
+    uuid: str
+    vendor: str
+    health: Health
+    cordon: Cordon | None = None
+    cleared_by: tuple[Proof, ...] = ()
 
 
 class VendorState(StrEnum):
@@ -63,12 +89,31 @@ class VendorStatus:
     reason: str = ""
 
 
+#: `open`: lost so often that it is given rest; `half-open`: tried again, and not yet of use for long enough.
+BreakerState = Literal["closed", "open", "half-open"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """The process of a vendor in service; `memory` is in bytes, `next_try` is Unix time in seconds."""
+
+    pid: int | None = None
+    memory: int = 0
+    #: How often it was lost by its own fault.
+    restarts: int = 0
+    breaker: BreakerState = "closed"
+    next_try: float | None = None
+    #: One that was killed and does not end, so that no other is started.
+    stuck: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
     """Everything known of the node's devices at one moment."""
 
     vendors: tuple[VendorStatus, ...] = ()
     devices: tuple[DeviceStatus, ...] = ()
+    absent: tuple[AbsentDevice, ...] = ()
 
     def device(self, uuid: str) -> DeviceStatus | None:
         return next((status for status in self.devices if status.uuid == uuid), None)
@@ -120,13 +165,17 @@ def _suffixes(count: int) -> Mapping[str, None]:
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedDevice:
-    """A card within one resource. IDs of a former plan that are still in use stand in `kept`."""
+    """A card within one resource. IDs of a former plan that are still in use stand in `kept`.
+
+    `held` are the IDs that stay healthy, for who has them, on a card that is given to nobody new.
+    """
 
     uuid: str
     ids: IdRange | None
     healthy: bool
     numa: int | None = None
     kept: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
         yield from self.ids or ()
@@ -179,7 +228,7 @@ class Resource:
 
     @property
     def allocatable(self) -> int:
-        return sum(len(card) for card in self.cards if card.healthy)
+        return sum(len(card) if card.healthy else len(card.held) for card in self.cards)
 
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
         """The card whose ID this is; an ID that is known exactly wins over the old form `uuid-n`."""
@@ -242,12 +291,13 @@ class Allocation:
     #: Why it is in its state, where that needs saying.
     reason: str = ""
     owner: Owner | None = None
+    #: The life of the kubelet whose checkpoint held it last.
+    life: str = ""
     #: Slices that the hardware made for it, by the vendor's ids.
     partitions: tuple[str, ...] = ()
     #: Whose it was to be, as a scheduler said; the owner is who the kubelet says has it.
     claim: Claim | None = None
     acks: tuple[Ack, ...] = ()
-    seen_alive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,20 @@
-"""Who holds an allocation, and which are over: the kubelet's own words against the ledger. Pure."""
+"""Who holds an allocation, and which are over: what the sources say against the ledger. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.core.model import Allocation, AllocationState, Owner, Plan
+from agent.core.vendor import Partition
 
 #: (namespace, pod) to container to resource to device IDs, as PodResources lists them.
 Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
+
+#: Where an allocation is known from that was read back, not answered by us.
+KUBELET, POD_RESOURCES = "kubelet", "pod-resources"
+#: A kubelet that starts without its checkpoint lists its pods without devices, and gives these out again.
+FORGOTTEN = "its pod is there, but the kubelet has lost its record of it; delete the pod to free its devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +29,28 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What every source says at one moment. `None` stands for a source that could not be read."""
+
+    #: The kubelet's checkpoint.
+    granted: tuple[Granted, ...] | None = None
+    pods: Pods | None = None
+    #: Vendor to the slices on its hardware, of those that could be asked.
+    partitions: Mapping[str, tuple[Partition, ...]] | None = None
+    #: uids of the pods whose cgroup is there; None where cgroups can not be seen.
+    running: frozenset[str] | None = None
+    #: Which life of the kubelet this is, empty until it has served for long enough to be believed when it
+    #: does not list something. Before, its file is that of the last life.
+    life: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Confirm:
+    """The kubelet says who has it. Then it was answered, whatever state a crash left it in."""
+
     allocation: str
     owner: Owner
-    alive: bool
+    life: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,86 +60,191 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """What a person should know of an allocation in use; empty takes it back."""
+
+    allocation: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A slice that bears our mark, and that nobody owns."""
+
+    vendor: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An allocation whose pod nobody shows, and that the kubelet's file still grants.
+
+    The kubelet does not write that file when a pod goes: only what it writes next tells.
+    """
+
+    allocation: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recall:
     """An allocation that only the kubelet still knew."""
 
     allocation: Allocation
 
 
-Change = Confirm | Release
-#: Where an allocation is known from that was read back.
-KUBELET = "kubelet"
+Change = Confirm | Release | Remark | Remove | Doubt
 
 
 def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
     """The allocations behind these answers, as far as the cards of their IDs are known."""
     found: list[Recall] = []
     for it in granted:
-        resource = plan.get(it.resource)
-        cards = [card for device_id in it.ids if resource and (card := resource.card_of(device_id))]
-        if resource is not None and cards and len(cards) == len(it.ids):
-            allocation = Allocation(
-                it.allocation,
-                resource.name,
-                resource.vendor,
-                it.ids,
-                tuple(card.uuid for card in cards),
-                AllocationState.DONE,
-                now,
-                source=KUBELET,
-                owner=Owner(it.uid, it.container),
-            )
-            found.append(Recall(allocation))
+        owner = Owner(it.uid, it.container)
+        made = _recalled(it.allocation, it.resource, it.ids, owner, KUBELET, plan, now)
+        if made is not None:
+            found.append(Recall(made))
     return found
+
+
+def recall_pods(pods: Pods, plan: Plan, name: Callable[[str], str], now: float) -> list[Recall]:
+    """The same from PodResources alone, where the kubelet's checkpoint can not be read: without uids.
+
+    `name` makes an id of a place, "namespace/pod/container/resource".
+    """
+    found: list[Recall] = []
+    for (namespace, pod), containers in pods.items():
+        for container, resources in containers.items():
+            for resource, ids in resources.items():
+                place = f"{namespace}/{pod}/{container}/{resource}"
+                owner = Owner("", container, namespace, pod)
+                made = _recalled(name(place), resource, tuple(sorted(ids)), owner, POD_RESOURCES, plan, now)
+                if made is not None:
+                    found.append(Recall(made))
+    return found
+
+
+def _recalled(
+    allocation: str, name: str, ids: tuple[str, ...], owner: Owner, source: str, plan: Plan, now: float
+) -> Allocation | None:
+    resource = plan.get(name)
+    if resource is None or not ids:
+        return None
+    cards = [card for device_id in ids if (card := resource.card_of(device_id))]
+    if len(cards) != len(ids):
+        return None
+    return Allocation(
+        allocation,
+        name,
+        resource.vendor,
+        ids,
+        tuple(card.uuid for card in cards),
+        AllocationState.DONE,
+        now,
+        source=source,
+        owner=owner,
+    )
 
 
 def reconcile(
     allocations: Sequence[Allocation],
-    granted: Iterable[Granted] | None,
-    pods: Pods | None,
+    evidence: Evidence,
     now: float,
     grace: float,
+    busy: Collection[str] = (),
 ) -> list[Change]:
-    """What the ledger must learn of these allocations, given oldest first.
+    """What must change for these allocations in use, given oldest first. `busy` are being answered now.
 
-    `None` stands for a source that could not be read: nothing is released then. An allocation is over when
-    its IDs have gone to another pod, or when PodResources no longer shows its pod and either the kubelet's
-    checkpoint has dropped our answer or the pod had been seen alive before.
+    An allocation is over when its IDs have gone to another pod, or when the kubelet neither grants nor shows
+    it. A source that could not be read leaves everything as it is.
     """
-    grants = {it.allocation: it for it in granted or ()}
+    grants = {it.allocation: it for it in evidence.granted or ()}
+    pods = evidence.pods or {}
     holders = {it.id: _owner(it, grants.get(it.id)) for it in allocations}
     superseded = _superseded(allocations, holders)
     nameable = [it for it in allocations if it.id in grants and it.id not in superseded]
-    owners = _named(holders, nameable, pods or {})
-    alive = {it.id for it in allocations if it.id not in superseded and _shown(it, owners[it.id], pods or {})}
+    owners = _named(holders, nameable, pods)
     changes: list[Change] = []
     for it in allocations:
         owner = owners[it.id]
-        if owner is not None and (owner != it.owner or (it.id in alive and not it.seen_alive)):
-            changes.append(Confirm(it.id, owner, it.id in alive))
-    if granted is None or pods is None:
+        life = evidence.life if evidence.life and it.id in grants else it.life
+        known = it.state is AllocationState.DONE or it.id not in grants
+        if owner is not None and (owner, life, known) != (it.owner, it.life, True):
+            changes.append(Confirm(it.id, owner, life))
+    if evidence.granted is None:
         return changes
-    living = {owner.uid for name, owner in owners.items() if owner and owner.uid and name in alive}
-    for it in allocations:
+    shown = {it.id for it in allocations if it.id not in superseded and _shown(it, owners[it.id], pods)}
+    living = {owner.uid for name, owner in owners.items() if owner and owner.uid and name in shown}
+    answers = {(it.resource, frozenset(it.ids)) for it in evidence.granted}
+    old = [it for it in allocations if it.id not in busy and now - it.since >= grace]
+    for it in old:
+        if it.state is not AllocationState.DONE:
+            if it.id not in grants:
+                changes.append(Release(it.id, "never answered"))
+            continue
+        if evidence.pods is None or not evidence.life:
+            continue
         owner = owners[it.id]
         if it.id in superseded:
-            reason = "superseded"
-        elif it.id in alive or (owner is not None and owner.uid in living):
+            changes.append(Release(it.id, "superseded"))
+        elif it.source == POD_RESOURCES and (it.resource, frozenset(it.ids)) in answers:
+            changes.append(Release(it.id, "the kubelet's checkpoint knows it better"))
+        elif it.id in shown or _runs(owner, living, evidence.running):
             continue
+        elif it.id in grants:
+            changes.append(Doubt(it.id, it.resource))
+        elif _forgotten(it, owner, evidence):
+            changes += [Remark(it.id, FORGOTTEN)] if it.reason != FORGOTTEN else []
         else:
-            reason = _over(it, owner, it.id in grants, pods)
-        if reason and now - it.since >= grace:
-            changes.append(Release(it.id, reason))
+            changes.append(Release(it.id, "pod gone" if owner else "never used"))
     return changes
 
 
-def _over(it: Allocation, owner: Owner | None, is_granted: bool, pods: Pods) -> str:
-    if not is_granted:
-        return "pod gone" if owner else "never used"
-    named = owner is not None and bool(owner.pod)
-    if it.seen_alive or (owner is not None and named and (owner.namespace, owner.pod) not in pods):
-        return "pod gone"
-    return ""  # granted and never seen: an init container's, or PodResources is behind
+def _forgotten(it: Allocation, owner: Owner | None, evidence: Evidence) -> bool:
+    """Whether a kubelet that began without its memory dropped it, not the end of its pod."""
+    if owner is None or not owner.pod or it.life in ("", evidence.life):
+        return False
+    ended = evidence.running is not None and owner.uid not in evidence.running
+    return (owner.namespace, owner.pod) in (evidence.pods or {}) and not ended
+
+
+def slices(
+    allocations: Sequence[Allocation],
+    evidence: Evidence,
+    rebooted: Collection[str] = (),
+    busy: Collection[str] = (),
+) -> list[Remark | Remove]:
+    """What the hardware lacks of these allocations in use, and what it has too much of ours.
+
+    `rebooted` are the allocations made before the last boot, which took their slices.
+    """
+    changes: list[Remark | Remove] = []
+    for vendor, there in (evidence.partitions or {}).items():
+        ids = {it.id for it in there}
+        mine = [it for it in allocations if it.vendor == vendor and it.state is AllocationState.DONE]
+        for it in mine:
+            text = _missing([one for one in it.partitions if one not in ids], it.id in rebooted)
+            if text != it.reason and it.reason != FORGOTTEN and it.id not in busy:
+                changes.append(Remark(it.id, text))
+        if evidence.granted is not None:
+            owned = {it.id for it in allocations} | {it.allocation for it in evidence.granted} | set(busy)
+            marks = dict.fromkeys(it.allocation for it in there if it.allocation is not None)
+            changes += (Remove(vendor, mark) for mark in marks if mark not in owned)
+    return changes
+
+
+def _missing(slices_gone: Sequence[str], rebooted: bool) -> str:
+    if not slices_gone:
+        return ""
+    names = ", ".join(slices_gone)
+    if rebooted:
+        return f"the reboot took {names}; made again before the container starts"
+    return f"{names} is gone from the hardware; made again when the container starts anew"
+
+
+def _runs(owner: Owner | None, living: Collection[str], running: frozenset[str] | None) -> bool:
+    """Whether another container of the pod is shown, or its cgroup is there."""
+    return owner is not None and bool(owner.uid) and (owner.uid in living or owner.uid in (running or ()))
 
 
 def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> set[str]:

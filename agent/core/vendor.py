@@ -134,8 +134,8 @@ class Device:
     #: is offered it. The agent gives it back the name that it knew at its PCI address, or else at its index.
     nameless: bool = False
     #: Counts that only grow while the driver stays loaded: name to value. A smaller one than before proves
-    #: that it was loaded anew, also where nobody of us saw it.
-    counters: Mapping[str, int] = field(default_factory=dict)
+    #: that it was loaded anew, also where nobody of us saw it. They make no device another one.
+    counters: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 IdForm = Literal["uuid", "minor", "short"]
@@ -269,7 +269,11 @@ class Backend(ABC):
         return ()
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
-        """Make sure that the hardware of the request exists; asked twice it does nothing new."""
+        """Make sure that the hardware of the request exists; asked twice it does nothing new.
+
+        Each slice bears the request's allocation as its mark. One of this allocation that lies on another
+        device or was made with other parameters is replaced: nothing runs on it yet.
+        """
         return ()
 
     def release(self, allocation: str) -> None:

@@ -105,6 +105,7 @@ class DevicePlugin:
         self._feed: _Feed | None = None
         self._fitting: Resource | None = None
         self._complaint = ""
+        self._repeat = False
         self.name = resource.value.name
         #: Sent by GetDevicePluginOptions (read from 1.25 on) and by Register (read before), always equal.
         self.options = DevicePluginOptions(
@@ -132,6 +133,11 @@ class DevicePlugin:
     def can_list(self) -> bool:
         """Whether there is a list that fits: today's, or the last one that did."""
         return self._fitting is not None or list_size(self._resource.value) <= self._limit
+
+    def repeat(self) -> None:
+        """Send the list once more: the kubelet writes its checkpoint at each list that it receives."""
+        self._repeat = True
+        self._resource.touch()
 
     async def _options(self, request: bytes) -> bytes:
         return bytes(self.options)
@@ -176,10 +182,11 @@ class DevicePlugin:
                 message = await self._encoded(resource)
                 if message is None:
                     continue
-                if message != sent:
+                is_news, self._repeat = message != sent or self._repeat, False
+                if is_news:
                     await self._send(stream, message)
                 self.delivered.set(resource)
-                if message != sent:
+                if is_news:
                     sent = message
                     await asyncio.sleep(self._min_interval)  # what changes meanwhile goes out as one list
 
@@ -297,7 +304,7 @@ def _with_health_of(old: Resource, new: Resource) -> Resource:
 
 
 def _refreshed(old: AdvertisedDevice, new: AdvertisedDevice) -> AdvertisedDevice:
-    return replace(old, healthy=new.healthy)
+    return replace(old, healthy=new.healthy, held=new.held)
 
 
 def _allocate_response(edits: Sequence[ContainerEdits], containers: int) -> bytes:

@@ -96,19 +96,26 @@ class KubeletSession:
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
         self._numbers = itertools.count()
         self._complaint = ""
+        self._plugin: DevicePlugin | None = None
         self._log = log.bind(resource=resource_name)
 
     async def run(self) -> None:
         """Register and hold, again and again; return when the resource is retired and the kubelet knows."""
         async with anyio.create_task_group() as group:
-            life = _Life(self._plugin(calls := Calls(group)), calls)
+            self._plugin = self._made(calls := Calls(group))
+            life = _Life(self._plugin, calls)
             try:
                 await self._keep_registered(life)
             finally:
                 await self._drain(life)
         self._report(SessionStatus("ended", Ended.RETIRED.value))
 
-    def _plugin(self, calls: Calls) -> DevicePlugin:
+    def repeat(self) -> None:
+        """Have the kubelet write its checkpoint; without a stream it does so at the next registration."""
+        if self._plugin is not None:
+            self._plugin.repeat()
+
+    def _made(self, calls: Calls) -> DevicePlugin:
         return DevicePlugin(
             self._cell,
             self._answers,

@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.core.hooks import hookimpl
 from agent.core.vendor import SettingsError, Vendor
+from agent.vendors.simulated.claims import DIALECT
 from agent.vendors.simulated.edits import container_edits
 
 RESOURCE = "xpu-agent.io/simulated"
@@ -26,6 +27,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
         resource=settings.get("resource", RESOURCE),
         settings=dict(settings),
         prepares=bool(settings.get("prepares", False)),
+        dialects=(DIALECT,),
     )
 
 

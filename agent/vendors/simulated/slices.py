@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.core.vendor import Partition, Request
 
@@ -17,31 +18,39 @@ class Slices:
         self._path = path
 
     def all(self) -> tuple[Partition, ...]:
-        try:
-            text = self._path.read_text()
-        except FileNotFoundError:
-            return ()
-        return tuple(Partition(**raw) for raw in json.loads(text or "[]"))
+        return tuple(Partition(it["id"], it["uuid"], it["allocation"]) for it in self.read())
 
     def make(self, request: Request, uuids: Sequence[str]) -> tuple[Partition, ...]:
-        """One slice per device of the request; those that exist are kept."""
-        wanted = tuple(
-            Partition(f"{request.allocation}/{number}", uuid, request.allocation)
+        """One slice per device of the request; those that are as wanted are kept, others replaced."""
+        wanted: list[dict[str, Any]] = [
+            {
+                "id": f"{request.allocation}/{number}",
+                "uuid": uuid,
+                "allocation": request.allocation,
+                "parameters": dict(request.parameters),
+            }
             for number, uuid in enumerate(uuids)
-        )
-        there = self.all()
-        if not set(wanted) <= set(there):
-            self._write((*there, *(it for it in wanted if it not in there)))
-        return wanted
+        ]
+        there = self.read()
+        if [it for it in there if it["allocation"] == request.allocation] != wanted:
+            self.write([*(it for it in there if it["allocation"] != request.allocation), *wanted])
+        return tuple(Partition(it["id"], it["uuid"], it["allocation"]) for it in wanted)
 
     def remove(self, allocation: str) -> None:
-        there = self.all()
-        kept = tuple(it for it in there if it.allocation != allocation)
+        there = self.read()
+        kept = [it for it in there if it["allocation"] != allocation]
         if kept != there:
-            self._write(kept)
+            self.write(kept)
 
-    def _write(self, slices: Sequence[Partition]) -> None:
-        raw = [{"id": it.id, "uuid": it.uuid, "allocation": it.allocation} for it in slices]
+    def read(self) -> list[dict[str, Any]]:
+        """The slices as they stand in the file, with what each was made with."""
+        try:
+            raw: list[dict[str, Any]] = json.loads(self._path.read_text() or "[]")
+        except FileNotFoundError:
+            return []
+        return raw
+
+    def write(self, slices: Sequence[Mapping[str, Any]]) -> None:
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(raw))
+        temporary.write_text(json.dumps(slices))
         temporary.replace(self._path)

@@ -1,0 +1,140 @@
+"""Who asks? Allocate does not say: pods that wait are matched to a request; the kubelet proves it later."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.core.claims import Candidate, Claim, Dialect
+from agent.core.model import Allocation
+from agent.core.reconcile import Granted
+from agent.core.text import shorten
+
+#: A container's place: pod uid, container name.
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The claim that a request most likely is, or none. `doubt` says why it may be another's, or why none."""
+
+    claim: Claim | None = None
+    doubt: str = ""
+
+
+def attribute(
+    resource: str,
+    count: int,
+    cards: Collection[str],
+    candidates: Iterable[Candidate],
+    dialects: Sequence[Dialect],
+    devices: Sequence[str],
+    taken: Collection[Place],
+) -> Attribution:
+    """The claim behind a request for `count` IDs on these cards.
+
+    `devices` are the uuids of the vendor's cards in the order of their minors, `taken` the containers that
+    have an allocation of the resource. Only containers that ask for exactly as many IDs come into question;
+    the pod that has waited longest comes first.
+    """
+    claims: list[Claim] = []
+    others: list[str] = []
+    wrong: list[str] = []
+    for pod in sorted(candidates, key=lambda it: (it.created, it.uid)):
+        asking = _asking(pod, resource, count, taken)
+        if not asking:
+            continue
+        found = _claims(pod, resource, dialects, devices, wrong)
+        mine = [it for it in found if it.uid == pod.uid and it.container in asking]
+        claims += mine
+        if not mine:
+            others.append(f"{pod.namespace}/{pod.name}")
+    wanted = set(cards)
+    fitting = [it for it in claims if not it.devices or set(it.devices) == wanted]
+    if fitting:
+        return Attribution(fitting[0], _doubt(fitting, others))
+    if claims:
+        names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in claims[:3])
+        return Attribution(None, f"claims are on other cards: {names}")
+    return Attribution(None, "; ".join(wrong[:3]) or "no pod that waits has a claim")
+
+
+def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place]) -> frozenset[str]:
+    if pod.over:
+        return frozenset()
+    return frozenset(
+        it.name
+        for it in pod.containers
+        if it.limits.get(resource) == count and (pod.uid, it.name) not in taken
+    )
+
+
+def _claims(
+    pod: Candidate, resource: str, dialects: Sequence[Dialect], devices: Sequence[str], wrong: list[str]
+) -> Sequence[Claim]:
+    """What the first dialect that speaks of the pod makes of it."""
+    for dialect in dialects:
+        try:
+            if found := dialect.claims(pod, resource, devices):
+                return found
+        except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
+            wrong.append(f"{pod.namespace}/{pod.name}: {dialect.name}: {shorten(str(exc) or repr(exc))}")
+    return ()
+
+
+def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
+    if others:
+        return f"{others[0]} asks for as much and has no claim"
+    return f"one of {len(fitting)} claims that fit" if len(fitting) > 1 else ""
+
+
+def exchanged(allocations: Sequence[Allocation], granted: Iterable[Granted]) -> dict[str, Claim | None]:
+    """The claims that must change hands: allocation to the claim of the container that the kubelet gave it.
+
+    The one who bore that claim so far gets the other's in return. None: nothing was promised.
+    """
+    before = {it.id: it.claim for it in allocations if it.claim is not None}
+    after: dict[str, Claim | None] = dict(before)
+    bearers = {(it.resource, *_place(it.claim)): it.id for it in allocations if it.claim is not None}
+    resources = {it.id: it.resource for it in allocations}
+    for grant in granted:
+        claim = after.get(grant.allocation)
+        if claim is None or _place(claim) == (grant.uid, grant.container):
+            continue
+        resource = resources[grant.allocation]
+        other = bearers.get((resource, grant.uid, grant.container))
+        after[grant.allocation] = after.get(other) if other is not None else None
+        bearers[resource, grant.uid, grant.container] = grant.allocation
+        if other is not None:
+            after[other] = claim
+            bearers[resource, *_place(claim)] = other
+    return {name: claim for name, claim in after.items() if claim != before[name]}
+
+
+def _place(claim: Claim) -> Place:
+    return claim.uid, claim.container
+
+
+def places(allocations: Iterable[Allocation], resource: str) -> frozenset[Place]:
+    """The containers that have an allocation of the resource, as the kubelet or else a claim says."""
+    return frozenset(
+        (place.uid, place.container)
+        for it in allocations
+        if it.resource == resource and (place := it.owner or it.claim) is not None
+    )
+
+
+def starting(
+    allocations: Iterable[Allocation], granted: Iterable[Granted] | None, resource: str, ids: Iterable[str]
+) -> list[Allocation]:
+    """The allocations in use behind a container that starts with these IDs.
+
+    Init containers hand their IDs on, so that there may be several; all are of one pod. Without the kubelet's
+    checkpoint it is the newest one.
+    """
+    wanted = frozenset(ids)
+    fitting = [it for it in allocations if it.resource == resource and frozenset(it.ids) == wanted]
+    if granted is None:
+        return fitting[-1:]
+    known = {it.allocation for it in granted}
+    return [it for it in fitting if it.id in known]

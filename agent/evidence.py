@@ -1,0 +1,162 @@
+"""Reads what the kubelet, the hardware and the kernel say of our allocations. Every source may fail alone."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import structlog
+
+from agent.core.allocator import ALLOCATION
+from agent.core.errors import VendorError
+from agent.core.model import Owner
+from agent.core.reconcile import Evidence, Granted, Pods
+from agent.core.vendor import Partition
+from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.errors import KubeletError
+
+log = structlog.get_logger(__name__)
+
+#: How the id of an allocation begins that another plugin answered.
+FOREIGN = "kubelet-"
+#: A pod's folder in the cgroup tree, as either driver of the kubelet names it; systemd's have _ for -.
+POD_CGROUP = re.compile(r"(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f-_]{27}|[0-9a-f]{32})(?:\.slice)?$")
+#: Folders below a cgroup root that may hold pods: the classes of service, of both drivers and versions.
+POD_PARENTS = (
+    "kubepods",
+    "kubepods/burstable",
+    "kubepods/besteffort",
+    "kubepods.slice",
+    "kubepods.slice/kubepods-burstable.slice",
+    "kubepods.slice/kubepods-besteffort.slice",
+)
+
+
+class Sources:
+    """Where evidence comes from. What can not be read is said once per change, and changes nothing."""
+
+    def __init__(
+        self,
+        read_checkpoint: Callable[[bool], KubeletCheckpoint | None],
+        pods_in_use: Callable[[], Awaitable[Pods]],
+        partitions: Callable[[str], Awaitable[Sequence[Partition]]],
+        running: Callable[[], frozenset[str] | None] = lambda: None,
+        life: Callable[[], str] = lambda: "",
+        settled: Callable[[], bool] = lambda: True,
+        *,
+        patience: float = 1.0,
+    ) -> None:
+        """`life` names the kubelet's life; `settled` says whether it has served for long enough.
+
+        `patience` is how long an Allocate waits for PodResources, seconds.
+        """
+        self._read_checkpoint = read_checkpoint
+        self._pods_in_use = pods_in_use
+        self._partitions = partitions
+        self._running = running
+        self._life = life
+        self._settled = settled
+        self._patience = patience
+        self._complaints: dict[str, str] = {}
+        self.unreadable: Counter[str] = Counter()
+
+    async def evidence(self, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
+        """Everything that can be read now. `vendors` are asked for their slices."""
+        granted = await self.granted(prove=prove)
+        pods = await self._pods()
+        running = await asyncio.to_thread(self._running)
+        partitions = {name: found for name in vendors if (found := await self._slices(name)) is not None}
+        return Evidence(granted, pods, partitions, running, self.life if self._settled() else "")
+
+    @property
+    def life(self) -> str:
+        """Which life of the kubelet this is."""
+        return self._life()
+
+    async def shows(self, owner: Owner) -> bool:
+        """Whether the kubelet lists the pod now; in doubt it does not."""
+        pods: Pods | None = None
+        with anyio.move_on_after(self._patience):
+            pods = await self._pods()
+        return pods is not None and (owner.namespace, owner.pod) in pods
+
+    async def granted(self, *, prove: bool = True) -> tuple[Granted, ...] | None:
+        """What the kubelet's checkpoint holds. `prove` asks for its checksum, too."""
+        try:
+            checkpoint = await asyncio.to_thread(self._read_checkpoint, prove)
+        except KubeletError as exc:
+            self._complain("kubelet checkpoint", exc)
+            return None
+        self._complaints.pop("kubelet checkpoint", None)
+        if checkpoint is None:
+            return None
+        return tuple(
+            Granted(allocation_id(it), it.pod_uid, it.container, it.resource, it.ids)
+            for it in checkpoint.entries
+        )
+
+    async def _pods(self) -> Pods | None:
+        try:
+            pods = await self._pods_in_use()
+        except KubeletError as exc:
+            self._complain("PodResources", exc)
+            return None
+        self._complaints.pop("PodResources", None)
+        return pods
+
+    async def _slices(self, vendor: str) -> tuple[Partition, ...] | None:
+        source = f"slices of {vendor}"
+        try:
+            found = tuple(await self._partitions(vendor))
+        except VendorError as exc:
+            self._complain(source, exc)
+            return None
+        self._complaints.pop(source, None)
+        return found
+
+    def _complain(self, source: str, exc: Exception) -> None:
+        """Say it once per change; the loop comes again."""
+        if self._complaints.get(source) != str(exc):
+            log.warning("evidence not read, nothing is released on it", source=source, error=str(exc))
+        self._complaints[source] = str(exc)
+        self.unreadable[source] += 1
+
+    @property
+    def complaints(self) -> Mapping[str, str]:
+        """Source to why it could not be read the last time."""
+        return dict(self._complaints)
+
+
+def allocation_id(entry: Entry) -> str:
+    """Our own mark, or an id that is made of its place where another plugin answered."""
+    place = f"{entry.pod_uid}/{entry.container}/{entry.resource}"
+    return entry.edits.annotations.get(ALLOCATION) or foreign_id(place)
+
+
+def foreign_id(place: str) -> str:
+    return f"{FOREIGN}{hashlib.sha256(place.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def running_pods(root: Path = Path("/sys/fs/cgroup")) -> frozenset[str] | None:
+    """The uids of pods that have a cgroup; None where no pods' cgroups can be seen at all."""
+    trees = (root, root / "memory", root / "systemd")  # version 2, and two hierarchies of version 1
+    for tree in trees:
+        parents = [tree / it for it in POD_PARENTS if (tree / it).is_dir()]
+        if parents:
+            return frozenset(uid for parent in parents for uid in _pods_below(parent))
+    return None
+
+
+def _pods_below(parent: Path) -> Iterable[str]:
+    try:
+        names = [it.name for it in parent.iterdir()]
+    except OSError:
+        return
+    for name in names:
+        if found := POD_CGROUP.search(name):
+            yield found[1].replace("_", "-")

@@ -1,0 +1,37 @@
+"""The simulated scheduler's word: which container gets which cards, and how their slices are made. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agent.core.claims import Candidate, Claim, Dialect
+
+#: Annotation of a pod: JSON, container to {"devices": [uuid, ...], "parameters": {name: text}}.
+ANNOTATION = "xpu-agent.io/simulated-claim"
+
+
+def claims(pod: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+    """The claims of the pod's containers; raises ValueError where the annotation makes no sense."""
+    text = pod.annotations.get(ANNOTATION)
+    if text is None:
+        return ()
+    said: Any = json.loads(text)
+    if not isinstance(said, dict):
+        raise ValueError(f"{ANNOTATION} is no JSON object: {text[:40]!r}")
+    return [_claim(pod, name, its, devices) for name, its in said.items()]
+
+
+def _claim(pod: Candidate, container: str, said: Any, devices: Sequence[str]) -> Claim:
+    if not isinstance(said, dict):
+        raise ValueError(f"{ANNOTATION}: {container} has no JSON object")
+    cards, parameters = said.get("devices", []), said.get("parameters", {})
+    strange = [it for it in cards if it not in devices]
+    if strange:
+        raise ValueError(f"{ANNOTATION}: {container} names {strange[0]!r}, which is not here")
+    texts = {str(key): str(value) for key, value in parameters.items()}
+    return Claim(pod.uid, pod.namespace, pod.name, container, tuple(cards), texts)
+
+
+DIALECT = Dialect("simulated", claims)
