@@ -59,5 +59,4 @@ allocations = st.builds(
     reason=texts,
     owner=st.none() | owners,
     partitions=st.lists(texts, max_size=2).map(tuple),
-    seen_alive=st.booleans(),
 )

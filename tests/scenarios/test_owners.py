@@ -23,7 +23,6 @@ async def test_the_owner_is_known_by_uid_namespace_pod_and_container(node: Node)
     view = await node.until(lambda it: confirmed(it, pod))
     (allocation,) = in_use(view)
     assert allocation.owner == Owner(pod.uid, "main", "research", "trainer")
-    assert allocation.seen_alive
     assert frozenset(allocation.ids) == (await node.kubelet.devices(pod.uid))["main"][XPU]
 
 

@@ -151,7 +151,7 @@ async def test_an_agent_that_was_killed_continues_from_its_checkpoint(
 
     await node.counts({XPU: (2, 2), SHARED: (8, 4)})
     after = await process.until(lambda it: it["ready"] and len(it["devices"]) == 4)
-    assert after["allocations"] == before["allocations"]
+    assert after["allocations"] == [{**it, "source": "checkpoint"} for it in before["allocations"]]
     assert [it["health"]["reason"] for it in after["devices"]] == ["", "", "", "xid-79"]
     assert [it["registrations"] for it in after["resources"]] == [1, 1]
     assert len(sockets(node)) == 2
