@@ -176,6 +176,8 @@ def reconcile(
     shown = {it.id for it in allocations if it.id not in superseded and _shown(it, owners[it.id], pods)}
     living = {owner.uid for name, owner in owners.items() if owner and owner.uid and name in shown}
     answers = {(it.resource, frozenset(it.ids)) for it in evidence.granted}
+    # A container has one answer for each resource: what it was given anew ends what it had.
+    places = {(it.uid, it.container, it.resource) for it in evidence.granted}
     old = [it for it in allocations if it.id not in busy and now - it.since >= grace]
     for it in old:
         if it.state is not AllocationState.DONE:
@@ -193,6 +195,8 @@ def reconcile(
             continue
         elif it.id in grants:
             changes.append(Doubt(it.id, it.resource))
+        elif owner is not None and (owner.uid, owner.container, it.resource) in places:
+            changes.append(Release(it.id, "given anew"))
         elif _forgotten(it, owner, evidence):
             changes += [Remark(it.id, FORGOTTEN)] if it.reason != FORGOTTEN else []
         else:
