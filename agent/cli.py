@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     _run(verbs)
     _demo(verbs)
     _inspect(verbs)
+    _health(verbs)
     _plugins(verbs)
     _labels(verbs)
     _config(verbs)
@@ -185,23 +186,74 @@ def demo(args: argparse.Namespace) -> int:
 def _inspect(verbs: Verbs[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("inspect", help="what the running agent knows")
     parser.add_argument("--json", action="store_true", help="the document as JSON")
-    parser.add_argument("--state-dir", type=Path, metavar="D", help="where the agent keeps its admin socket")
+    _state_dir(parser)
     parser.set_defaults(verb=inspect)
+
+
+def _state_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", type=Path, metavar="D", help="where the agent keeps its admin socket")
+
+
+def _admin_socket(args: argparse.Namespace) -> Path:
+    from agent.config import AgentSettings
+
+    default = os.environ.get("XPU_AGENT_STATE_DIR") or AgentSettings().state_dir
+    return Path(args.state_dir or default) / "agent.sock"
 
 
 def inspect(args: argparse.Namespace) -> int:
     """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
     import msgspec
 
-    from agent.config import AgentSettings
     from agent.inspect import fetch, show
 
-    default = os.environ.get("XPU_AGENT_STATE_DIR") or AgentSettings().state_dir
-    body = fetch(Path(args.state_dir or default) / "agent.sock")
+    body = fetch(_admin_socket(args))
     if args.json:
         print(body.decode())
     else:
         show(msgspec.json.decode(body))
+    return 0
+
+
+def _health(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("health", help="the health of devices, and an operator's word on them")
+    inner = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    listing = inner.add_parser("list", help="each device: what it has, what ends it, who cordoned it")
+    listing.add_argument("--json", action="store_true", help="one JSON list")
+    _state_dir(listing)
+    listing.set_defaults(verb=health_list)
+    for word, help in (
+        ("cordon", "give the device to nobody new; who has it keeps it"),
+        ("uncordon", "give it out again"),
+        ("clear", "stand in for the proof that its fault is over; forget a device that is gone"),
+    ):
+        telling = inner.add_parser(word, help=help)
+        telling.add_argument("device", metavar="UUID", help="its uuid, or how that alone begins")
+        if word == "cordon":
+            telling.add_argument("--reason", default="", metavar="TEXT", help="why, for who meets it")
+        _state_dir(telling)
+        telling.set_defaults(verb=health_word, word=word, reason="")
+
+
+def health_list(args: argparse.Namespace) -> int:
+    """`xpu-agent health list`: every device that is known or remembered."""
+    import json
+
+    from agent.operator import listed, show
+
+    devices = listed(_admin_socket(args))
+    if args.json:
+        print(json.dumps(devices, indent=2))
+    else:
+        show(devices)
+    return 0
+
+
+def health_word(args: argparse.Namespace) -> int:
+    """`xpu-agent health cordon|uncordon|clear UUID`: exit 1 where the agent refuses."""
+    from agent.operator import say
+
+    print(say(_admin_socket(args), args.word, args.device, args.reason))
     return 0
 
 

@@ -45,11 +45,26 @@ def fetch(path: Path, target: str = "/inspect", timeout: float = _TIMEOUT) -> by
     Raises:
         CannotAsk: Nobody answers, or not with what was asked for.
     """
+    status, body = ask(path, "GET", target, timeout=timeout)
+    if status != 200:
+        told = shorten(body.decode("utf-8", "replace").strip(), 300)
+        raise CannotAsk(path, f"{target} was answered {status}: {told}", "look at its log")
+    return body
+
+
+def ask(
+    path: Path, method: str, target: str, body: bytes | None = None, timeout: float = _TIMEOUT
+) -> tuple[int, bytes]:
+    """Ask the agent behind the admin socket; the status and the body of its answer.
+
+    Raises:
+        CannotAsk: Nobody answers.
+    """
     connection = _OverUnix(path, timeout)
     try:
-        connection.request("GET", target)
+        connection.request(method, target, body)
         answer = connection.getresponse()
-        body = answer.read()
+        return answer.status, answer.read()
     except FileNotFoundError:
         remedy = "start it with `xpu-agent run`, or name its directory with --state-dir"
         raise CannotAsk(path, "there is no such socket", remedy) from None
@@ -65,10 +80,6 @@ def fetch(path: Path, target: str = "/inspect", timeout: float = _TIMEOUT) -> by
         ) from error
     finally:
         connection.close()
-    if answer.status != 200:
-        told = shorten(body.decode("utf-8", "replace").strip(), 300)
-        raise CannotAsk(path, f"{target} was answered {answer.status}: {told}", "look at its log")
-    return body
 
 
 class _OverUnix(http.client.HTTPConnection):
@@ -90,7 +101,7 @@ def show(document: Mapping[str, Any], stream: TextIO | None = None, now: float |
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]], stream: TextIO | None = None) -> None:
-    """Print rows of equal keys."""
+    """Print rows, each key a column."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     _print([_table(title, keys, [[row.get(key) for key in keys] for row in rows])], stream)
 
@@ -141,7 +152,7 @@ def _devices(document: Mapping[str, Any], now: float) -> list[list[Any]]:
     rows = []
     for it in _rows(document, "devices"):
         health = _part(it, "health")
-        reason = ": ".join(str(word) for word in (health.get("reason"), health.get("message")) if word)
+        reason = "; ".join(word for word in (reason_of(it), cordon_of(it)) if word)
         rows.append(
             [
                 *(it.get("vendor"), _place(it), it.get("uuid"), it.get("model")),
@@ -150,6 +161,19 @@ def _devices(document: Mapping[str, Any], now: float) -> list[list[Any]]:
             ]
         )
     return rows
+
+
+def reason_of(device: Mapping[str, Any]) -> str:
+    """What its hardware has, in a few words."""
+    health = _part(device, "health")
+    return ": ".join(str(word) for word in (health.get("reason"), health.get("message")) if word)
+
+
+def cordon_of(device: Mapping[str, Any]) -> str:
+    """Who has it given to nobody new, and why."""
+    cordon = _part(device, "cordon")
+    told = ": ".join(str(word) for word in (cordon.get("author"), cordon.get("reason")) if word)
+    return f"cordoned by {told}" if cordon else ""
 
 
 def _place(it: Mapping[str, Any]) -> Any:

@@ -10,11 +10,16 @@ from agent.config.address import parse_address
 from agent.config.place import Path
 from agent.config.settings import AgentSettings, Config, LogSettings, ReportSettings, VendorSettings
 from agent.core.errors import ConfigError
+from agent.core.health import Timing
 from agent.core.names import LABEL, wrong_name
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, ResourceRule, Sharing
 
 MIN_LOG_BYTES = 10_000
+#: A vendor's process that does nothing has 8 MiB; a smaller limit would only keep it from starting.
+MIN_MEMORY, MAX_MEMORY = 64 << 20, 1 << 40
+MAX_POLLS = 1000
+HOUR = 3600
 
 _VENDOR = re.compile(LABEL)
 
@@ -48,6 +53,9 @@ def problems(config: Config) -> Iterator[Problem]:
     for name, vendor in config.vendors.items():
         if not _VENDOR.fullmatch(name) or len(name) > 63:
             yield Problem(("vendors", name), "a vendor's name is lower-case letters, digits and '-'")
+        if vendor.memory_limit and not MIN_MEMORY <= vendor.memory_limit <= MAX_MEMORY:
+            why = f"must be 0 for none, or from 64MiB to 1TiB; found {vendor.memory_limit} bytes"
+            yield Problem(("vendors", name, "memoryLimit"), why)
         for index, rule in enumerate(vendor.resources):
             yield from _rule(rule, ("vendors", name, "resources", index))
         yield from _overlaps(vendor, ("vendors", name, "resources"))
@@ -76,6 +84,20 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
         except ConfigError as error:
             yield Problem(("agent", "http"), str(error))
     yield from _log(agent.log)
+    yield from _health(agent.health)
+
+
+def _health(health: Timing) -> Iterator[Problem]:
+    for key, polls in (("badPolls", health.bad_polls), ("goodPolls", health.good_polls)):
+        if not 1 <= polls <= MAX_POLLS:
+            yield Problem(("agent", "health", key), f"must be from 1 to {MAX_POLLS} polls, found {polls}")
+    for key, seconds, most in (
+        ("goodFor", health.good_for, HOUR),
+        ("patience", health.patience, HOUR),
+        ("forgetAfter", health.forget_after, 7 * 24 * HOUR),
+    ):
+        if not 0 <= seconds <= most:
+            yield Problem(("agent", "health", key), f"must be from 0s to {most // HOUR}h, found {seconds:g}s")
 
 
 def _report(report: ReportSettings) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agent.config import place
 from agent.core.errors import ConfigError
+from agent.core.health import Timing
 from agent.core.vendor import ResourceRule
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -39,6 +40,8 @@ class AgentSettings:
     #: ADDR:PORT; empty switches it off.
     http: str = "127.0.0.1:9808"
     log: LogSettings = LogSettings()
+    #: How patient the rules of health are.
+    health: Timing = field(default_factory=Timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class VendorSettings:
 
     enabled: Literal["auto"] | bool = "auto"
     library: str = ""
+    #: Bytes of memory that the vendor's process may have of its own; 0 is no limit.
+    memory_limit: int = 1 << 30
     #: Plain JSON values for the vendor's own backend.
     settings: Mapping[str, Any] = field(default_factory=dict)
     resources: tuple[ResourceRule, ...] = ()

@@ -14,7 +14,8 @@ import msgspec
 from agent.config import later
 from agent.config.document import Node
 from agent.config.place import Path, camel, found, nearest, refused
-from agent.config.settings import AgentSettings, LogSettings
+from agent.config.settings import AgentSettings, LogSettings, VendorSettings
+from agent.core.health import Timing
 
 T = TypeVar("T")
 
@@ -23,6 +24,8 @@ _UNITS = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for suffix, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
 }
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"([0-9]{1,15}) ?([A-Za-z]{0,3})")
 
 
@@ -137,6 +140,16 @@ def _size(value: Any) -> Any:
     return int(match[1]) * unit
 
 
+def _seconds(value: Any) -> Any:
+    """Seconds from 500ms, 10s, 5m or 1h, or a plain number of them."""
+    if not isinstance(value, str):
+        return value
+    match = _TIME.fullmatch(value)
+    if match is None:
+        raise ValueError(f"expected a time such as 10s or 5m, found {found(value)}")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
 def _off(value: Any) -> Any:
     # YAML 1.1 readers would have made false of it; people write it to mean none.
     return "" if value == "off" else value
@@ -145,10 +158,20 @@ def _off(value: Any) -> Any:
 #: How a field is written where its value alone does not say it.
 _READ = {
     (LogSettings, "max_bytes"): _size,
+    (VendorSettings, "memory_limit"): _size,
     (AgentSettings, "http"): _off,
+    (Timing, "good_for"): _seconds,
+    (Timing, "patience"): _seconds,
+    (Timing, "forget_after"): _seconds,
 }
 
-_NAMES: dict[Any, str] = {int: "a whole number", bool: "true or false", str: "a text", FilePath: "a path"}
+_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a time such as 10s or 5m",
+    bool: "true or false",
+    str: "a text",
+    FilePath: "a path",
+}
 
 
 def wanted(hint: Any) -> str:

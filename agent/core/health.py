@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from agent.core.model import Health
 from agent.core.vendor import Fault, HealthEvent, Proof, State
@@ -35,10 +36,17 @@ class Record:
     lost_since: float | None = None
     #: Whether an event told of the fault, not the polls: these do not bring the device's watch back then.
     by_event: bool = False
+    #: The device's counters at the last good look. They change all the time and make no record another one.
+    counters: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def sticky(self) -> bool:
         return self.fault is not None and bool(self.fault.cleared_by)
+
+    @property
+    def cleared_by(self) -> tuple[Proof, ...]:
+        """What its fault waits for, beside an operator's word."""
+        return self.fault.cleared_by if self.fault else ()
 
     def health(self) -> Health:
         """What is said of the device. A known fault outlives lost contact."""
@@ -62,7 +70,7 @@ def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> R
     since = now if record.good_since is None else record.good_since
     record = replace(record, good=record.good + 1, good_since=since)
     if record.good >= timing.good_polls and now - since >= timing.good_for:
-        return Record(since=now)
+        return Record(since=now, counters=record.counters)
     return record
 
 
@@ -79,7 +87,26 @@ def proven(record: Record, proof: Proof, now: float) -> Record:
     """Take in a proof: a sticky fault that it clears becomes a transient one, which clean polls end."""
     if record.fault is None or proof not in record.fault.cleared_by:
         return record
-    return replace(record, fault=replace(record.fault, cleared_by=()), good=0, good_since=now, bad=0)
+    return _transient(record, record.fault, now)
+
+
+def cleared(record: Record, now: float) -> Record:
+    """Take in an operator's word, which stands for every proof; what the device still shows counts anew."""
+    return _transient(record, record.fault, now) if record.fault is not None and record.sticky else record
+
+
+def counted(record: Record, counters: Mapping[str, int]) -> Record:
+    """Take in the counters of a device that reads well."""
+    return replace(record, counters={**record.counters, **counters}) if counters else record
+
+
+def restarted(record: Record, counters: Mapping[str, int]) -> bool:
+    """Whether the device counts from 0 again: that proves that its driver was loaded anew."""
+    return any(counters.get(name, before) < before for name, before in record.counters.items())
+
+
+def _transient(record: Record, fault: Fault, now: float) -> Record:
+    return replace(record, fault=replace(fault, cleared_by=()), good=0, good_since=now, bad=0)
 
 
 def lost(record: Record, why: str, now: float) -> Record:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from agent.core import health
-from agent.core.health import Record, Timing
-from agent.core.model import DeviceStatus, NodeSnapshot, VendorState, VendorStatus
-from agent.core.vendor import DRIVER_NOT_LOADED, Device, HealthEvent, Proof
+from agent.core.errors import NoSuchDevice
+from agent.core.health import LOST_CONTACT, Record, Timing
+from agent.core.model import (
+    AbsentDevice,
+    Cordon,
+    DeviceStatus,
+    Health,
+    NodeSnapshot,
+    VendorState,
+    VendorStatus,
+)
+from agent.core.vendor import DRIVER_NOT_LOADED, Device, HealthEvent, Proof, State
 
 #: Devices of one vendor whose names are kept; those that went longest ago go first.
 REMEMBERED = 1024
@@ -24,6 +34,14 @@ class _Known:
     record: Record
 
 
+class Cleared(StrEnum):
+    """What an operator's word has done."""
+
+    CLEARED = "cleared"
+    FORGOTTEN = "forgotten"
+    NOTHING = "nothing"
+
+
 class Inventory:
     """Folds what vendors report. It never forgets a device that is in use, nor a fault without its proof."""
 
@@ -33,6 +51,7 @@ class Inventory:
         timing: Timing | None = None,
         now: float = math.inf,
         devices: Mapping[str, Sequence[Device]] | None = None,
+        cordons: Mapping[str, Cordon] | None = None,
     ) -> None:
         """`now` corrects records that were written while the clock was ahead; `devices` were here before."""
         self._timing = timing or Timing()
@@ -45,6 +64,12 @@ class Inventory:
         self._named: dict[str, tuple[Device, ...]] = {
             vendor: tuple(its) for vendor, its in (devices or {}).items()
         }
+        #: An operator's word on a device, by its uuid; it holds for the device's slices, too.
+        self._cordons: dict[str, Cordon] = dict(cordons or {})
+        #: Whether the names are of an earlier boot: who was there then may be gone for good.
+        self._rebooted = False
+        #: Vendors that list no devices, where there were some when the agent ran before.
+        self._emptied: set[str] = set()
         self._known: dict[str, _Known] = {}
         self._vendors: dict[str, VendorStatus] = {}
         self._driver_gone: set[str] = set()
@@ -80,15 +105,15 @@ class Inventory:
         self._now = now
         devices = self._recognised(vendor, devices)
         had = [it for it in self._known.values() if it.vendor == vendor]
-        if had and not devices:
-            self.lost(vendor, VendorState.FAILED, f"the library lists no devices, it had {len(had)}", now)
+        if not devices and (missing := len(had) or self._had_before(vendor)):
+            self.lost(vendor, VendorState.FAILED, _emptied(missing), now)
             return
+        self._emptied.discard(vendor)
         foreign = {it.uuid: owner for it in devices if (owner := self._owner(it.uuid)) not in (None, vendor)}
         reason = "; ".join(f"{uuid} is listed by {owner} already" for uuid, owner in foreign.items())
         self._vendors[vendor] = VendorStatus(vendor, VendorState.OPEN, reason)
-        for device in devices:
-            if device.uuid not in foreign:
-                self._see(vendor, device, now)
+        ours = [device for device in devices if device.uuid not in foreign]
+        self._prove_reload({device.uuid for device in ours if self._see(vendor, device, now)}, now)
         self._take(vendor, self._early.pop(vendor, ()), now)
         if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
@@ -111,9 +136,18 @@ class Inventory:
             back = [it for it in away if same.uuid in (it.uuid, it.parent)]
             away = [it for it in away if it not in back]
             found += [replace(it, fault=device.fault) for it in back]
-        named = tuple(replace(it, fault=None, links=()) for it in found if not it.nameless)
+        named = tuple(replace(it, fault=None, links=(), counters={}) for it in found if not it.nameless)
         self._named[vendor] = (*named, *away)[:REMEMBERED]
         return found
+
+    def _had_before(self, vendor: str) -> int:
+        """How many cards the vendor had when the agent ran before; a reboot may have taken them."""
+        if self._rebooted:
+            del self._named[vendor]
+        missing = sum(it.parent is None for it in self._named.get(vendor, ()))
+        if missing:
+            self._emptied.add(vendor)
+        return missing
 
     def _miss(self, it: _Known, card: Device | None, now: float) -> None:
         """A device is not in the list. A slice whose card reads well was unmade: nobody waits for it."""
@@ -136,20 +170,34 @@ class Inventory:
         known = self._known.get(uuid)
         return known.vendor if known else None
 
-    def _see(self, vendor: str, device: Device, now: float) -> None:
+    def _see(self, vendor: str, device: Device, now: float) -> bool:
+        """Take in one look at a device; whether its counters prove that its driver was loaded anew."""
         known = self._known.get(device.uuid)
+        timing = self._timing
         if known is None:
             record = self._remembered.pop(device.uuid, Record(since=now))
             # The first look decides at once: there is no good state to protect yet.
-            first = replace(self._timing, bad_polls=1)
-            record = health.polled(record, device.fault, now, first)
+            timing = replace(timing, bad_polls=1)
         else:
-            record = health.polled(known.record, device.fault, now, self._timing)
+            record = known.record
             links = device.links or known.device.links
             minor = known.device.minor if device.minor is None else device.minor  # not read this time
             device = replace(device, links=links, minor=minor)
-        self._known[device.uuid] = _Known(vendor, device, health.ticked(record, now, self._timing))
+        restarted = device.fault is None and health.restarted(record, device.counters)
+        if restarted:
+            record = health.proven(record, Proof.DRIVER_RELOAD, now)
+        if device.fault is None:  # what a broken card counts proves nothing
+            record = health.counted(record, device.counters)
+        record = health.ticked(health.polled(record, device.fault, now, timing), now, self._timing)
+        self._known[device.uuid] = _Known(vendor, replace(device, counters={}), record)
         self._unmade.discard(device.uuid)
+        return restarted
+
+    def _prove_reload(self, cards: Collection[str], now: float) -> None:
+        """What was proven of cards is proven of their slices."""
+        for uuid, it in list(self._known.items()):
+            if it.device.parent in cards:
+                self._update(uuid, health.proven(it.record, Proof.DRIVER_RELOAD, now))
 
     def observed(self, vendor: str, events: Sequence[HealthEvent], now: float) -> None:
         """Take in events. A card's proof is its slices'. One for a device that nobody listed marks nobody.
@@ -184,6 +232,7 @@ class Inventory:
 
     def rebooted(self, now: float) -> None:
         """The node was started anew since the faults were remembered."""
+        self._rebooted = True
         self._remembered = {
             uuid: health.proven(record, Proof.REBOOT, now) for uuid, record in self._remembered.items()
         }
@@ -217,18 +266,96 @@ class Inventory:
         return NodeSnapshot(
             vendors=tuple(self._vendors[name] for name in sorted(self._vendors)),
             devices=tuple(self._status(it) for it in devices),
+            absent=tuple(self._absent()),
         )
 
     def _status(self, it: _Known) -> DeviceStatus:
         """How a device is. A slice is never better than its card."""
-        gone = it.device.uuid in self._unmade
-        own = DeviceStatus(it.vendor, it.device, it.record.health(), it.record.told_healthy, gone)
-        card = self._known.get(it.device.parent or "")
+        uuid, parent, record = it.device.uuid, it.device.parent or "", it.record
+        gone, cordon = uuid in self._unmade, self._cordons.get(uuid, self._cordons.get(parent))
+        own = DeviceStatus(
+            it.vendor, it.device, record.health(), record.told_healthy, gone, cordon, record.cleared_by
+        )
+        card = self._known.get(parent)
         if card is None or not own.told_healthy or card.record.told_healthy:
             return own
         health_of_card = card.record.health()
         message = f"its card {card.device.uuid}: {health_of_card.message}".removesuffix(": ")
-        return replace(own, health=replace(health_of_card, message=message), told_healthy=False)
+        its = replace(health_of_card, message=message)
+        return replace(own, health=its, told_healthy=False, cleared_by=card.record.cleared_by)
+
+    def _absent(self) -> Iterator[AbsentDevice]:
+        """Devices that are not listed and have a fault, a cordon, or a library that lists none any more."""
+        vendors = {it.uuid: vendor for vendor, its in self._named.items() for it in its}
+        emptied = (uuid for uuid, vendor in vendors.items() if vendor in self._emptied)
+        for uuid in sorted({*self._remembered, *self._cordons, *emptied} - self._known.keys()):
+            record = self._remembered.get(uuid)
+            unseen = Health(State.UNKNOWN, LOST_CONTACT, "not listed since the agent started")
+            yield AbsentDevice(
+                uuid,
+                vendors.get(uuid, ""),
+                record.health() if record else unseen,
+                self._cordons.get(uuid),
+                record.cleared_by if record else (),
+            )
+
+    # An operator's words
+
+    def find(self, named: str) -> str:
+        """The uuid of a device that is known or remembered, by itself or by how it alone begins.
+
+        Raises:
+            NoSuchDevice: None is called so, or several are.
+        """
+        here = {uuid for uuid, it in self._known.items() if not it.device.nameless}
+        before = {it.uuid for its in self._named.values() for it in its}
+        known = sorted(here | before | self._remembered.keys() | self._cordons.keys())
+        found = [uuid for uuid in known if named and uuid.startswith(named)]
+        if named not in found and len(found) != 1:
+            raise NoSuchDevice(named, found, known)
+        return named if named in found else found[0]
+
+    def cordon(self, uuid: str, cordon: Cordon) -> None:
+        """Give the device to nobody new."""
+        self._cordons[uuid] = cordon
+
+    def uncordon(self, uuid: str) -> bool:
+        """Give it out again; whether it was cordoned."""
+        return self._cordons.pop(uuid, None) is not None
+
+    def cordons(self) -> Mapping[str, Cordon]:
+        """What must outlive the process: every cordon, also of devices that are not listed."""
+        return dict(self._cordons)
+
+    def clear(self, uuid: str, now: float, in_use: Collection[str]) -> Cleared:
+        """Take an operator's word for a proof; a device that is not there and free is forgotten."""
+        self._now = now
+        slices = [it.device.uuid for it in self._known.values() if it.device.parent == uuid]
+        done = [self._clear(it, now, in_use) for it in (uuid, *slices)]
+        return next((it for it in done if it is not Cleared.NOTHING), Cleared.NOTHING)
+
+    def _clear(self, uuid: str, now: float, in_use: Collection[str]) -> Cleared:
+        known = self._known.get(uuid)
+        away = known is None or known.record.lost_since is not None
+        if away and uuid not in in_use:
+            self._drop(uuid)
+            return Cleared.FORGOTTEN
+        record = known.record if known else self._remembered.get(uuid, Record())
+        if not record.sticky:
+            return Cleared.NOTHING
+        if known:
+            self._update(uuid, health.cleared(record, now))
+        else:
+            self._remembered[uuid] = health.cleared(record, now)
+        return Cleared.CLEARED
+
+    def _drop(self, uuid: str) -> None:
+        """Know nothing of a device any more, but that it is cordoned."""
+        self._known.pop(uuid, None)
+        self._remembered.pop(uuid, None)
+        self._unmade.discard(uuid)
+        for vendor, its in self._named.items():
+            self._named[vendor] = tuple(it for it in its if uuid not in (it.uuid, it.parent))
 
     def records(self) -> Mapping[str, Record]:
         """What must outlive the process: every fault, also of devices not seen since the start."""
@@ -250,6 +377,13 @@ class Inventory:
 
     def _update(self, uuid: str, record: Record) -> None:
         self._known[uuid] = replace(self._known[uuid], record=record)
+
+
+def _emptied(missing: int) -> str:
+    return (
+        f"the library lists no devices, it had {missing}; "
+        "if they are gone for good: reboot, or `xpu-agent health clear UUID` of each"
+    )
 
 
 def _same_place(known: Device, nameless: Device) -> bool:

@@ -36,7 +36,11 @@ def prefer(
     if len(must) >= size:
         return must if len(must) == size or resource.policy != "aligned" else []
     free.difference_update(must)
-    left = {card.uuid: ids for card in resource.cards if (ids := list(filter(free.__contains__, card)))}
+    left = {
+        card.uuid: ids
+        for card in resource.cards
+        if card.healthy and (ids := list(filter(free.__contains__, card)))
+    }
     held = Counter(_card(resource, device_id) for device_id in must)
     count, known = size - len(must), sum(map(len, left.values()))
     if known <= count:  # IDs that we would refuse in Allocate come last

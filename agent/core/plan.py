@@ -75,11 +75,29 @@ def plan(
                 name, resource.vendor, resource.rule, resource.policy, (), retired=True
             )
     kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
-    return {name: _withheld(it) if it.vendor in withheld else it for name, it in kept.items()}
+    cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None and it.told_healthy)
+    return {
+        name: _withheld(it) if it.vendor in withheld else _holding(it, uses, cordoned)
+        for name, it in kept.items()
+    }
 
 
 def _withheld(resource: Resource) -> Resource:
     return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
+
+
+def _holding(resource: Resource, uses: _Uses, cordoned: frozenset[str]) -> Resource:
+    """The resource whose cordoned cards are well for those who have them, and for nobody else.
+
+    The kubelet must take a pod back after its restart, which it does only where the pod's IDs are healthy.
+    """
+    if cordoned.isdisjoint(card.uuid for card in resource.cards):
+        return resource
+    held = (
+        replace(card, held=uses.listed(resource.name, card)) if card.uuid in cordoned else card
+        for card in resource.cards
+    )
+    return replace(resource, cards=tuple(held))
 
 
 def _joined(
@@ -164,7 +182,11 @@ def _card(
     # Where a scheduler chooses the card, a NUMA hint could make the kubelet skip the preferred call.
     numa = status.device.numa if rule.placement == "local" else None
     ids = IdRange(stems[status.uuid][rule.ids], replicas)
-    return AdvertisedDevice(status.uuid, ids, status.told_healthy, numa)
+    return AdvertisedDevice(status.uuid, ids, _is_given_out(status), numa)
+
+
+def _is_given_out(status: DeviceStatus) -> bool:
+    return status.told_healthy and status.cordon is None
 
 
 class _Uses:
@@ -195,6 +217,12 @@ class _Uses:
         if (resource, card) not in self._others:
             self._others[resource, card] = card.ids.without(ids)
         return self._others[resource, card]
+
+    def listed(self, resource: str, card: AdvertisedDevice) -> tuple[str, ...]:
+        """IDs of the resource in use on the card, as it lists them: in today's form."""
+        ids = self._ids.get(resource, {}).get(card.uuid, [])
+        today = {device_id if device_id in card else old_form(device_id) for device_id in ids}
+        return tuple(sorted(device_id for device_id in today if device_id in card))
 
 
 def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:
@@ -228,7 +256,7 @@ def _keeping(resource: Resource, uses: _Uses, snapshot: NodeSnapshot) -> Resourc
             cards[uuid] = AdvertisedDevice(
                 uuid,
                 old.ids if old else None,
-                status.told_healthy if status else False,
+                _is_given_out(status) if status else False,
                 status.device.numa if status and local else None,
                 tuple(sorted(ids)),
             )

@@ -1,4 +1,7 @@
-"""Read-only views over HTTP: probes, metrics and the whole picture. Imported after the first registration."""
+"""Views over HTTP: probes, metrics and the whole picture; and an operator's words over the admin socket.
+
+Imported after the first registration.
+"""
 
 from __future__ import annotations
 

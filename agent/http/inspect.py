@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from agent.core.model import Allocation, AllocationState, DeviceStatus, Owner, Resource
+from agent.core.model import (
+    AbsentDevice,
+    Allocation,
+    AllocationState,
+    Cordon,
+    DeviceStatus,
+    Owner,
+    Resource,
+)
 from agent.core.vendor import Link
 from agent.core.view import View
 
 
 def inspect(view: View) -> dict[str, Any]:
     """Everything the view holds. Times are Unix seconds."""
-    used = allocated(view)
+    used, busy = allocated(view), _busy(view)
     return {
         "node": view.node,
         "version": view.version,
@@ -28,7 +36,8 @@ def inspect(view: View) -> dict[str, Any]:
         "vendors": [
             {"name": it.name, "state": str(it.state), "reason": it.reason} for it in view.snapshot.vendors
         ],
-        "devices": [_device(status) for status in view.snapshot.devices],
+        "devices": [_device(status, busy) for status in view.snapshot.devices],
+        "absent": [_absent(device, busy) for device in view.snapshot.absent],
         "resources": [
             _resource(view, resource, used.get(name, 0)) for name, resource in sorted(view.resources.items())
         ],
@@ -45,8 +54,14 @@ def allocated(view: View) -> Mapping[str, int]:
     return {resource: len(ids) for resource, ids in used.items()}
 
 
-def _device(status: DeviceStatus) -> dict[str, Any]:
-    device, health = status.device, status.health
+def _busy(view: View) -> frozenset[str]:
+    """The devices in use."""
+    held = (it for it in view.allocations if it.state is not AllocationState.RELEASED)
+    return frozenset(uuid for it in held for uuid in it.devices)
+
+
+def _device(status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
+    device = status.device
     return {
         "vendor": status.vendor,
         "uuid": device.uuid,
@@ -61,14 +76,33 @@ def _device(status: DeviceStatus) -> dict[str, Any]:
         "paths": list(device.paths),
         "attributes": dict(device.attributes),
         "links": [_link(link) for link in device.links],
+        "toldHealthy": status.told_healthy,
+        **_word_on(status, busy),
+    }
+
+
+def _absent(device: AbsentDevice, busy: Collection[str]) -> dict[str, Any]:
+    return {"vendor": device.vendor, "uuid": device.uuid, **_word_on(device, busy)}
+
+
+def _word_on(it: DeviceStatus | AbsentDevice, busy: Collection[str]) -> dict[str, Any]:
+    """What is known against a device: by the hardware, and by an operator."""
+    health, cordon = it.health, it.cordon
+    return {
         "health": {
             "state": str(health.state),
             "reason": health.reason,
             "message": health.message,
             "since": _seconds(health.since),
         },
-        "toldHealthy": status.told_healthy,
+        "clearedBy": [str(proof) for proof in it.cleared_by],
+        "cordon": _cordon(cordon) if cordon else None,
+        "inUse": it.uuid in busy,
     }
+
+
+def _cordon(cordon: Cordon) -> dict[str, Any]:
+    return {"author": cordon.author, "reason": cordon.reason, "since": _seconds(cordon.since)}
 
 
 def _link(link: Link) -> dict[str, Any]:

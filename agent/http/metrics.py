@@ -64,6 +64,9 @@ def _hardware(view: View) -> Iterator[Metric]:
     devices = [((it.vendor, it.uuid, it.health.reason), it.told_healthy) for it in view.snapshot.devices]
     help_ = "Whether the kubelet is told that the device is healthy, and what is known against it."
     yield _gauge("device_healthy", help_, ("vendor", "uuid", "reason"), devices)
+    cordoned = [((it.vendor, it.uuid), it.cordon is not None) for it in view.snapshot.devices]
+    help_ = "Whether an operator has it given to nobody new."
+    yield _gauge("device_cordoned", help_, ("vendor", "uuid"), cordoned)
 
 
 def _resources(view: View) -> Iterator[Metric]:

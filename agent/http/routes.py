@@ -14,8 +14,9 @@ Source = Callable[[], View]
 
 
 class Reach(Enum):
-    """Who can ask: this machine, or the network."""
+    """Who can ask: who may use the admin socket, this machine, or the network."""
 
+    ADMIN = "admin"
     LOCAL = "local"
     NETWORK = "network"
 
@@ -36,12 +37,12 @@ _LOCAL: Mapping[str, Callable[[Source], Answer]] = {
 
 def answer(view: Source, reach: Reach, path: str) -> Answer:
     """What is shown at the path."""
-    show = _OPEN.get(path) or (_LOCAL.get(path) if reach is Reach.LOCAL else None)
+    show = _OPEN.get(path) or (_LOCAL.get(path) if reach is not Reach.NETWORK else None)
     if show is not None:
         return show(view)
     if path in _LOCAL:
         return text(404, f"{path} is served on loopback and on the admin socket only")
-    shown = [*_OPEN, *(_LOCAL if reach is Reach.LOCAL else ())]
+    shown = [*_OPEN, *(_LOCAL if reach is not Reach.NETWORK else ())]
     return text(404, f"nothing is here; there is {', '.join(shown)}")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from socket import socket
 
@@ -13,26 +14,31 @@ from agent.config import parse_address
 from agent.http.listeners import on_address, on_path
 from agent.http.routes import Reach, Source, answer
 from agent.http.server import Conversations, Limits
+from agent.http.verbs import Told, hear
 
 
-async def serve(view: Source, at: str | Path) -> None:
+async def serve(view: Source, at: str | Path, told: Told | None = None) -> None:
     """Show the view until cancelled, at ADDR:PORT or at the path of a unix socket.
 
     On loopback and on a unix socket everything is shown, elsewhere only what probes and scrapes need.
+    On a unix socket alone an operator is heard, whose words go to `told`.
 
     Raises:
         CannotServe: The address is taken or not ours.
         ConfigError: It is no address.
     """
     with _listening(str(at)) as (listener, reach, _):
-        await _conversations(view, reach, Limits()).run(listener)
+        await _conversations(view, reach, Limits(), told).run(listener)
 
 
 @asynccontextmanager
-async def serving(view: Source, at: str | Path, limits: Limits | None = None) -> AsyncIterator[str]:
+async def serving(
+    view: Source, at: str | Path, limits: Limits | None = None, told: Told | None = None
+) -> AsyncIterator[str]:
     """Show the view while the scope is open; yields where, with the port that was free."""
     with _listening(str(at)) as (listener, reach, where):
-        task = asyncio.create_task(_conversations(view, reach, limits or Limits()).run(listener))
+        talking = _conversations(view, reach, limits or Limits(), told).run(listener)
+        task = asyncio.create_task(talking)
         try:
             yield where
         finally:
@@ -41,8 +47,9 @@ async def serving(view: Source, at: str | Path, limits: Limits | None = None) ->
                 await task
 
 
-def _conversations(view: Source, reach: Reach, limits: Limits) -> Conversations:
-    return Conversations(lambda path: answer(view, reach, path), limits)
+def _conversations(view: Source, reach: Reach, limits: Limits, told: Told | None) -> Conversations:
+    hears = partial(hear, told) if told is not None and reach is Reach.ADMIN else None
+    return Conversations(lambda path: answer(view, reach, path), limits, hears)
 
 
 @contextmanager
@@ -50,7 +57,7 @@ def _listening(at: str) -> Iterator[tuple[socket, Reach, str]]:
     """A listening socket, who reaches it, and where it is."""
     if at.startswith("/"):
         with on_path(at) as listener:
-            yield listener, Reach.LOCAL, at
+            yield listener, Reach.ADMIN, at
         return
     address = parse_address(at)
     with on_address(address) as (listener, bound):

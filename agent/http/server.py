@@ -1,11 +1,12 @@
-"""HTTP/1.1 for a few curious clients: GET and HEAD, bounded in size, time and number."""
+"""HTTP/1.1 for a few clients: GET and HEAD, and POST where one hears; bounded in size, time and number."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+import struct
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
@@ -18,10 +19,13 @@ log = structlog.get_logger()
 
 #: From the path that is asked for to what is answered.
 Show = Callable[[str], Answer]
+#: From path and body of a POST, and the user id of who sent it, to what is answered.
+Hear = Callable[[str, bytes, int], Awaitable[Answer]]
 
 _CHUNK = 16 * 1024
 _AFTER_ERROR = 0.5
 _METHODS = (b"GET", b"HEAD")
+_UCRED = struct.Struct("=iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Limits:
     """What one client can cost."""
 
     head_bytes: int = 16 * 1024
+    body_bytes: int = 16 * 1024
     connections: int = 64
     #: Seconds from the first byte of a request to its last, and for taking the answer.
     request: float = 10.0
@@ -39,8 +44,10 @@ class Limits:
 class Conversations:
     """Every open connection of one listener."""
 
-    def __init__(self, show: Show, limits: Limits) -> None:
+    def __init__(self, show: Show, limits: Limits, hear: Hear | None = None) -> None:
+        """`hear` takes in what is sent by POST, on a unix socket; without it nothing is."""
         self._show = show
+        self._hear = hear
         self._limits = limits
         self._open = 0
         #: Who waits for a request to come, the longest first.
@@ -83,7 +90,8 @@ class Conversations:
         writer: asyncio.StreamWriter | None = None
         try:
             reader, writer = await asyncio.open_connection(sock=client, limit=_CHUNK)
-            await _Conversation(reader, writer, self._show, self._limits, self._idle).run()
+            conversation = _Conversation(reader, writer, self._show, self._hear, self._limits, self._idle)
+            await conversation.run()
         except (OSError, TimeoutError):
             pass  # the client went away, or takes nothing
         except Exception:
@@ -105,12 +113,15 @@ class _Conversation:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         show: Show,
+        hear: Hear | None,
         limits: Limits,
         idle: dict[asyncio.StreamWriter, None],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._show = show
+        self._hear = hear
+        self._methods = _METHODS if hear is None else (*_METHODS, b"POST")
         self._limits = limits
         self._idle = idle
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
@@ -123,21 +134,23 @@ class _Conversation:
     async def _once(self) -> bool:
         """Answer one request; whether another one may follow."""
         try:
-            request = await self._request()
-            if request is None:
+            asked = await self._request()
+            if asked is None:
                 return False
-            await self._send(self._answer(request), head=request.method == b"HEAD")
+            request, body = asked
+            await self._send(await self._answer(request, body), head=request.method == b"HEAD")
         except h11.RemoteProtocolError as error:
             if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
                 return False
             await self._send(text(error.error_status_hint, f"not HTTP as expected: {error}"), close=True)
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
-    async def _request(self) -> h11.Request | None:
+    async def _request(self) -> tuple[h11.Request, bytes] | None:
         """The next request with everything that belongs to it; None when the client is done."""
         if not self._http.trailing_data[0] and not await self._read(self._limits.idle):
             return None
         request: h11.Request | None = None
+        body = bytearray()
         async with asyncio.timeout(self._limits.request):
             while True:
                 event = self._http.next_event()
@@ -145,10 +158,16 @@ class _Conversation:
                     self._http.receive_data(await self._reader.read(_CHUNK))
                 elif isinstance(event, h11.Request):
                     request = event
-                    if request.method not in _METHODS:
-                        return request  # refused whatever follows
+                    if request.method not in self._methods:
+                        return request, b""  # refused whatever follows
+                elif request is None:
+                    return None
+                elif isinstance(event, h11.Data) and request.method == b"POST":
+                    body += event.data
+                    if len(body) > self._limits.body_bytes:
+                        return request, bytes(body)  # refused, too
                 elif isinstance(event, h11.EndOfMessage | h11.Data):
-                    return request  # what is left of a body ends the connection
+                    return request, bytes(body)  # what is left of a body ends the connection
                 else:
                     return None
 
@@ -161,15 +180,31 @@ class _Conversation:
         self._http.receive_data(received)
         return bool(received)
 
-    def _answer(self, request: h11.Request) -> Answer:
-        if request.method not in _METHODS:
-            return text(405, "only GET and HEAD are served")
+    async def _answer(self, request: h11.Request, body: bytes) -> Answer:
+        if request.method not in self._methods:
+            return text(405, f"only {self._allowed} are served")
+        if len(body) > self._limits.body_bytes:
+            return text(413, f"the body is longer than {self._limits.body_bytes} bytes")
         path = request.target.decode("ascii").partition("?")[0]
         try:
+            if self._hear is not None and request.method == b"POST":
+                return await self._hear(path, body, self._peer())
             return self._show(path)
         except Exception:
-            log.exception("view not shown", path=path)
-            return text(500, "the view can not be shown; the agent's log says why")
+            log.exception("view not shown" if request.method in _METHODS else "word not heard", path=path)
+            return text(500, "this can not be answered; the agent's log says why")
+
+    @property
+    def _allowed(self) -> str:
+        *most, last = (method.decode() for method in self._methods)
+        return f"{', '.join(most)} and {last}"
+
+    def _peer(self) -> int:
+        """The user id of who is at the other end, as the kernel knows it."""
+        its = self._writer.get_extra_info("socket").getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size
+        )
+        return int(_UCRED.unpack(its)[1])
 
     async def _send(self, answer: Answer, *, head: bool = False, close: bool = False) -> None:
         headers = [
@@ -179,7 +214,7 @@ class _Conversation:
             ("X-Content-Type-Options", "nosniff"),
         ]
         if answer.status == 405:
-            headers.append(("Allow", "GET, HEAD"))
+            headers.append(("Allow", b", ".join(self._methods).decode()))
         if close or self._http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))
         events: list[h11.Event] = [h11.Response(status_code=answer.status, headers=headers)]

@@ -23,6 +23,8 @@ BROADCASTS = 16
 REASON_LIMIT, MESSAGE_LIMIT, MODEL_LIMIT = 64, 512, 128
 #: ... and of what is refused when it is longer, since half of it is wrong.
 NAME_LIMIT, PATHS, ATTRIBUTES = 256, 64, 64
+#: Counters of a device; they are written with its fault.
+COUNTERS, COUNTER_LIMIT = 16, 64
 #: CDI specs of one vendor: how many, how they are called, and their characters together.
 SPECS, SPEC_NAME, SPEC_SIZE = 16, re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json"), 4 << 20
 
@@ -152,6 +154,10 @@ def _check_device(where: str, device: Device) -> None:
     for key, value in device.attributes.items():
         _check_length(f"{where}: attribute {shorten(key)}", max(key, value, key=len))
     _check_links(f"{where}: ", device.links)
+    _check_amount(f"{where}: counters", device.counters, COUNTERS)
+    for name in device.counters:
+        _check_length(f"{where}: counter {shorten(name)}", name, COUNTER_LIMIT)
+    _check_counts(f"{where}: counters", device.counters)
 
 
 def _check_parent(where: str, device: Device) -> None:
@@ -174,9 +180,9 @@ def _check_amount(where: str, found: Sized, limit: int) -> None:
         raise WrongAnswer(f"{where}: there are {len(found)}, at most {limit} work")
 
 
-def _check_length(where: str, text: str) -> None:
-    if len(text) > NAME_LIMIT:
-        raise WrongAnswer(f"{where}: has {len(text)} characters, at most {NAME_LIMIT} work")
+def _check_length(where: str, text: str, limit: int = NAME_LIMIT) -> None:
+    if len(text) > limit:
+        raise WrongAnswer(f"{where}: has {len(text)} characters, at most {limit} work")
 
 
 def _check_counts(where: str, values: Mapping[str, int | None]) -> None:

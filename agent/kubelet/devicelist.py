@@ -25,21 +25,43 @@ HEALTHY, UNHEALTHY = b"Healthy", b"Unhealthy"  # exact and case sensitive, const
 
 
 def device_list(resource: Resource) -> bytes:
-    """The ListAndWatchResponse: replica by replica over all cards, then the IDs that are kept, sorted.
+    """The ListAndWatchResponse: replica by replica over all cards, then those of cards that hold some of
+    their IDs alone, then the IDs that are kept, sorted.
 
     Who takes the first IDs takes them from all cards. Equal resources always give equal bytes.
     """
-    cards = [(card.ids, _rest(card)) for card in resource.cards if card.ids is not None]
+    alike = [card for card in resource.cards if card.healthy or not card.held]
+    cards = [(card.ids, _rest(card, card.healthy)) for card in alike if card.ids is not None]
     rows = (_rows(cards, numbers) for numbers in _spans([len(ids) for ids, _ in cards]))
-    kept = ((device_id, rest) for card in resource.cards for rest in [_rest(card)] for device_id in card.kept)
+    holding = (_one_by_one(card) for card in resource.cards if card.held and not card.healthy)
+    kept = (
+        (device_id, _rest(card, card.healthy or device_id in card.held))
+        for card in resource.cards
+        for device_id in card.kept
+    )
+    last = (_entry(device_id.encode(), rest) for device_id, rest in sorted(kept, key=itemgetter(0)))
+    return b"".join([*rows, *holding, *last])
+
+
+def _rest(card: AdvertisedDevice, healthy: bool) -> bytes:
+    """What follows the ID in an entry of the card."""
+    return delimited(2, HEALTHY if healthy else UNHEALTHY) + topology(card.numa)
+
+
+def _one_by_one(card: AdvertisedDevice) -> bytes:
+    """The entries of a card of which only the held IDs are healthy."""
+    held, well, sick = frozenset(card.held), _rest(card, healthy=True), _rest(card, healthy=False)
+    ids = [it.encode() for it in card.ids or ()]
+    heads = {n: (_head(n, sick), _head(n, well)) for n in set(map(len, ids))}
     return b"".join(
-        [*rows, *(_entry(device_id.encode(), rest) for device_id, rest in sorted(kept, key=itemgetter(0)))]
+        heads[len(raw)][1] + raw + well if device_id in held else heads[len(raw)][0] + raw + sick
+        for device_id, raw in zip(card.ids or (), ids, strict=True)
     )
 
 
-def _rest(card: AdvertisedDevice) -> bytes:
-    """What follows the ID in each entry of the card."""
-    return delimited(2, HEALTHY if card.healthy else UNHEALTHY) + topology(card.numa)
+def _head(length: int, rest: bytes) -> bytes:
+    """What comes before an ID of this length."""
+    return _entry(bytes(length), rest)[: -length - len(rest)]
 
 
 def topology(numa: int | None) -> bytes:

@@ -101,8 +101,15 @@ def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str
         model=look.get("nvmlDeviceGetName", ""),
         paths=() if minor is None else (f"/dev/nvidia{minor}",),
         attributes={**node, **own},
+        counters=_counters(look),
         fault=look.fault or (faults.recovery(action) if action and advice else None),
     )
+
+
+def _counters(look: Reading) -> dict[str, int]:
+    """The energy since the driver was loaded, in mJ (nvml.h; cards since Volta)."""
+    energy = look.get("nvmlDeviceGetTotalEnergyConsumption", None)
+    return {} if energy is None else {"energy-mj": int(energy)}
 
 
 def _capability(look: Reading) -> dict[str, str]:

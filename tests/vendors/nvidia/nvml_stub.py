@@ -164,6 +164,10 @@ class NvmlStub:
         """Give the card this much memory, in bytes."""
         self._replace(f"memory {index} ", f"memory {index} {size}")
 
+    def energy(self, index: int, millijoules: int) -> None:
+        """Let the card tell the energy that it used since its driver was loaded."""
+        self._replace(f"energy {index} ", f"energy {index} {millijoules}")
+
     def capability(self, index: int, major: int, minor: int) -> None:
         self._replace(f"capability {index} ", f"capability {index} {major} {minor}")
 

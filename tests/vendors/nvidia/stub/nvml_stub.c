@@ -11,6 +11,7 @@
  *   busid I TEXT                its PCI bus id, or what is none
  *   memory I BYTES              its memory
  *   capability I MAJOR MINOR    its CUDA compute capability
+ *   energy I MJ                 the energy that it used since the driver was loaded; without this line it can not tell
  *   fabric I STATE STATUS CLIQUE UUID   its place in a GPU fabric; the UUID as 32 hexadecimal digits
  *   recovery I ACTION           what field 230 says of the card
  *   norecovery                  a driver that does not know field 230
@@ -116,7 +117,8 @@ static struct {
     int removed[SLOTS], lost[SLOTS];
     char name[SLOTS][64];
     char bus_id[SLOTS][32];
-    u64 memory[SLOTS];
+    u64 memory[SLOTS], energy[SLOTS];
+    int has_energy[SLOTS];
     int capability[SLOTS][2];
     int has_fabric[SLOTS];
     FabricInfo fabric[SLOTS];
@@ -244,7 +246,10 @@ static int parse_card(const char *line)
         strcpy(script.bus_id[slot], name);
     else if (sscanf(line, "memory %u %llu", &slot, &bytes) == 2 && slot < SLOTS)
         script.memory[slot] = bytes;
-    else if (sscanf(line, "capability %u %d %d", &slot, &major, &minor) == 3 && slot < SLOTS) {
+    else if (sscanf(line, "energy %u %llu", &slot, &bytes) == 2 && slot < SLOTS) {
+        script.energy[slot] = bytes;
+        script.has_energy[slot] = 1;
+    } else if (sscanf(line, "capability %u %d %d", &slot, &major, &minor) == 3 && slot < SLOTS) {
         script.capability[slot][0] = major;
         script.capability[slot][1] = minor;
     } else if (sscanf(line, "nomig %u", &slot) == 1 && slot < SLOTS)
@@ -662,6 +667,15 @@ API Ret nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *out)
     if (out->version != (sizeof *out | 2u << 24))
         LEAVE(VERSION_MISMATCH);
     *out = (MemoryV2){.version = out->version, .total = memory_of(gpu), .free = memory_of(gpu)};
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, u64 *out)
+{
+    ENTER_CARD(gpu);
+    if (!script.has_energy[gpu->slot])
+        LEAVE(NOT_SUPPORTED);
+    *out = script.energy[gpu->slot];
     LEAVE(SUCCESS);
 }
 
