@@ -54,6 +54,8 @@ class Ledger:
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
         wanted = frozenset(ids)
+        if wanted.isdisjoint(self.held().get(resource, ())):
+            return []
         return [it for it in self.in_use() if it.resource == resource and not wanted.isdisjoint(it.ids)]
 
     def record(self, allocation: Allocation) -> None:
