@@ -216,7 +216,7 @@ class Line:
             rebooted=saved.boot_id != boot_id(),
         )
 
-    def _start(self, vendor: Vendor, node: Node) -> VendorProcess:
+    def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
         return VendorProcess(
             vendor,
             node,
@@ -224,6 +224,7 @@ class Line:
             discover_every=self._pace.discover,
             backoff=self._pace.backoff,
             in_process=self._in_process,
+            memory_limit=memory_limit,
         )
 
     async def run(self) -> None:
@@ -264,6 +265,7 @@ class Line:
         return replace(
             base,
             snapshot=self._node.snapshot.value,
+            processes={name: it.status for name, it in self._fleet.processes.items()},
             resources=self._node.plan.value,
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             allocations=self._ledger.all(),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from agent.core.model import (
     Allocation,
     NodeSnapshot,
+    ProcessStatus,
     Resource,
     SessionStatus,
     VendorState,
@@ -26,6 +27,8 @@ class View:
     node: str
     version: str
     snapshot: NodeSnapshot = field(default_factory=NodeSnapshot)
+    #: The processes of the vendors in service.
+    processes: Mapping[str, ProcessStatus] = field(default_factory=dict)
     resources: Mapping[str, Resource] = field(default_factory=dict)
     sessions: Mapping[str, SessionStatus] = field(default_factory=dict)
     allocations: tuple[Allocation, ...] = ()
