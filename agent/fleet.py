@@ -28,7 +28,10 @@ log = structlog.get_logger(__name__)
 #: Warnings about the settings of one vendor.
 MAX_DOUBTS = 20
 
-StartProcess = Callable[[Vendor, Node], VendorProcess]
+#: With how many bytes of memory it may have.
+StartProcess = Callable[[Vendor, Node, int], VendorProcess]
+
+Hardware = tuple[str, Mapping[str, Any], int] | None
 
 
 class Fleet:
@@ -38,6 +41,9 @@ class Fleet:
         self._node = node
         self._start = start
         self._scopes: dict[str, anyio.CancelScope] = {}
+        self._hardware: dict[str, Hardware] = {}
+        #: The last process of each vendor that was taken out of service; the next one waits for its end.
+        self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
 
     async def run(self, config: Cell[ConfigState]) -> None:
@@ -54,24 +60,27 @@ class Fleet:
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         wishes = [Wish(it, config.vendor(name).resources) for name, it in vendors.items()]
         for name in [*self.processes]:
-            if _hardware(self.processes[name].vendor) != _hardware(vendors.get(name)):
+            if self._hardware[name] != _hardware(vendors.get(name), config):
                 self._scopes.pop(name).cancel()
-                del self.processes[name]
+                self._former[name] = self.processes.pop(name)
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
         for name, vendor in vendors.items():
             if name not in self.processes:
-                self._begin(vendor, group)
+                self._hardware[name] = _hardware(vendor, config)
+                self._begin(vendor, config.vendor(name).memory_limit, group)
 
-    def _begin(self, vendor: Vendor, group: TaskGroup) -> None:
-        process = self._start(vendor, self._node)
-        process.start_early()  # it loads its library while the agent goes on
+    def _begin(self, vendor: Vendor, memory_limit: int, group: TaskGroup) -> None:
+        process = self._start(vendor, self._node, memory_limit)
+        former = self._former.pop(vendor.name, None)
+        if former is None:
+            process.start_early()  # it loads its library while the agent goes on
         scope = anyio.CancelScope()
         self.processes[vendor.name] = process
         self._scopes[vendor.name] = scope
 
         async def serve() -> None:
             with scope:
-                await process.run()
+                await process.run(former)
 
         group.start_soon(serve, name=f"vendor {vendor.name}")
 
@@ -165,9 +174,11 @@ def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plug
         yield plugin
 
 
-def _hardware(vendor: Vendor | None) -> tuple[str, Mapping[str, Any]] | None:
+def _hardware(vendor: Vendor | None, config: Config) -> Hardware:
     """What a process is started with; the rest of a vendor takes effect without a new one."""
-    return None if vendor is None else (vendor.backend, vendor.settings)
+    if vendor is None:
+        return None
+    return vendor.backend, vendor.settings, config.vendor(vendor.name).memory_limit
 
 
 def _names(config: Config, vendor: Vendor) -> list[str]:

@@ -421,6 +421,20 @@ def test_the_log_file_is_bounded(log: str, error: str) -> None:
     assert error in refusal(f"agent: {{log: {log}}}")
 
 
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("512MiB", 512 << 20), ("2GB", 2_000_000_000), ("67108864", 64 << 20), ("0", 0), ("1TiB", 1 << 40)],
+)
+def test_the_memory_of_a_vendors_process_is_a_size(written: str, size: int) -> None:
+    assert read(f"vendors: {{a: {{memoryLimit: {written}}}}}").vendors["a"].memory_limit == size
+
+
+@pytest.mark.parametrize("written", ["63MiB", "1", "-1", "2TiB"])
+def test_a_memory_limit_with_which_nothing_starts_or_that_is_none_is_refused(written: str) -> None:
+    error = "vendors.a.memoryLimit: must be 0 for none, or from 64MiB to 1TiB; found"
+    assert error in refusal(f"vendors: {{a: {{memoryLimit: {written}}}}}")
+
+
 def test_a_vendor_that_does_not_exist_is_refused_where_the_names_are_known() -> None:
     with pytest.raises(ConfigError, match=r"x:2: vendors\.nvidai: no such vendor; did you mean 'nvidia'\?"):
         parse("vendors:\n  nvidai: {}", "x", "n", vendors=["nvidia", "metax"])

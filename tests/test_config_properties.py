@@ -18,7 +18,7 @@ KEYS = st.sampled_from(
     (
         "version",
         *("agent", "kubeletDir", "stateDir", "http", "log", "level", "dir", "maxBytes", "keep"),
-        *("vendors", "nvidia", "enabled", "library", "settings", "resources"),
+        *("vendors", "nvidia", "enabled", "library", "memoryLimit", "settings", "resources"),
         *("name", "devices", "sharing", "kind", "replicas", "policy", "placement", "ids"),
         *("report", "mode", "labels", "nodes", "match", "names", "set"),
         *("flags", "imex", "timeSlicing", "mps", "failRequestsGreaterThanOne", "renameByDefault", "rename"),

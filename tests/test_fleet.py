@@ -141,14 +141,14 @@ class FakeProcess:
 
     started = 0
 
-    def __init__(self, vendor: Vendor, node: Node) -> None:
+    def __init__(self, vendor: Vendor, node: Node, memory_limit: int) -> None:
         FakeProcess.started += 1
-        self.vendor = vendor
+        self.memory_limit = memory_limit
 
     def start_early(self) -> None:
         """Nothing to start."""
 
-    async def run(self) -> None:
+    async def run(self, after: FakeProcess | None = None) -> None:
         await anyio.sleep_forever()
 
 

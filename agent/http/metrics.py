@@ -61,6 +61,13 @@ def _agent(view: View) -> Iterator[Metric]:
 def _hardware(view: View) -> Iterator[Metric]:
     vendors = [((it.name, str(it.state)), it.state is VendorState.OPEN) for it in view.snapshot.vendors]
     yield _gauge("vendor_up", "Whether the vendor's library is open.", ("vendor", "state"), vendors)
+    opened = [((name,), it.breaker != "closed") for name, it in view.processes.items()]
+    help_ = "Whether the vendor's process is lost so often that it is given rest."
+    yield _gauge("vendor_breaker_open", help_, ("vendor",), opened)
+    memory = [((name,), it.memory) for name, it in view.processes.items()]
+    yield _gauge(
+        "vendor_memory_bytes", "Memory that the vendor's process has of its own.", ("vendor",), memory
+    )
     devices = [((it.vendor, it.uuid, it.health.reason), it.told_healthy) for it in view.snapshot.devices]
     help_ = "Whether the kubelet is told that the device is healthy, and what is known against it."
     yield _gauge("device_healthy", help_, ("vendor", "uuid", "reason"), devices)

@@ -7,9 +7,13 @@ the backend watches health, one more thread waits for events.
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import importlib
 import json
 import os
+import resource
+import select
+import signal
 import socket
 import sys
 import threading
@@ -43,12 +47,16 @@ QUICK = 0.01  # a wait that returns sooner did not wait
 FREE_QUICK_WAITS = 32  # a burst of events is fine, a busy loop is not
 QUICK_PAUSE = 0.05
 
-PR_SET_PDEATHSIG, SIGKILL = 1, 9
+F_SETSIG = 10  # linux/fcntl.h; the module fcntl has no name for it
 
 
 def main() -> None:
-    """Serve the socket whose number is the first argument, until the agent closes it."""
-    _die_with_the_agent()
+    """Serve the socket whose number is the first argument, until the agent closes it.
+
+    The third is the number of the pipe that ends with the agent, the fourth how many bytes of memory to take.
+    """
+    die_with_the_agent(int(sys.argv[3]))
+    limit_memory(int(sys.argv[4]))
     faulthandler.enable()
     os.dup2(2, 1)  # a library that prints must not be heard by anyone who reads stdout
     sock = socket.socket(fileno=int(sys.argv[1]))
@@ -67,11 +75,28 @@ def _status_of(sock: socket.socket) -> int:
     return 0
 
 
-def _die_with_the_agent() -> None:
-    """Ask the kernel to end this process with the agent's, even inside a hung library call."""
-    import ctypes
+def die_with_the_agent(pipe: int) -> None:
+    """Have the kernel kill this process, and all that it forks, with the agent, even in a hung library call.
 
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    Only the agent has the other end, and it never writes: the pipe becomes ready when the agent is gone, and
+    fcntl(2) sends the chosen signal then, here to the whole group. PR_SET_PDEATHSIG of prctl(2) would spare
+    what is forked, and kill when the agent's thread ends that started this process.
+    """
+    os.set_inheritable(pipe, False)
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(pipe, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([pipe], [], [], 0)[0]:
+        os._exit(0)  # it was gone before the kernel knew
+
+
+def limit_memory(size: int) -> None:
+    """Have the kernel refuse more memory than that at once; 0 is no limit.
+
+    Not RLIMIT_AS: libraries of accelerators reserve far more addresses than they ever use.
+    """
+    if size:
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
 def serve(sock: socket.socket) -> None:

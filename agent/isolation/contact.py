@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from agent.core.text import shorten
 from agent.core.vendor import DRIVER_NOT_LOADED, Vendor
 from agent.isolation import child
 from agent.isolation.answers import MESSAGE_LIMIT, REASON_LIMIT, clean
+from agent.isolation.memory import MemoryLimit, used
 from agent.isolation.output import Output, Say, logged
 
 LINE_LIMIT = 16 << 20  # bytes of one message
@@ -105,50 +107,77 @@ class Body(Protocol):
     def ended(self) -> str | None:
         """How it ended, None while it runs."""
 
-    def kill(self) -> None: ...
+    def memory(self) -> int:
+        """The bytes that it has of its own."""
+
+    def kill(self) -> None:
+        """Kill it and all that it forked, and let go of it."""
 
 
 class Process:
-    """A process of its own, in a session of its own, which shares one socket with the agent."""
+    """A process of its own, in a session of its own, which shares one socket with the agent.
 
-    def __init__(self, sock: socket.socket) -> None:
-        number = str(sock.fileno())
+    It has one end of a pipe too, whose other the agent holds while it lives, and no other file of the agent.
+    """
+
+    def __init__(self, sock: socket.socket, limit: MemoryLimit) -> None:
+        self._limit = limit
+        self._ended: str | None = None
         root = str(Path(child.__file__).parents[1])
         self.printed, theirs = os.pipe()
+        end_of_life, self._life = os.pipe()
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-c", BOOT, number, root],
+                [sys.executable, "-I", "-c", BOOT, *map(str, (sock.fileno(), root, end_of_life, limit.wall))],
                 stdin=subprocess.DEVNULL,
                 stdout=theirs,
                 stderr=theirs,
                 env=environment(),
-                pass_fds=(sock.fileno(),),
+                pass_fds=(sock.fileno(), end_of_life),
                 start_new_session=True,
             )
         except OSError:
             os.close(self.printed)
+            self._let_go()
             raise
         finally:
             sock.close()
             os.close(theirs)
+            os.close(end_of_life)
         self.pid = self._popen.pid
 
     def ended(self) -> str | None:
-        if self._popen.returncode is None and self._is_zombie():
-            self._kill_group()  # what it forked; the number is still its own until it is collected
-        status = self._popen.poll()
-        if status is None:
-            return None
-        return f"exited with status {status}" if status >= 0 else f"killed by {_signal_name(-status)}"
+        try:
+            if self._ended is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                self._kill_group()  # what it forked; the number is still its own until it is collected
+                self._ended = self._collect()
+        except ChildProcessError:
+            self._ended = "ended and was collected by somebody else"
+        return self._ended
 
-    def _is_zombie(self) -> bool:
-        with suppress(ChildProcessError):
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        return False
+    def _collect(self) -> str:
+        """Take the dead process in; how it ended, and what it had used where that is more than it may."""
+        _, status, usage = os.wait4(self.pid, 0)
+        self._popen.returncode = code = os.waitstatus_to_exitcode(status)
+        how = f"exited with status {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+        # A process begins with the peak of the one that started it.
+        known = usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        excess = self._limit.excess(usage.ru_maxrss << 10) if known else ""
+        return f"{how}, {excess}" if excess else how
+
+    def memory(self) -> int:
+        return used(self.pid)
 
     def kill(self) -> None:
         if self.ended() is None:
             self._kill_group()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """What is left of the group ends with this."""
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -184,6 +213,9 @@ class Thread:
     def ended(self) -> str | None:
         return None if self._thread.is_alive() and not self._left_behind else self._how
 
+    def memory(self) -> int:
+        return 0  # it is the agent's
+
     def kill(self) -> None:
         self._left_behind = True
 
@@ -198,12 +230,14 @@ class Contact:
         watch: float | None,
         in_process: bool = False,
         python_path: Sequence[str] = (),
+        limit: MemoryLimit | None = None,
         say: Say | None = None,
     ) -> None:
+        self.limit = limit or MemoryLimit()
         self._vendor = vendor.name
         self._sock, theirs = socket.socketpair()
         try:
-            self.body: Body = Thread(theirs) if in_process else Process(theirs)
+            self.body: Body = Thread(theirs) if in_process else Process(theirs, self.limit)
         except OSError:
             self._sock.close()
             raise
@@ -278,7 +312,7 @@ class Contact:
 
     async def _how(self) -> str:
         with anyio.move_on_after(EXIT_PATIENCE):
-            await self._gone()
+            await self.gone()
         return self.body.ended() or "closed its end of the conversation"
 
     def _take(self, line: bytes, listener: Listener) -> None:
@@ -292,7 +326,8 @@ class Contact:
         else:
             self._reply.set_result(message)
 
-    async def _gone(self) -> None:
+    async def gone(self) -> None:
+        """Wait until the process is no more."""
         pause = 0.001
         while self.body.ended() is None:
             await anyio.sleep(pause)
@@ -304,9 +339,9 @@ class Contact:
         await asyncio.sleep(0)  # lets the transport close its socket
         try:
             with anyio.move_on_after(grace):
-                await self._gone()
+                await self.gone()
             self.body.kill()
-            await self._gone()
+            await self.gone()
         finally:
             self._stop_reading()
 

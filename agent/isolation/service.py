@@ -15,6 +15,7 @@ from agent.core.model import VendorState
 from agent.core.vendor import Device, Fault, HealthEvent, Link, State
 from agent.isolation import answers, contact
 from agent.isolation.contact import Contact, Failure, Lost, Refused
+from agent.isolation.memory import LOOK
 from agent.isolation.specs import Asked
 
 log = structlog.get_logger()
@@ -151,6 +152,8 @@ class Service:
         self._blind: HealthEvent | None = None
         self._early_events: list[HealthEvent] = []
         self._reading_links = False
+        #: Bytes that the process had of its own at the last look.
+        self.memory = 0
 
     @property
     def listed(self) -> bool:
@@ -183,6 +186,7 @@ class Service:
         await self.contact.connect()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.contact.listen, self)
+            tasks.start_soon(self._watch_memory)
             await self._open()
             tasks.start_soon(self._answer_calls)
             while True:
@@ -199,11 +203,19 @@ class Service:
             raw = await self.contact.opened(self._deadlines.open)
             self._overrides = frozenset(answers.decode("open", raw))
         except Refused as exc:
-            raise _refusal("open", exc) from exc
+            raise self._refusal("open", exc) from exc
         except TimeoutError:
             raise contact.failed(f"open did not return within {self._deadlines.open:g} s") from None
         except answers.WrongAnswer as exc:
             raise contact.failed(f"open answered wrongly: {exc}") from exc
+
+    async def _watch_memory(self) -> None:
+        """Leave the process when it has more than it may; one that leaks must not eat the node."""
+        while True:
+            self.memory = self.contact.body.memory()
+            if excess := self.contact.limit.excess(self.memory):
+                raise contact.failed(excess)
+            await anyio.sleep(min(self._every, LOOK))
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Queue a call and wait for its answer; a caller who goes away before its turn is not served."""
@@ -248,7 +260,15 @@ class Service:
     def _refuse(self, call: _Call, exc: Refused) -> None:
         call.fail(exc)
         if call.method == "discover":
-            raise _refusal("discover", exc) from exc
+            raise self._refusal("discover", exc) from exc
+
+    def _refusal(self, call: str, exc: Refused) -> Lost:
+        """What an exception of `open` or `discover` means: the vendor is away, or broken."""
+        if exc.failure.type == "unavailable":
+            return Lost(VendorState.UNAVAILABLE, str(exc.failure))
+        limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.size
+        limit = f", {self.contact.limit}" if limited else ""
+        return contact.failed(f"{call} failed: {exc.failure}{limit}")
 
     async def _specify(self, devices: tuple[Device, ...]) -> None:
         """Have the CDI specs follow the devices before these are listed: containers need them at once."""
@@ -325,13 +345,6 @@ def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:
     if len(known) == len(devices):
         return (HealthEvent(None, None),)
     return tuple(HealthEvent(uuid, None) for uuid in known)
-
-
-def _refusal(call: str, exc: Refused) -> Lost:
-    """What an exception of `open` or `discover` means: the vendor is away, or broken."""
-    if exc.failure.type == "unavailable":
-        return Lost(VendorState.UNAVAILABLE, str(exc.failure))
-    return contact.failed(f"{call} failed: {exc.failure}")
 
 
 def _lost(exc: Exception) -> Lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,12 @@ import anyio
 import structlog
 
 from agent.core.errors import VendorError
-from agent.core.model import VendorState
+from agent.core.model import ProcessStatus, VendorState
 from agent.core.vendor import Vendor
 from agent.isolation import contact
+from agent.isolation.breaker import Breaker
 from agent.isolation.contact import Contact, Lost
+from agent.isolation.memory import MemoryLimit
 from agent.isolation.service import Deadlines, LinkCache, Service, Sink
 from agent.isolation.specs import Asked
 
@@ -29,20 +32,23 @@ class Backoff:
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
-        self._longest = longest
+        self.longest = longest
         self._failures = 0
 
-    def pause(self, served: float) -> float:
-        """How long to wait after a process that served for so many seconds."""
-        if served >= self._longest:
+    def pause(self, served: float, *, rest: bool = False) -> float:
+        """How long to wait after a process that served for so many seconds; `rest` asks for the longest."""
+        if served >= self.longest:
             self._failures = 0
-        pause = min(self._first * 2.0 ** min(self._failures, 30), self._longest)
+        pause = min(self._first * 2.0 ** min(self._failures, 30), self.longest)
         self._failures += 1
-        return pause * random.uniform(0.5, 1.0)
+        return (self.longest if rest else pause) * random.uniform(0.5, 1.0)
 
 
 class VendorProcess:
-    """One vendor, for as long as the agent runs. `run` supervises, `call` asks."""
+    """One vendor, for as long as the agent runs. `run` supervises, `call` asks.
+
+    `memory_limit` is in bytes, 0 for none.
+    """
 
     def __init__(
         self,
@@ -54,12 +60,15 @@ class VendorProcess:
         backoff: tuple[float, float] = (0.1, 30.0),
         in_process: bool = False,
         python_path: Sequence[str] = (),
+        memory_limit: int = 0,
     ) -> None:
         self.vendor = vendor
         self._sink = sink
         self._deadlines = deadlines or Deadlines()
         self._every = discover_every
         self._backoff = Backoff(*backoff)
+        self._breaker = Breaker(good=self._backoff.longest)
+        self._limit = MemoryLimit(memory_limit, f"vendors.{vendor.name}.memoryLimit")
         self._in_process = in_process
         self._python_path = tuple(python_path)
         self._links = LinkCache()
@@ -67,6 +76,10 @@ class VendorProcess:
         self._early: Contact | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"
+        self._next_try: float | None = None
+        #: What was killed and does not end, ours or of the process before.
+        self._stuck: Contact | None = None
+        self._over = anyio.Event()
         #: How often the process was lost by its own fault; a missing driver is none.
         self.restarts = 0
 
@@ -76,11 +89,21 @@ class VendorProcess:
         it = self._service.contact if self._service else self._early
         return it.body.pid if it else None
 
-    def start_early(self) -> None:
-        """Start the process now, so that it loads its library while the agent still starts.
+    @property
+    def status(self) -> ProcessStatus:
+        """How it stands with the process now."""
+        service = self._service
+        return ProcessStatus(
+            self.pid,
+            0 if service is None else service.memory,
+            self.restarts,
+            self._breaker.state(None if service is None else service.served),
+            self._next_try,
+            None if self._stuck is None else self._stuck.body.pid,
+        )
 
-        The kernel ends the process with the thread that called this: call it in the main thread.
-        """
+    def start_early(self) -> None:
+        """Start the process now, so that it loads its library while the agent still starts."""
         try:
             self._early = self._start()
         except OSError as exc:
@@ -92,13 +115,29 @@ class VendorProcess:
             watch=self._deadlines.events,
             in_process=self._in_process,
             python_path=self._python_path,
+            limit=self._limit,
         )
 
-    async def run(self) -> None:
-        """Serve for ever; when cancelled, end the process and collect it."""
-        while True:
-            served = await self._live()
-            await anyio.sleep(self._backoff.pause(served))
+    async def run(self, after: VendorProcess | None = None) -> None:
+        """Serve for ever, once nothing is left of the one before; when cancelled, end the process."""
+        try:
+            if after is not None:
+                await self._succeed(after)
+            while True:
+                served = await self._live()
+                pause = self._backoff.pause(served, rest=self._breaker.tripped)
+                self._next_try = time.time() + pause
+                await anyio.sleep(pause)
+                self._next_try = None
+        finally:
+            self._over.set()
+
+    async def _succeed(self, other: VendorProcess) -> None:
+        """Two libraries of one vendor at once may harm what both drive."""
+        await other._over.wait()
+        if other._stuck is not None:
+            lost = contact.failed("the process of the last configuration must end first")
+            await self._await_stuck(other._stuck, lost)
 
     async def call(self, method: str, *args: Any) -> Any:
         """Make a call: prepare, release, partitions or usage.
@@ -125,21 +164,31 @@ class VendorProcess:
             started, self.vendor.name, self._sink, self._deadlines, self._every, self._links, self._specs
         )
         try:
-            lost = await service.run()
+            lost = self._judged(await service.run(), service.served)
             self._service = None
-            self.restarts += lost.state is VendorState.FAILED
-            if lost.state is VendorState.UNAVAILABLE:
-                self._links.forget()
             self._tell(lost)
             await self._bury(started, lost)
         except BaseException:
             self._service, self._trouble = None, "the agent stops"
             with anyio.move_on_after(self._deadlines.close + contact.EXIT_PATIENCE, shield=True):
                 await started.end(self._deadlines.close)
+            self._leave_behind(started)
             raise
         finally:
             started.drop()
         return service.served
+
+    def _judged(self, lost: Lost, served: float) -> Lost:
+        """Count the loss; what happens again and again is told as that."""
+        if lost.state is VendorState.UNAVAILABLE:
+            self._links.forget()
+            self._breaker.close()
+            return lost
+        self.restarts += 1
+        self._breaker.lost(anyio.current_time(), served)
+        if not self._breaker.tripped:
+            return lost
+        return contact.failed(self._breaker.told(lost.reason, self._backoff.longest))
 
     def _tell(self, lost: Lost) -> None:
         if lost.reason != self._trouble:
@@ -151,6 +200,17 @@ class VendorProcess:
         """Wait for the end of the process: one stuck in the kernel is not joined by a second."""
         grace = self._deadlines.close if lost.state is VendorState.UNAVAILABLE else 0.0
         with anyio.move_on_after(grace + self._deadlines.kill):
-            return await old.end(grace)
-        self._tell(Lost(lost.state, f"{lost.reason}; process {old.body.pid} is killed but does not end"))
-        return await old.end()
+            await old.end(grace)
+            return
+        await self._await_stuck(old, lost)
+
+    async def _await_stuck(self, stuck: Contact, lost: Lost) -> None:
+        self._stuck = stuck
+        self._tell(Lost(lost.state, f"{lost.reason}; process {stuck.body.pid} is killed but does not end"))
+        await stuck.gone()
+        self._stuck = None
+
+    def _leave_behind(self, old: Contact) -> None:
+        if old.body.ended() is None:
+            self._stuck = old
+            log.error("process is killed but does not end", vendor=self.vendor.name, pid=old.body.pid)

@@ -16,6 +16,7 @@ from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
 from agent.core.vendor import Device
 from agent.isolation import contact
+from agent.isolation.memory import MemoryLimit
 from agent.isolation.supervisor import Backoff, Deadlines, VendorProcess
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, until, vendor
@@ -145,11 +146,11 @@ async def test_a_process_that_can_not_start_is_told_and_tried_again(
     real = contact.Process
     tries = iter([OSError("no more processes")])
 
-    def start(sock: Any) -> contact.Process:
+    def start(sock: Any, limit: MemoryLimit) -> contact.Process:
         for exc in tries:
             sock.close()
             raise exc
-        return real(sock)
+        return real(sock, limit)
 
     monkeypatch.setattr(contact, "Process", start)
     async with serving(sink):
