@@ -116,7 +116,8 @@ def render(document: Mapping[str, Any], now: float) -> list[RenderableType]:
     allocations = [it for it in _rows(document, "allocations") if it.get("state") != "released"]
     parts: list[RenderableType] = [_heading(document)]
     parts += [_text(f"! {trouble}", "yellow") for trouble in _troubles(document)]
-    parts.append(_table("vendors", ["vendor", "state", "reason"], _vendors(document)))
+    columns = ["vendor", "state", "memory", "restarts", "breaker", "reason"]
+    parts.append(_table("vendors", columns, _vendors(document)))
     columns = ["vendor", "index", "uuid", "model", "memory", "numa", "health", "reason", "since"]
     parts.append(_table("devices", columns, _devices(document, now)))
     columns = ["resource", "sharing", "capacity", "allocatable", "allocated", "session", "reason"]
@@ -145,7 +146,13 @@ def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _vendors(document: Mapping[str, Any]) -> list[list[Any]]:
-    return [[it.get("name"), it.get("state"), it.get("reason")] for it in _rows(document, "vendors")]
+    return [
+        [
+            *(it.get("name"), it.get("state"), _memory(it.get("memoryBytes"))),
+            *(it.get("restarts"), it.get("breaker"), it.get("reason")),
+        ]
+        for it in _rows(document, "vendors")
+    ]
 
 
 def _devices(document: Mapping[str, Any], now: float) -> list[list[Any]]:

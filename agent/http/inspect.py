@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from agent.core.claims import Claim
 from agent.core.model import (
     AbsentDevice,
     Allocation,
@@ -13,7 +14,9 @@ from agent.core.model import (
     Cordon,
     DeviceStatus,
     Owner,
+    ProcessStatus,
     Resource,
+    VendorStatus,
 )
 from agent.core.vendor import Link
 from agent.core.view import View
@@ -30,12 +33,11 @@ def inspect(view: View) -> dict[str, Any]:
         "troubles": list(view.troubles),
         "config": {"source": view.config_source, "error": view.config_error},
         "checkpoint": {"error": view.checkpoint_error},
+        "evidence": {"errors": dict(view.evidence_errors)},
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},
         "complaints": list(view.complaints),
-        "vendors": [
-            {"name": it.name, "state": str(it.state), "reason": it.reason} for it in view.snapshot.vendors
-        ],
+        "vendors": [_vendor(view, status) for status in view.snapshot.vendors],
         "devices": [_device(status, busy) for status in view.snapshot.devices],
         "absent": [_absent(device, busy) for device in view.snapshot.absent],
         "resources": [
@@ -52,6 +54,21 @@ def allocated(view: View) -> Mapping[str, int]:
         if allocation.state is not AllocationState.RELEASED:
             used.setdefault(allocation.resource, set()).update(allocation.ids)
     return {resource: len(ids) for resource, ids in used.items()}
+
+
+def _vendor(view: View, status: VendorStatus) -> dict[str, Any]:
+    process = view.processes.get(status.name, ProcessStatus())
+    return {
+        "name": status.name,
+        "state": str(status.state),
+        "reason": status.reason,
+        "pid": process.pid,
+        "memoryBytes": process.memory,
+        "restarts": process.restarts,
+        "breaker": process.breaker,
+        "nextTry": None if process.next_try is None else _seconds(process.next_try),
+        "stuck": process.stuck,
+    }
 
 
 def _busy(view: View) -> frozenset[str]:
@@ -143,6 +160,18 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "reason": allocation.reason,
         "since": _seconds(allocation.since),
         "partitions": list(allocation.partitions),
+        "claim": _claim(allocation.claim) if allocation.claim else None,
+    }
+
+
+def _claim(claim: Claim) -> dict[str, Any]:
+    return {
+        "namespace": claim.namespace,
+        "pod": claim.pod,
+        "uid": claim.uid,
+        "container": claim.container,
+        "devices": list(claim.devices),
+        "parameters": dict(claim.parameters),
     }
 
 

@@ -46,7 +46,7 @@ def test_everything_is_shown() -> None:
     text = as_text(document_of(VIEW), now=5000.0)
 
     assert text.startswith("node node-1, xpu-agent 1.2.3, ready, config defaults\n")
-    assert row(text, "nvidia", "open") == ["nvidia", "open", "-"]
+    assert row(text, "nvidia", "open") == ["nvidia", "open", "57", "MiB", "3", "half-open", "-"]
     assert row(text, "GPU-0", "H100") == [
         "nvidia",
         "0",

@@ -106,6 +106,8 @@ def test_the_metrics_tell_devices_resources_and_sessions() -> None:
     assert value("allocations", resource="nvidia.com/gpu", state="done") == 2
     assert value("allocations", resource="nvidia.com/gpu", state="intent") == 0
     assert value("vendor_up", vendor="nvidia", state="open") == 1
+    assert value("vendor_breaker_open", vendor="nvidia") == 1
+    assert value("vendor_memory_bytes", vendor="nvidia") == 60_000_000
     assert value("session_registered", resource="nvidia.com/gpu") == 1
     assert value("registrations_total", resource="nvidia.com/gpu") == 2
     assert value("config_valid") == value("checkpoint_valid") == value("ready") == 1
@@ -176,7 +178,19 @@ def test_the_document_has_exactly_the_agreed_fields_and_may_have_more() -> None:
     device, resource, allocation = told["devices"][1], told["resources"][0], told["allocations"][0]
     assert told["node"] == "node-1"
     assert told["version"] == "1.2.3"
-    assert told["vendors"] == [{"name": "nvidia", "state": "open", "reason": ""}]
+    assert told["vendors"] == [
+        {
+            "name": "nvidia",
+            "state": "open",
+            "reason": "",
+            "pid": 77,
+            "memoryBytes": 60_000_000,
+            "restarts": 3,
+            "breaker": "half-open",
+            "nextTry": 1600.123,
+            "stuck": 78,
+        }
+    ]
     assert subset(
         device,
         {
