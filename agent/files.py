@@ -16,8 +16,10 @@ _KINDS = {
 }
 
 
-def read(path: Path, limit: int, *, devices: bool = False) -> bytes:
-    """The content, and where there is more than the limit one byte more than it. `devices` count as files.
+def read(path: Path, limit: int, *, devices: bool = False, links: bool = True) -> bytes:
+    """The content, and where there is more than the limit one byte more than it.
+
+    `devices` count as files; symbolic `links` are followed.
 
     Raises:
         OSError: It can not be read, or is no file; `strerror` says what it is.
@@ -25,8 +27,11 @@ def read(path: Path, limit: int, *, devices: bool = False) -> bytes:
     allowed = (stat.S_IFREG, stat.S_IFCHR) if devices else (stat.S_IFREG,)
 
     def opener(name: str, flags: int) -> int:
+        if not links and os.path.islink(name):
+            raise OSError(errno.EINVAL, "is not a file but a symbolic link", name)
         # Opening a pipe would wait for its writer.
-        descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+        follow = 0 if links else os.O_NOFOLLOW
+        descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY | follow)
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
         if kind in allowed:
             return descriptor

@@ -56,7 +56,11 @@ class View:
             return ()  # a second instance waits, ready to take over
         if self.config_awaited:
             return (f"config: {self.config_error}",)
-        files = {"CDI specs": self.cdi_error, "labels": self.labels_error}
+        files = {
+            "checkpoint": self.checkpoint_error,
+            "CDI specs": self.cdi_error,
+            "labels": self.labels_error,
+        }
         unwritten = (f"{what}: {error}" for what, error in files.items() if error)
         return (*self._vendor_troubles(), *self.complaints, *unwritten, *self._session_troubles())
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import os
-import time
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
+import structlog
 
 from agent import files
 from agent.core.errors import StateError
 from agent.core.health import Record
-from agent.core.model import Allocation
+from agent.core.model import Allocation, Cordon
 from agent.core.vendor import Device
+from agent.state import aside, place
+from agent.state.aside import SetAside
+from agent.state.envelope import Unusable, opened, sealed
 
-FORMAT = 1
-#: Set-aside files that are kept for a person to look at.
-KEPT_CORRUPT = 5
+log = structlog.get_logger()
+
 MAX_BYTES = 64 << 20
-#: What the decoder raises on bytes that are not ours: wrong shape, not UTF-8, nested without end.
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _WITHOUT = "starting without it; owners are read from the kubelet again"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: Where an allocation is known from: our own answer, and the same one a restart later.
+ANSWERED, LOADED = "allocate", "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +39,12 @@ class Saved:
     health: Mapping[str, Record] = field(default_factory=dict)
     #: Vendor to its devices as they last told their names.
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-
-
-class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    checksum: str
-    data: msgspec.Raw
-
-
-class Unusable(Exception):
-    """Raised when the file is there and can not be used; the text says what was found."""
+    #: Device uuid to the operator's word.
+    cordons: Mapping[str, Cordon] = field(default_factory=dict)
+    #: The Node's labels as they were last seen.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: The name of the configuration that was last chosen for this node.
+    config: str = ""
 
 
 class CheckpointFile:
@@ -53,73 +52,83 @@ class CheckpointFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: A file that could not be moved aside: nothing is written in its place before it is.
+        self._in_the_way = False
 
-    def load(self) -> tuple[Saved, str]:
-        """The saved state, and a sentence where a file had to be set aside (the state is empty then).
+    def load(self) -> tuple[Saved, SetAside | None]:
+        """The saved state, or an empty one and why the file was set aside.
 
         Raises:
-            StateError: There is a file that can not be read. To start without it would call faulty cards
-                healthy, and would overwrite what a person can still mend.
+            StateError: There is a file that may not be read. To start without it would call faulty cards
+                healthy, and what forbids it does not pass by itself.
         """
+        if complaint := place.close_to_others(self.path.parent):
+            log.warning("state directory open to others", error=complaint, remedy="chmod 0700")
         try:
-            return self._read(), ""
+            return self._read(), None
         except FileNotFoundError:
-            return Saved(), ""
+            return Saved(), None
         except Unusable as exc:
-            aside = self._set_aside()
-            return Saved(), f"{self.path}: {exc}; set aside as {aside}, {_WITHOUT}"
-        except OSError as exc:
-            raise StateError(self.path, f"can not be read: {exc.strerror}") from exc
+            return Saved(), self._set_aside(exc)
 
     def save(self, state: Saved, *, durable: bool) -> None:
         """Replace the file. `durable` also survives a power cut.
 
         Raises:
-            OSError: The directory is full, read-only or gone; the old file is untouched.
+            OSError: The directory is full, read-only or gone; the old file is untouched. Where only its
+                directory could not be synced, the new one is in place.
+            ValueError: A text of the state is no UTF-8.
         """
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = msgspec.json.encode(state)
-        text = msgspec.json.encode(_Envelope(FORMAT, _checksum(data), msgspec.Raw(data)))
+        text = sealed(state)
+        place.make(self.path.parent)
+        if self._in_the_way:
+            self._make_way()
         fresh = self.path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)  # one left behind by a crash keeps the mode it had
-            file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(descriptor)
-        fresh.replace(self.path)
+        try:
+            _write(fresh, text, durable=durable)
+            os.replace(fresh, self.path)
+        except OSError:
+            with suppress(OSError):  # half a file is of no use, least of all on a full disk
+                os.unlink(fresh)
+            raise
         if durable:
             _sync_directory(self.path.parent)
 
     def _read(self) -> Saved:
-        text = files.read(self.path, MAX_BYTES)
-        if len(text) > MAX_BYTES:
-            raise Unusable(f"larger than {MAX_BYTES} bytes")
         try:
-            envelope = msgspec.json.decode(text, type=_Envelope)
-        except UNREADABLE as exc:
-            raise Unusable(f"not a checkpoint of ours ({exc})") from exc
-        if envelope.version != FORMAT:
-            raise Unusable(f"format {envelope.version}, this agent reads {FORMAT}")
-        if envelope.checksum != _checksum(bytes(envelope.data)):
-            raise Unusable("its checksum does not match, it is torn or was edited")
-        try:
-            return msgspec.json.decode(envelope.data, type=Saved)
-        except UNREADABLE as exc:
-            raise Unusable(f"its content is not what the format says ({exc})") from exc
-
-    def _set_aside(self) -> str:
-        aside = self.path.with_name(
-            f"{self.path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
-        )
-        try:
-            self.path.replace(aside)
-            for old in sorted(self.path.parent.glob(f"{self.path.name}.corrupt-*"))[:-KEPT_CORRUPT]:
-                old.unlink(missing_ok=True)
+            text = files.read(self.path, MAX_BYTES, links=False)
+        except FileNotFoundError:
+            raise
         except OSError as exc:
-            return f"(not moved: {exc.strerror})"
-        return aside.name
+            raise self._unreadable(exc) from exc
+        if len(text) > MAX_BYTES:
+            raise Unusable("foreign", f"larger than {MAX_BYTES} bytes")
+        saved = opened(text, Saved)
+        return replace(saved, allocations=tuple(map(_loaded, saved.allocations)))
+
+    def _unreadable(self, exc: OSError) -> Unusable:
+        found = exc.strerror or str(exc)
+        with suppress(OSError):
+            if not stat.S_ISREG(self.path.lstat().st_mode):
+                return Unusable("foreign", found)
+        if exc.errno == errno.EIO:
+            return Unusable("unreadable", f"the disk can not read it ({found})")
+        raise StateError(self.path, f"can not be read: {found}") from exc
+
+    def _set_aside(self, exc: Unusable) -> SetAside:
+        try:
+            name = aside.move(self.path).name
+        except OSError as refusal:
+            self._in_the_way = True
+            kept = f"it can not be set aside ({refusal.strerror}) and is not overwritten before it is"
+            return SetAside(self.path, exc.why, f"{self.path}: {exc}; {kept}; {_WITHOUT}")
+        return SetAside(self.path, exc.why, f"{self.path}: {exc}; set aside as {name}, {_WITHOUT}", name)
+
+    def _make_way(self) -> None:
+        with suppress(FileNotFoundError):  # a person did
+            moved = aside.move(self.path)
+            log.info("checkpoint set aside at last", path=str(self.path), aside=moved.name)
+        self._in_the_way = False
 
 
 def boot_id(path: Path = BOOT_ID) -> str:
@@ -130,12 +139,34 @@ def boot_id(path: Path = BOOT_ID) -> str:
         return ""
 
 
-def _checksum(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+def _loaded(it: Allocation) -> Allocation:
+    return replace(it, source=LOADED) if it.source == ANSWERED else it
+
+
+def _write(path: Path, text: bytes, *, durable: bool) -> None:
+    descriptor = _open_new(path)
+    try:
+        left = memoryview(text)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_new(path: Path) -> int:
+    """A file that was not there: one left behind by a crash lends neither its mode nor where it leads."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        os.unlink(path)
+        return os.open(path, flags, 0o600)
 
 
 def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

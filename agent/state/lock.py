@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from agent import files
 from agent.core.errors import AgentError
+from agent.state import place
+
+#: Bytes of the file's text.
+_LONGEST_HOLDER = 80
+#: Neither through a link nor waiting at a pipe.
+_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class NoState(AgentError):
@@ -18,33 +26,78 @@ class NoState(AgentError):
 
 
 class AgentLock:
-    """Holds `<stateDir>/agent.lock`. The file's text says who holds it."""
+    """Holds the state directory, and in it `agent.lock`, whose text says who holds it.
+
+    Both are locked as far as they can be opened. Of a directory that is full or read-only there may be
+    nothing else to lock than itself; a file could be unlinked under its holder; and agents of earlier
+    releases know the file alone. Two agents meet at the directory, whatever became of it in between.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor: int | None = None
+        self._held: list[int] = []
 
     def take(self) -> str:
         """Take the lock if it is free: "" on success, else who holds it.
 
         Raises:
-            NoState: The state directory can not be used.
+            NoState: There is no state directory, and none can be made.
         """
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            place.make(self.path.parent)
+            self._held = self._hold()
+        except BlockingIOError:
+            return self._holder()
         except OSError as exc:
             raise NoState(self.path, exc) from exc
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 80).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            return holder or "another process"
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)
-        self._descriptor = descriptor
+        self._sign()
         return ""
+
+    def _hold(self) -> list[int]:
+        """Lock the directory, then the file; without the one that can not be opened or locked.
+
+        Raises:
+            BlockingIOError: Somebody else holds one of them; now none is held.
+            OSError: Neither can be locked.
+        """
+        held: list[int] = []
+        refusals: list[OSError] = []
+        for opened in (self._directory, self._file):
+            try:
+                held.append(_locked(opened()))
+            except BlockingIOError:
+                _close(held)
+                raise
+            except OSError as exc:
+                refusals.append(exc)
+        if not held:
+            raise refusals[0]
+        return held
+
+    def _directory(self) -> int:
+        return os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _file(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o600)
+        except OSError:  # full or read-only: one that is there can be locked all the same
+            return os.open(self.path, os.O_RDONLY | _SAFELY)
+
+    def _holder(self) -> str:
+        with suppress(OSError):
+            text = files.read(self.path, _LONGEST_HOLDER, links=False)
+            return text.decode("ascii", "replace").strip() or "another process"
+        return "another process"
+
+    def _sign(self) -> None:
+        """Say who holds it. Where that can not be written, the lock holds all the same."""
+        with suppress(OSError):
+            descriptor = os.open(self.path, os.O_WRONLY | _SAFELY)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"pid {os.getpid()}\n".encode())
+            finally:
+                os.close(descriptor)
 
     def __enter__(self) -> AgentLock:
         return self
@@ -52,6 +105,19 @@ class AgentLock:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        _close(self._held)
+        self._held = []
+
+
+def _locked(descriptor: int) -> int:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _close(descriptors: list[int]) -> None:
+    for it in descriptors:
+        os.close(it)

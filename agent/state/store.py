@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-from collections.abc import Callable
+import random
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -13,64 +13,95 @@ import structlog
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.state.checkpoint import CheckpointFile, Saved
+from agent.state.writer import Writer
 
 log = structlog.get_logger()
 
 #: A disk that takes longer is said to hang; the kubelet's answer does not wait for it.
 PATIENCE = 2.0
+#: The first and the longest pause before a write that failed is tried again, seconds.
+PAUSES = (0.1, 30.0)
 
 
 class LedgerStore:
-    """Saves off the loop, one write after another. A disk that fails or hangs is said, and fails no pod."""
+    """Saves off the loop, one write after another. A disk that fails or hangs is said, and fails no pod.
+
+    `rest` is what was loaded of that which neither the ledger nor the inventory holds; it is saved again.
+    """
 
     def __init__(
         self,
         file: CheckpointFile,
         ledger: Ledger,
         inventory: Inventory,
-        boot_id: str,
+        rest: Saved,
         patience: float = PATIENCE,
+        pauses: tuple[float, float] = PAUSES,
     ) -> None:
         self._file = file
         self._ledger = ledger
         self._inventory = inventory
-        self._boot_id = boot_id
+        self._rest = rest
         self._patience = patience
+        self._pauses = pauses
         self._turn = asyncio.Lock()
         self._writing: asyncio.Future[str] | None = None
-        self._owed: asyncio.Task[None] | None = None
-        self._writer = _Writer()
+        self._writer = Writer()
+        #: Whether the disk has not taken the newest yet, and whether that was to survive a power cut.
+        self._owed = asyncio.Event()
+        self._owed_durable = False
         self.error = ""
         self.saves = 0
 
     async def save(self, *, durable: bool) -> None:
-        """Write what is known at the moment the write begins."""
-        async with self._turn:
-            try:
-                async with asyncio.timeout(self._patience):
-                    error = await self._written(durable)
-            except TimeoutError:
-                error = f"the disk has not answered for {self._patience:g} s"
-                self._again_when_it_answers()
-            self._tell(f"{self._file.path}: {error}" if error else "")
+        """Write what is known at the moment the write begins. Returns within the patience, written or not."""
+        try:
+            async with asyncio.timeout(self._patience), self._turn:
+                durable = durable or self._owed_durable
+                error = await self._written(durable)
+        except TimeoutError:
+            error = f"the disk has not answered for {self._patience:g} s"
+        if error:
+            self._owed_durable = self._owed_durable or durable
+            self._owed.set()
+        else:
+            self._owed_durable = False
+            self._owed.clear()
+        self._tell(f"{self._file.path}: {error}" if error else "")
+
+    async def run(self) -> None:
+        """Write again what the disk did not take, until it does; then wait for the next time."""
+        while True:
+            await self._owed.wait()
+            for pause in growing(*self._pauses):
+                await self._worth_a_try(pause)
+                if self._owed.is_set():
+                    await self.save(durable=False)
+                if not self._owed.is_set():
+                    break
+
+    async def _worth_a_try(self, pause: float) -> None:
+        """Wait for a disk that hangs; it may have changed its mind the moment that it answers."""
+        if self._writing is not None and not self._writing.done():
+            await asyncio.wait([self._writing])
+        else:
+            await asyncio.sleep(pause)
 
     async def _written(self, durable: bool) -> str:
         """The error of a write that begins now, after one that somebody stopped waiting for."""
         if self._writing is not None:
             await asyncio.shield(self._writing)
-        state = Saved(self._boot_id, self._ledger.all(), self._inventory.records(), self._inventory.named())
-        self._writing = self._writer.submit(partial(self._file.save, state, durable=durable))
+        self._writing = self._writer.submit(partial(self._file.save, self._state(), durable=durable))
         return await asyncio.shield(self._writing)
 
-    def _again_when_it_answers(self) -> None:
-        """What came while the disk hung must not wait for the next change."""
-        if self._owed is None and self._writing is not None:
-            self._owed = asyncio.create_task(self._pay(self._writing))
-
-    async def _pay(self, late: asyncio.Future[str]) -> None:
-        await asyncio.shield(late)
-        self._owed = None
-        await self.save(durable=False)
+    def _state(self) -> Saved:
+        return replace(
+            self._rest,
+            allocations=self._ledger.all(),
+            health=self._inventory.records(),
+            devices=self._inventory.named(),
+            cordons=self._inventory.cordons(),
+        )
 
     def _tell(self, error: str) -> None:
         if error and error != self.error:
@@ -81,33 +112,9 @@ class LedgerStore:
         self.saves += not error
 
 
-class _Writer:
-    """One thread, so that writes never meet; a daemon, so that a disk that hangs does not stop the end."""
-
-    def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, write: Callable[[], None]) -> asyncio.Future[str]:
-        """Run the write; the future is its error, or ""."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[str] = loop.create_future()
-
-        def work() -> None:
-            error = ""
-            try:
-                write()
-            except (OSError, ValueError) as exc:  # ValueError: a text that is no UTF-8
-                error = str(exc)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(done.set_result, error)
-
-        self._work.put(work)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-            self._thread.start()
-        return done
-
-    def _run(self) -> None:
-        while True:
-            self._work.get()()
+def growing(shortest: float, longest: float) -> Iterator[float]:
+    """Pauses with jitter, so that the agents of many nodes do not knock at a shared disk in step."""
+    pause = shortest
+    while True:
+        yield pause * random.uniform(0.5, 1.0)
+        pause = min(2 * pause, longest)

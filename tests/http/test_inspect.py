@@ -109,9 +109,9 @@ def test_troubles_are_shown_first() -> None:
     assert "not ready" in text.splitlines()[0]
     assert [line.split(":")[0] for line in text.splitlines() if line.startswith("! ")] == [
         "! vendor nvidia",
+        "! checkpoint",
         "! resource nvidia.com/gpu",
         "! config",
-        "! checkpoint",
     ]
 
 

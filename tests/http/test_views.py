@@ -59,6 +59,7 @@ def test_not_ready_tells_every_reason_on_a_line_of_its_own() -> None:
     ("what", "reason"),
     [
         ({"complaints": ("vendor nvidia: unknown MIG profile",)}, "vendor nvidia: unknown MIG profile"),
+        ({"checkpoint_error": "/state: no space"}, "checkpoint: /state: no space"),
         ({"cdi_error": "/var/run/cdi: no space"}, "CDI specs: /var/run/cdi: no space"),
         ({"labels_error": "/f: no directory"}, "labels: /f: no directory"),
         ({"config_awaited": True, "config_error": "no such config"}, "config: no such config"),
@@ -79,7 +80,7 @@ def test_a_bad_config_behind_a_good_one_leaves_the_agent_ready() -> None:
 def test_a_reason_from_a_stranger_reaches_no_terminal_as_a_command() -> None:
     told = readyz(hostile()).body.decode()
 
-    assert len(told.splitlines()) == 2
+    assert len(told.splitlines()) == 3
     assert all(line.isprintable() for line in told.splitlines())
 
 

@@ -1,14 +1,15 @@
-"""The checkpoint on disk: round trips, damage of every kind, and who may read it."""
+"""The checkpoint on disk: round trips, what can not be used, who may read it, and disks that fail."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import errno
 import os
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 import strategies
@@ -16,64 +17,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import StateError
-from agent.core.health import Record
-from agent.core.model import Allocation, AllocationState, Owner
-from agent.core.vendor import Fault, Proof
-from agent.state.checkpoint import FORMAT, KEPT_CORRUPT, MAX_BYTES, CheckpointFile, Saved, boot_id
+from agent.core.model import Cordon
+from agent.state.aside import KEPT, SetAside
+from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Saved, boot_id
 
-STATE = Saved(
-    boot_id="3f0c",
-    allocations=(
-        Allocation(
-            "one",
-            "acme.com/gpu",
-            "acme",
-            ("a::0",),
-            ("a",),
-            AllocationState.DONE,
-            12.5,
-            owner=Owner("uid-1", "main", "default", "web-0"),
-            partitions=("slice-1",),
-            seen_alive=True,
-        ),
-    ),
-    health={
-        "a": Record(Fault("xid-79", "fell off the bus", cleared_by=(Proof.REBOOT,)), 3.0, told_healthy=False)
-    },
-)
+DATA = Path(__file__).parent / "data"
+LATER = Saved(boot_id="later")
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> CheckpointFile:
-    return CheckpointFile(tmp_path / "state" / "checkpoint.json")
-
-
-def saved(file: CheckpointFile, state: Saved = STATE) -> bytes:
-    file.save(state, durable=True)
-    return file.path.read_bytes()
-
-
-def aside(file: CheckpointFile) -> list[Path]:
+def asides(file: CheckpointFile) -> list[Path]:
     return sorted(file.path.parent.glob("checkpoint.json.corrupt-*"))
 
 
-def refuses(file: CheckpointFile, content: bytes) -> str:
-    """Put the content in place; say how the file was turned down, and check that it was."""
+def refuses(file: CheckpointFile) -> SetAside:
+    """Load; the file was not taken."""
+    state, said = file.load()
+    assert state == Saved()
+    assert said is not None
+    assert said.path == file.path
+    assert said.message.startswith(f"{file.path}: ")
+    assert said.message.endswith("starting without it; owners are read from the kubelet again")
+    return said
+
+
+def spoilt(file: CheckpointFile, content: bytes = b"garbage") -> None:
     file.path.parent.mkdir(exist_ok=True)
     file.path.write_bytes(content)
-    state, complaint = file.load()
-    assert state == Saved()
-    assert str(file.path) in complaint
-    assert not file.path.exists()
-    assert aside(file)[-1].read_bytes() == content
-    return complaint
+
+
+def failing(number: int) -> Callable[..., NoReturn]:
+    def fail(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+# What is saved is loaded
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_what_is_saved_is_loaded(file: CheckpointFile, durable: bool) -> None:
-    file.save(STATE, durable=durable)
+def test_what_is_saved_is_loaded(file: CheckpointFile, state: Saved, durable: bool) -> None:
+    file.save(state, durable=durable)
 
-    assert file.load() == (STATE, "")
+    assert file.load() == (state, None)
 
 
 @given(
@@ -82,6 +68,11 @@ def test_what_is_saved_is_loaded(file: CheckpointFile, durable: bool) -> None:
         boot_id=strategies.texts,
         allocations=st.lists(strategies.allocations, max_size=4).map(tuple),
         health=st.dictionaries(strategies.texts, strategies.records, max_size=4),
+        cordons=st.dictionaries(
+            strategies.texts, st.builds(Cordon, strategies.texts, strategies.texts, strategies.times)
+        ),
+        labels=st.dictionaries(strategies.texts, strategies.texts, max_size=4),
+        config=strategies.texts,
     )
 )
 def test_any_state_round_trips(state: Saved) -> None:
@@ -90,26 +81,57 @@ def test_any_state_round_trips(state: Saved) -> None:
 
         file.save(state, durable=False)
 
-        assert file.load() == (state, "")
+        assert file.load() == (state, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "loaded"), [("allocate", "checkpoint"), ("checkpoint", "checkpoint"), ("kubelet", "kubelet")]
+)
+def test_an_allocation_says_that_the_checkpoint_had_it(
+    file: CheckpointFile, state: Saved, source: str, loaded: str
+) -> None:
+    file.save(replace(state, allocations=(replace(state.allocations[0], source=source),)), durable=False)
+
+    assert [it.source for it in file.load()[0].allocations] == [loaded]
 
 
 def test_no_file_and_no_directory_is_a_first_start(file: CheckpointFile) -> None:
-    assert file.load() == (Saved(), "")
+    assert file.load() == (Saved(), None)
 
 
-def test_a_later_save_replaces_an_earlier_one(file: CheckpointFile) -> None:
-    file.save(STATE, durable=False)
+def test_a_later_save_replaces_an_earlier_one(file: CheckpointFile, state: Saved) -> None:
+    file.save(state, durable=False)
 
-    file.save(Saved(boot_id="later"), durable=True)
+    file.save(LATER, durable=True)
 
-    assert file.load() == (Saved(boot_id="later"), "")
+    assert file.load() == (LATER, None)
     assert [path.name for path in file.path.parent.iterdir()] == ["checkpoint.json"]
 
 
-def test_only_root_reads_it_whatever_the_umask(file: CheckpointFile) -> None:
+def test_a_file_of_an_older_agent_is_taken_over(file: CheckpointFile) -> None:
+    spoilt(file, (DATA / "format-1.json").read_bytes())
+
+    state, said = file.load()
+
+    assert said is None
+    assert {it.id: it.owner.pod for it in state.allocations if it.owner} == {
+        "0f3a9c1d77e2b845": "llm-train-0",
+        "5b1c2d3e4f506172": "notebook-1",
+        "77aa00bb11cc22dd": "",
+        "kubelet-93c1a2b4d5e6f708": "старый-под",
+        "1234567890abcdef": "done-0",
+    }
+    file.save(state, durable=False)
+    assert file.load() == (state, None)
+
+
+# Who may read and write it
+
+
+def test_only_root_reads_it_whatever_the_umask(file: CheckpointFile, state: Saved) -> None:
     before = os.umask(0)
     try:
-        file.save(STATE, durable=True)
+        file.save(state, durable=True)
     finally:
         os.umask(before)
 
@@ -117,102 +139,74 @@ def test_only_root_reads_it_whatever_the_umask(file: CheckpointFile) -> None:
     assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
 
 
-def test_a_left_over_temporary_file_lends_no_wider_mode(file: CheckpointFile) -> None:
+def test_a_left_over_temporary_file_lends_no_wider_mode(file: CheckpointFile, state: Saved) -> None:
     file.path.parent.mkdir()
     fresh = file.path.with_suffix(".new")
-    fresh.touch()
+    fresh.write_text("half of")
     fresh.chmod(0o666)
 
-    file.save(STATE, durable=False)
+    file.save(state, durable=False)
 
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert file.load() == (state, None)
 
 
-def test_a_symlink_in_place_of_the_temporary_file_is_refused(file: CheckpointFile, tmp_path: Path) -> None:
-    saved(file)
+def test_a_symlink_in_place_of_the_temporary_file_is_not_followed(
+    file: CheckpointFile, state: Saved, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
+    file.path.parent.mkdir()
     file.path.with_suffix(".new").symlink_to(victim)
 
-    with pytest.raises(OSError, match="symbolic links"):
-        file.save(Saved(), durable=True)
+    file.save(state, durable=True)
 
     assert victim.read_text() == "precious"
-    assert file.load() == (STATE, "")
+    assert file.load() == (state, None)
 
 
-def test_a_file_cut_off_anywhere_is_set_aside(file: CheckpointFile) -> None:
-    whole = saved(file)
-
-    for length in range(len(whole)):
-        refuses(file, whole[:length])
-
-
-def test_a_flipped_bit_is_noticed_anywhere(file: CheckpointFile) -> None:
-    whole = saved(file)
-
-    for place in range(len(whole)):
-        for bit in (0x01, 0x20, 0x80):
-            damaged = bytearray(whole)
-            damaged[place] ^= bit
-            file.path.write_bytes(damaged)
-
-            state, complaint = file.load()
-
-            assert (state, bool(complaint)) == (Saved(), True)
-
-
-@given(st.binary(max_size=200))
-def test_foreign_bytes_never_raise(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        file = CheckpointFile(Path(directory) / "checkpoint.json")
-
-        refuses(file, content)
-
-
-FOREIGN: Mapping[str, bytes] = {
-    "empty": b"",
-    "zeros": bytes(4096),
-    "array": b"[]",
-    "null": b"null",
-    "another agent's": b'{"Data":{"PodDeviceEntries":null},"Checksum":1}',
-    "nested without end": b'{"version":1,"checksum":"","data":' + b"[" * 200_000,
-    "not UTF-8": b'{"version":1,"checksum":"\xff","data":{}}',
-    "a number too large": b'{"version":1e999,"checksum":"","data":{}}',
-    "an unknown field": b'{"version":1,"checksum":"","data":{},"more":1}',
-}
-
-
-@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
-def test_foreign_content_is_set_aside_and_said(file: CheckpointFile, content: bytes) -> None:
-    complaint = refuses(file, content)
-
-    assert "not a checkpoint of ours" in complaint
-    assert "starting without it; owners are read from the kubelet again" in complaint
-
-
-def test_a_newer_format_is_set_aside_and_named(file: CheckpointFile) -> None:
-    newer = json.loads(saved(file)) | {"version": FORMAT + 1}
-
-    complaint = refuses(file, json.dumps(newer).encode())
-
-    assert f"format {FORMAT + 1}, this agent reads {FORMAT}" in complaint
-
-
-def test_an_edited_file_is_named_as_such(file: CheckpointFile) -> None:
-    complaint = refuses(file, saved(file).replace(b"web-0", b"web-1"))
-
-    assert "its checksum does not match" in complaint
+# What can not be used is set aside
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b'{"allocations":1}', b'{"allocations":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"boot_id":"\xff"}'],
+    ("content", "why"),
+    [
+        (b"", "empty"),
+        (b"garbage", "foreign"),
+        (b'{"version":2,"checksum":"sha256:0","data":{}}', "corrupt"),
+        (b'{"version":3,"checksum":"sha256:0","data":{}}', "newer"),
+    ],
 )
-def test_content_that_is_whole_and_wrong_is_set_aside(file: CheckpointFile, data: bytes) -> None:
-    checksum = f"sha256:{hashlib.sha256(data).hexdigest()}".encode()
+def test_what_can_not_be_used_is_kept_under_another_name(
+    file: CheckpointFile, content: bytes, why: str
+) -> None:
+    spoilt(file, content)
 
-    refuses(file, b'{"version":1,"checksum":"' + checksum + b'","data":' + data + b"}")
+    said = refuses(file)
+
+    assert said.why == why
+    assert [(it.name, it.read_bytes()) for it in asides(file)] == [(said.aside, content)]
+    assert not file.path.exists()
+
+
+def test_after_setting_aside_the_agent_saves_again(file: CheckpointFile, state: Saved) -> None:
+    spoilt(file)
+    refuses(file)
+
+    file.save(state, durable=True)
+
+    assert file.load() == (state, None)
+
+
+def test_a_file_torn_at_any_byte_is_not_loaded(file: CheckpointFile, state: Saved) -> None:
+    file.save(state, durable=True)
+    whole = file.path.read_bytes()
+
+    for length in range(len(whole)):
+        spoilt(file, whole[:length])
+        refuses(file)
+    spoilt(file, whole)
+    assert file.load() == (state, None)
 
 
 def test_a_file_without_end_is_not_read_to_the_end(file: CheckpointFile) -> None:
@@ -220,62 +214,236 @@ def test_a_file_without_end_is_not_read_to_the_end(file: CheckpointFile) -> None
     with file.path.open("wb") as sparse:
         sparse.truncate(MAX_BYTES + 1)
 
-    _, complaint = file.load()
+    said = refuses(file)
 
-    assert f"larger than {MAX_BYTES} bytes" in complaint
-
-
-def test_the_newest_files_set_aside_are_kept(file: CheckpointFile) -> None:
-    file.path.parent.mkdir()
-    for n in range(KEPT_CORRUPT + 3):
-        file.path.with_name(f"checkpoint.json.corrupt-2020010{n}T000000-1").touch()
-
-    refuses(file, b"garbage")
-
-    kept = aside(file)
-    assert len(kept) == KEPT_CORRUPT
-    assert kept[0].name == "checkpoint.json.corrupt-20200104T000000-1"
-
-
-def test_after_setting_aside_the_agent_saves_again(file: CheckpointFile) -> None:
-    refuses(file, b"garbage")
-
-    file.save(STATE, durable=True)
-
-    assert file.load() == (STATE, "")
+    assert f"larger than {MAX_BYTES} bytes" in said.message
 
 
 @pytest.mark.parametrize(
-    ("make", "why"),
+    ("make", "found"),
     [
-        (Path.mkdir, "is not a file but a directory"),
-        (os.mkfifo, "is not a file but a pipe"),
-        (lambda path: path.symlink_to("/dev/zero"), "is not a file but a device"),
-        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+        (Path.mkdir, "a directory"),
+        (os.mkfifo, "a pipe"),
+        (lambda path: path.symlink_to("/dev/zero"), "a symbolic link"),
+        (lambda path: path.symlink_to(DATA / "format-1.json"), "a symbolic link"),
+        (lambda path: path.symlink_to(path), "a symbolic link"),
     ],
-    ids=["directory", "pipe", "device", "loop"],
+    ids=["directory", "pipe", "device", "elsewhere", "loop"],
 )
-def test_a_file_that_can_not_be_read_stops_the_start(
-    file: CheckpointFile, make: Callable[[Path], None], why: str
+def test_what_is_no_file_is_set_aside_and_not_followed(
+    file: CheckpointFile, state: Saved, make: Callable[[Path], None], found: str
 ) -> None:
-    """Starting empty would call faulty cards healthy and overwrite what a person could still mend."""
     file.path.parent.mkdir(parents=True)
     make(file.path)
 
-    with pytest.raises(
-        StateError, match=r"checkpoint\.json: can not be read: .*; mend it, or move it"
-    ) as refusal:
-        file.load()
+    said = refuses(file)
 
-    assert why in str(refusal.value)
-    assert aside(file) == []
+    assert (said.why, f"is not a file but {found}" in said.message) == ("foreign", True), said
+    assert [it.name for it in asides(file)] == [said.aside]
+    file.save(state, durable=False)
+    assert file.load() == (state, None)
 
 
-def test_a_directory_that_is_a_file_fails_the_save_and_touches_nothing(tmp_path: Path) -> None:
+def test_a_file_that_the_disk_can_not_read_is_set_aside(
+    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken sector does not mend while an agent waits for it."""
+    file.save(state, durable=False)
+    monkeypatch.setattr("agent.files.read", failing(errno.EIO))
+
+    said = refuses(file)
+
+    assert said.why == "unreadable"
+    assert len(asides(file)) == 1
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EMFILE])
+def test_a_file_that_may_not_be_read_stops_the_start(
+    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Starting empty would call faulty cards healthy, and the file is as good as it was."""
+    file.save(state, durable=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.files.read", failing(number))
+
+        with pytest.raises(
+            StateError, match=r"checkpoint\.json: can not be read: .*; mend it, or move it"
+        ) as refusal:
+            file.load()
+
+    assert os.strerror(number) in str(refusal.value)
+    assert file.load() == (state, None)
+
+
+def test_the_newest_files_set_aside_are_kept(file: CheckpointFile) -> None:
+    for n in range(KEPT + 3):
+        spoilt(file, b"garbage %d" % n)
+        refuses(file)
+
+    assert [it.read_bytes() for it in asides(file)] == [b"garbage %d" % n for n in range(3, KEPT + 3)]
+
+
+def test_the_file_set_aside_is_kept_though_the_clock_went_back(file: CheckpointFile) -> None:
+    spoilt(file)
+    for n in range(KEPT):
+        file.path.with_name(f"checkpoint.json.corrupt-2999010{n}T000000-1").touch()
+
+    said = refuses(file)
+
+    assert said.aside in {it.name for it in asides(file)}
+    assert len(asides(file)) == KEPT
+
+
+def test_a_directory_set_aside_is_not_emptied_and_stops_nothing(file: CheckpointFile) -> None:
+    spoilt(file)
+    precious = file.path.with_name("checkpoint.json.corrupt-20200101T000000-1") / "precious"
+    precious.parent.mkdir()
+    precious.touch()
+    for n in range(KEPT):
+        file.path.with_name(f"checkpoint.json.corrupt-2020010{n + 2}T000000-1").touch()
+
+    said = refuses(file)
+
+    assert said.aside
+    assert precious.exists()
+
+
+def test_what_can_not_be_set_aside_is_said_and_not_overwritten_before_it_can(
+    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoilt(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing(errno.EROFS))
+        said = refuses(file)
+        with pytest.raises(OSError, match="Read-only"):
+            file.save(state, durable=False)
+
+    assert (said.why, said.aside) == ("foreign", "")
+    assert "it can not be set aside (Read-only file system) and is not overwritten before it is" in (
+        said.message
+    )
+    assert file.path.read_bytes() == b"garbage"
+    file.save(state, durable=False)
+    assert [it.read_bytes() for it in asides(file)] == [b"garbage"]
+    file.save(LATER, durable=False)
+    assert file.load() == (LATER, None)
+    assert len(asides(file)) == 1
+
+
+def test_what_a_person_took_away_needs_not_be_set_aside(
+    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoilt(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing(errno.EROFS))
+        refuses(file)
+    file.path.unlink()
+
+    file.save(state, durable=False)
+
+    assert file.load() == (state, None)
+
+
+# Disks that fail
+
+
+FULL = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO]
+#: Step of writing to which state is in the file after it failed.
+STEPS: Mapping[str, str] = {
+    "open": "old",
+    "write": "old",
+    "write half": "old",
+    "fsync": "old",
+    "close": "old",
+    "replace": "old",
+    "sync directory": "new",
+}
+
+
+def fail_at(step: str, number: int, patch: pytest.MonkeyPatch) -> None:
+    """Let one step of writing fail, and all others do what they do."""
+    real = {name: getattr(os, name) for name in ("open", "write", "fsync", "close", "replace")}
+    fail = failing(number)
+    written: list[int] = []
+
+    def opens(path: Any, flags: int, *more: Any) -> Any:
+        return fail() if flags & os.O_CREAT else real["open"](path, flags, *more)
+
+    def writes_half(descriptor: int, text: Any) -> Any:
+        if written:
+            return fail()
+        written.append(real["write"](descriptor, text[: len(text) // 2]))
+        return written[0]
+
+    def syncs(descriptor: int) -> Any:
+        directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        return fail() if directory == (step == "sync directory") else real["fsync"](descriptor)
+
+    def closes(descriptor: int) -> Any:
+        real["close"](descriptor)
+        return fail()
+
+    match step:
+        case "open":
+            patch.setattr(os, "open", opens)
+        case "write half":
+            patch.setattr(os, "write", writes_half)
+        case "fsync" | "sync directory":
+            patch.setattr(os, "fsync", syncs)
+        case "close":
+            patch.setattr(os, "close", closes)
+        case _:
+            patch.setattr(os, step, fail)
+
+
+@pytest.mark.parametrize("number", FULL, ids=[errno.errorcode[it] for it in FULL])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_write_that_fails_at_any_step_leaves_a_whole_file(
+    file: CheckpointFile, state: Saved, step: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.save(state, durable=True)
+    with monkeypatch.context() as patch:
+        fail_at(step, number, patch)
+
+        with pytest.raises(OSError, match=os.strerror(number)) as refusal:
+            file.save(LATER, durable=True)
+
+    assert refusal.value.errno == number
+    assert [path.name for path in file.path.parent.iterdir()] == ["checkpoint.json"]
+    assert file.load() == (state if STEPS[step] == "old" else LATER, None)
+    file.save(LATER, durable=True)
+    assert file.load() == (LATER, None)
+
+
+def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(
+    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, text: write(descriptor, text[:7]))
+
+    file.save(state, durable=False)
+
+    assert file.load() == (state, None)
+
+
+@pytest.mark.parametrize(("durable", "synced"), [(False, []), (True, ["checkpoint.new", "state"])])
+def test_only_a_durable_save_waits_for_the_disk(
+    file: CheckpointFile, state: Saved, durable: bool, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file before it has its name, the directory after."""
+    seen: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda it: seen.append(Path(os.readlink(f"/proc/self/fd/{it}")).name))
+
+    file.save(state, durable=durable)
+
+    assert seen == synced
+
+
+def test_a_directory_that_is_a_file_fails_the_save_and_touches_nothing(tmp_path: Path, state: Saved) -> None:
     (tmp_path / "state").write_text("a file")
 
     with pytest.raises(OSError, match="exists"):
-        CheckpointFile(tmp_path / "state" / "checkpoint.json").save(STATE, durable=True)
+        CheckpointFile(tmp_path / "state" / "checkpoint.json").save(state, durable=True)
 
     assert (tmp_path / "state").read_text() == "a file"
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -12,20 +16,29 @@ import pytest
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState
+from agent.core.vendor import Device
+from agent.state import store as store_module
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.store import LedgerStore
 
+LOOK = 0.001
+
 
 class Disk(CheckpointFile):
-    """A checkpoint file whose writes can be held up."""
+    """A checkpoint file whose writes can be held up, or fail."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.flows = threading.Event()
         self.flows.set()
+        self.broken: OSError | None = None
+        self.tries: list[bool] = []  # of each, whether it was durable
 
     def save(self, state: Saved, *, durable: bool) -> None:
+        self.tries.append(durable)
         self.flows.wait(30)
+        if self.broken is not None:
+            raise self.broken
         super().save(state, durable=durable)
 
 
@@ -36,12 +49,38 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     disk.flows.set()
 
 
+@pytest.fixture
+def full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def allocation(name: str) -> Allocation:
     return Allocation(name, "example.com/x", "acme", (name,), (name,), AllocationState.DONE, 1.0)
 
 
-def store(disk: CheckpointFile, ledger: Ledger, patience: float = 5.0) -> LedgerStore:
-    return LedgerStore(disk, ledger, Inventory(), "boot", patience)
+def store(
+    disk: CheckpointFile,
+    ledger: Ledger,
+    patience: float = 5.0,
+    pauses: tuple[float, float] = (0.001, 0.01),
+) -> LedgerStore:
+    return LedgerStore(disk, ledger, Inventory(), Saved("boot"), patience, pauses)
+
+
+@asynccontextmanager
+async def running(it: LedgerStore) -> AsyncIterator[LedgerStore]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(it.run)
+        yield it
+        group.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(10):
+        while True:
+            if condition():
+                return
+            await anyio.sleep(LOOK)
 
 
 def saved(disk: CheckpointFile) -> list[str]:
@@ -54,6 +93,16 @@ async def test_what_is_in_the_ledger_is_in_the_file(disk: Disk) -> None:
     await store(disk, ledger).save(durable=True)
 
     assert saved(disk) == ["a"]
+
+
+async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk, state: Saved) -> None:
+    it = LedgerStore(disk, Ledger(), Inventory(), replace(state, boot_id="this boot"))
+
+    await it.save(durable=False)
+
+    loaded, _ = disk.load()
+    assert (loaded.labels, loaded.config, loaded.boot_id) == (state.labels, state.config, "this boot")
+    assert (loaded.allocations, loaded.health, loaded.devices) == ((), {}, {})
 
 
 async def test_a_disk_that_hangs_is_said_and_holds_nobody_up(disk: Disk) -> None:
@@ -69,21 +118,88 @@ async def test_a_disk_that_hangs_is_said_and_holds_nobody_up(disk: Disk) -> None
     assert it.saves == 0
 
 
-async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) -> None:
-    ledger = Ledger([allocation("a")])
-    it = store(disk, ledger, patience=0.01)
+async def test_who_comes_while_others_wait_waits_no_longer_than_they(disk: Disk) -> None:
+    """Each waits its own patience, not the sum of theirs."""
+    it = store(disk, Ledger(), patience=0.5)
     disk.flows.clear()
+
+    with anyio.fail_after(5):  # a tenth of the sum
+        async with anyio.create_task_group() as group:
+            for _ in range(100):
+                group.start_soon(lambda: it.save(durable=False))
+
+    assert len(disk.tries) == 1
+
+
+async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) -> None:
+    """At once, however long the next pause would be."""
+    ledger = Ledger([allocation("a")])
+    async with running(store(disk, ledger, patience=0.01, pauses=(3600, 3600))) as it:
+        disk.flows.clear()
+        await it.save(durable=False)
+        ledger.record(allocation("b"))
+        await it.save(durable=False)
+        await anyio.lowlevel.checkpoint()
+
+        disk.flows.set()
+
+        await until(lambda: not it.error and saved(disk) == ["a", "b"])
+
+
+async def test_a_disk_that_fails_is_tried_until_it_takes_the_newest_and_then_left_alone(
+    disk: Disk, full: OSError
+) -> None:
+    ledger = Ledger([allocation("a")])
+    async with running(store(disk, ledger)) as it:
+        disk.broken = full
+        await it.save(durable=False)
+        assert it.error == f"{disk.path}: [Errno 28] No space left on device"
+        await until(lambda: len(disk.tries) > 3)
+        ledger.record(allocation("b"))  # nobody saves it
+
+        disk.broken = None
+
+        await until(lambda: not it.error)
+        assert saved(disk) == ["a", "b"]
+        tries = len(disk.tries)
+        await anyio.sleep(0.05)  # pauses are a fiftieth of it
+        assert (len(disk.tries), it.saves) == (tries, 1)
+
+
+async def test_a_disk_that_fails_again_is_tried_again(disk: Disk, full: OSError) -> None:
+    async with running(store(disk, Ledger())) as it:
+        for _ in range(3):
+            disk.broken = full
+            await it.save(durable=False)
+            disk.broken = None
+            await until(lambda: not it.error)
+
+    assert it.saves == 3
+
+
+async def test_what_was_to_survive_a_power_cut_still_is_when_it_is_tried_again(
+    disk: Disk, full: OSError
+) -> None:
+    it = store(disk, Ledger())
+    disk.broken = full
+    await it.save(durable=True)
     await it.save(durable=False)
-    ledger.record(allocation("b"))
+    disk.broken = None
+
+    await it.save(durable=False)
     await it.save(durable=False)
 
-    disk.flows.set()
+    assert disk.tries == [True, True, True, False]
 
-    with anyio.fail_after(5):
-        while True:
-            await anyio.sleep(0.001)
-            if not it.error and saved(disk) == ["a", "b"]:
-                return
+
+def test_pauses_grow_to_the_longest_and_differ() -> None:
+    pauses = store_module.growing(0.1, 30.0)
+
+    seen = [next(pauses) for _ in range(40)]
+
+    bounds = [min(0.1 * 2**n, 30.0) for n in range(40)]
+    assert all(bound / 2 <= pause <= bound for pause, bound in zip(seen, bounds, strict=True))
+    assert len(set(seen[10:])) > 20
 
 
 async def test_whoever_stops_waiting_does_not_let_writes_meet(disk: Disk) -> None:
@@ -116,3 +232,20 @@ async def test_a_directory_that_can_not_be_written_is_said_and_mended(tmp_path: 
 
     assert str(blocker) in said
     assert (it.error, it.saves) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [Device("\udc80", 0), Device("a", 0, counters={"ecc": object()})],  # type: ignore[dict-item]
+    ids=["half a character", "no number"],
+)
+async def test_what_can_not_be_written_at_all_is_said_and_fails_nobody(disk: Disk, device: Device) -> None:
+    inventory = Inventory(devices={"acme": (device,)})
+    it = LedgerStore(disk, Ledger(), inventory, Saved())
+
+    with anyio.fail_after(5):
+        await it.save(durable=False)
+        await it.save(durable=False)
+
+    assert it.error
+    assert it.saves == 0

@@ -1,0 +1,50 @@
+"""A state with something of everything, and the file that it goes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.core.claims import Claim
+from agent.core.health import Record
+from agent.core.model import Ack, Allocation, AllocationState, Cordon, Owner
+from agent.core.vendor import Device, Fault, Proof
+from agent.state.checkpoint import LOADED, CheckpointFile, Saved
+
+STATE = Saved(
+    boot_id="3f0c",
+    allocations=(
+        Allocation(
+            "one",
+            "acme.com/gpu",
+            "acme",
+            ("a::0",),
+            ("a",),
+            AllocationState.PREPARED,
+            12.5,
+            source=LOADED,
+            owner=Owner("uid-1", "main", "default", "web-0"),
+            partitions=("slice-1",),
+            claim=Claim("uid-1", "default", "web-0", "main", ("a",), {"cores": "50"}),
+            acks=(Ack("dialect", {"assigned": "true"}),),
+        ),
+    ),
+    health={
+        "a": Record(Fault("xid-79", "fell off the bus", cleared_by=(Proof.REBOOT,)), 3.0, told_healthy=False)
+    },
+    devices={"acme": (Device("a", 0, pci="0000:01:00.0", counters={"ecc": 7}),)},
+    cordons={"a": Cordon("ops", "smells", 9.0)},
+    labels={"pool": "a100"},
+    config="large",
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> CheckpointFile:
+    return CheckpointFile(tmp_path / "state" / "checkpoint.json")
+
+
+@pytest.fixture
+def state() -> Saved:
+    return STATE
