@@ -270,6 +270,7 @@ class Line:
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             allocations=self._ledger.all(),
             checkpoint_error=self._store.error,
+            evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
             labels_error=self._features.error,
             complaints=self._node.complaints,
@@ -352,7 +353,7 @@ def _tell(it: SetAside) -> None:
 
 
 def _remembering(saved: Saved, timing: Timing, now: float) -> Inventory:
-    inventory = Inventory(saved.health, timing, now=now, devices=saved.devices)
+    inventory = Inventory(saved.health, timing, now, saved.devices, saved.cordons)
     if saved.boot_id != boot_id():
         inventory.rebooted(now)
     return inventory

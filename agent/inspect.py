@@ -141,8 +141,10 @@ def _heading(document: Mapping[str, Any]) -> Text:
 def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
     troubles = [str(trouble) for trouble in document.get("troubles") or ()]
     errors = ((part, _part(document, part).get("error")) for part in ("config", "checkpoint"))
+    unread = _part(_part(document, "evidence"), "errors").items()
     # A config that is awaited is a trouble already.
-    yield from dict.fromkeys([*troubles, *(f"{part}: {error}" for part, error in errors if error)])
+    told = (f"{part}: {error}" for part, error in (*errors, *unread) if error)
+    yield from dict.fromkeys([*troubles, *told])
 
 
 def _vendors(document: Mapping[str, Any]) -> list[list[Any]]:
@@ -204,7 +206,8 @@ def _allocation(it: Mapping[str, Any], now: float) -> list[Any]:
     known = owner.get("pod") or owner.get("uid")
     pod = "/".join(str(part) for part in (owner.get("namespace"), known) if part)
     devices = ", ".join(str(device) for device in it.get("devices") or ())
-    state, since = it.get("state"), age(it.get("since"), now)
+    state = ": ".join(str(word) for word in (it.get("state"), it.get("reason")) if word)
+    since = age(it.get("since"), now)
     return [it.get("resource"), devices, pod or None, owner.get("container"), state, since, it.get("id")]
 
 

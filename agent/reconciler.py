@@ -85,6 +85,11 @@ class Reconciler:
         self.actions: Counter[str] = Counter()
 
     @property
+    def complaints(self) -> Mapping[str, str]:
+        """Source to why it could not be read the last time."""
+        return self._sources.complaints
+
+    @property
     def unreadable(self) -> Mapping[str, int]:
         """Source to how often it could not be read."""
         return self._sources.unreadable
