@@ -49,11 +49,11 @@ def simulated() -> list[Kind]:
 def kinds(config: pytest.Config) -> list[Kind]:
     """What this run is to use, built or not."""
     if config.getoption("--peers") or config.getoption("--require-peers"):
-        return [*simulated(), *(_real(module) for module in MODULES)]
+        return [*simulated(), *(real_kind(module) for module in MODULES)]
     return simulated()
 
 
-def _real(module: str) -> Kind:
+def real_kind(module: str) -> Kind:
     text = (Path(real.__file__).parent / module).read_text()
     found = re.search(r"k8s\.io/kubernetes v([\d.]+)", text)
     assert found is not None, f"{module} names no release"

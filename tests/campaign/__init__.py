@@ -1,0 +1,1 @@
+"""A seeded campaign of faults against the agent, with a model of the truth beside it. Not in the wheel."""

@@ -1,0 +1,317 @@
+"""One node of the campaign: its kubelet, its cards, the agent's process, and the truth beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from scenarios.kubelets import Kind
+
+from agent.core.allocator import ALLOCATION
+from agent.inspect import fetch
+from agent.testing.node import NodeKubelet, Pod
+
+from . import kubelets
+from .hardware import LAYOUTS, Hardware, Offer
+from .invariants import Look, Place, Told, Violation, swapped, violations
+from .process import Agent
+from .switches import VARIABLE, Switches
+
+#: Seconds until everything must be as it should be again, and between two looks.
+CAP, LOOK = 20.0, 0.02
+#: Bytes and descriptors that the agent's own process must not need more of.
+MEMORY, DESCRIPTORS = 120 << 20, 120
+
+
+class Broken(Exception):
+    """Raised when something does not hold, however long one waits."""
+
+    def __init__(self, found: Sequence[Violation], look: Look, words: str) -> None:
+        super().__init__("; ".join(map(str, found)))
+        self.violations = tuple(found)
+        self.look = look
+        self.words = words
+
+
+class Bed:
+    def __init__(self, root: Path, kubelet: NodeKubelet, hardware: Hardware) -> None:
+        self.root = root
+        self.kubelet = kubelet
+        self.hardware = hardware
+        self.state = root / "state"
+        self.config = root / "config.json"
+        self.socket = self.state / "agent.sock"
+        self.checkpoint = self.state / "checkpoint.json"
+        #: The pods that were admitted and not deleted, by uid.
+        self.pods: dict[str, Pod] = {}
+        #: Copies of the checkpoint as it was when all was well.
+        self.copies: list[bytes] = []
+        #: How long it took to serve again after each SIGKILL, seconds.
+        self.served_again: list[float] = []
+        self.memory: list[int] = []
+        self.descriptors = 0
+        #: Whether the agent may have lost what it knew of faults that only events tell of.
+        self.forgetful = False
+        #: Whether one fault strikes alone: then it is worth waiting until the agent serves again.
+        self.alone = True
+        self._foreign = hardware.foreign()
+        self._read_to = 0
+        switches = root / "switches"
+        switches.mkdir()
+        self.switches = Switches(switches)
+        environment = {**hardware.environment, VARIABLE: str(switches)}
+        self.agent = Agent(self.config, root / "agent.log", environment)
+
+    def configure(self) -> None:
+        agent = {
+            "kubeletDir": str(self.kubelet.plugin_dir),
+            "podResourcesSocket": str(self.kubelet.pod_resources_socket),
+            "stateDir": str(self.state),
+            "cdiDir": str(self.root / "cdi"),
+            "http": "",
+        }
+        document = {"version": "v1", "agent": agent, "vendors": self.hardware.settings()}
+        self.config.write_text(json.dumps(document))
+
+    # Pods
+
+    async def admit(self, pod: Pod) -> bool:
+        """Ask the kubelet for the pod; what it takes is true from then on."""
+        try:
+            if not await self._fits(pod):
+                return False
+            verdict = await self.kubelet.admit(pod)
+            if verdict.admitted and not await self._has_devices(pod):
+                # Of a resource that it does not know at the moment the kubelet gives nothing, and says nothing.
+                await self.kubelet.delete(pod.uid)
+                return False
+        except kubelets.Down:
+            return False
+        if verdict.admitted:
+            self.pods[pod.uid] = pod
+        return verdict.admitted
+
+    async def _fits(self, pod: Pod) -> bool:
+        """What a scheduler and the kubelet's own first look see to: the node counts that many."""
+        counts = await self.kubelet.capacity()
+        wanted = {name for it in pod.containers for name in it.limits}
+        return all(name in counts and counts[name].allocatable for name in wanted)
+
+    async def _has_devices(self, pod: Pod) -> bool:
+        held = await self.kubelet.devices(pod.uid)
+        return all(held.get(it.name, {}).keys() >= it.limits.keys() for it in pod.containers)
+
+    async def delete(self, uid: str) -> None:
+        """Delete the pod, unless the kubelet is down."""
+        if uid in self.pods and kubelets.lives(self.kubelet):
+            await self.kubelet.delete(uid)
+            self.pods.pop(uid, None)
+
+    async def start(self, pod: Pod) -> str:
+        """Let every container of the pod start anew; why one could not."""
+        for it in pod.containers:
+            try:
+                await self.kubelet.run_options(pod.uid, it.name)
+            except (*kubelets.Down, *kubelets.NotStarted) as exc:
+                return str(exc) or type(exc).__name__
+        return ""
+
+    async def make_room(self, offer: Offer, count: int = 1) -> None:
+        """Delete pods until so many IDs of the resource are free."""
+        while self.free(offer) < count:
+            holders = [uid for uid, pod in self.pods.items() if any(offer.name in it.limits for it in pod.containers)]
+            if not holders:
+                self.hardware.reset(next(it for it in self.hardware.cards() if it in self.hardware.broken))
+                await self.until(self.counted)
+                continue
+            await self.delete(holders[0])
+
+    def free(self, offer: Offer) -> int:
+        """IDs of the resource that surely can be had: those on broken cards may be held, too."""
+        taken = sum(it.limits.get(offer.name, 0) for pod in self.pods.values() for it in pod.containers)
+        return self.hardware.expected()[offer.name][1] - taken
+
+    # The agent
+
+    async def revive(self) -> None:
+        """Start the agent unless it runs, and note how long it takes to serve."""
+        if self.agent.runs:
+            return
+        began = time.monotonic()
+        await self.agent.start()
+        if self.alone and await self.comes(self.counted):
+            self.served_again.append(time.monotonic() - began)
+
+    async def counted(self) -> bool:
+        """Whether the kubelet counts what is true."""
+        try:
+            counts = await self.kubelet.capacity()
+        except kubelets.Down:
+            return False
+        seen = {name: (it.capacity, it.allocatable) for name, it in counts.items()}
+        return self.hardware.expected().items() <= seen.items()
+
+    async def document(self) -> Mapping[str, Any]:
+        """What the agent shows; nothing while nobody answers."""
+        try:
+            document: Mapping[str, Any] = msgspec.json.decode(
+                await asyncio.to_thread(fetch, self.socket, timeout=2.0)
+            )
+        except Exception:
+            return {}
+        return document
+
+    # Waiting
+
+    async def comes(self, condition: Callable[[], Awaitable[bool]], cap: float = 10.0) -> bool:
+        """Whether the condition comes to hold."""
+        until = time.monotonic() + cap
+        while not await condition():
+            self.agent.look()
+            if time.monotonic() > until or self.agent.unplanned:
+                return False
+            await asyncio.sleep(LOOK)
+        return True
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], cap: float = CAP) -> None:
+        if not await self.comes(condition, cap):
+            await self.settle(cap=1.0)  # which says what does not hold
+            raise Broken([Violation("late", f"{condition.__qualname__} does not come")], await self.look(), "")
+
+    async def settle(self, cap: float = CAP) -> None:
+        """Wait until everything holds.
+
+        Raises:
+            Broken: Something still does not.
+        """
+        until = time.monotonic() + cap
+        announced = time.monotonic()
+        while True:
+            look = await self.look()
+            found = [*self._ended(), *(violations(look) or await self._swapped(look))]
+            final = any(it.kind in ("exit", "traceback") for it in found)
+            if not found:
+                break
+            if final or time.monotonic() > until:
+                raise Broken(found, look, self.agent.last_words())
+            if self.forgetful and time.monotonic() - announced > 0.5:
+                announced = time.monotonic()
+                await self._announce(look)
+            await asyncio.sleep(LOOK)
+        self.forgetful = False
+        self._note()
+
+    async def _announce(self, look: Look) -> None:
+        """Tell again of cards that the agent can not know any more: of their faults, and of their resets."""
+        states = {it["uuid"]: it["health"]["state"] for it in look.document.get("devices", ())}
+        for card in self.hardware.cards():
+            wanted = "unhealthy" if card in self.hardware.broken else "healthy"
+            if states.get(self.hardware.uuid(card), wanted) != wanted:
+                self.hardware.announce(card)
+
+    def _ended(self) -> list[Violation]:
+        self.agent.look()
+        found = [Violation("exit", it) for it in self.agent.unplanned]
+        with self.agent.log.open("rb") as log:
+            log.seek(self._read_to)
+            fresh = log.read()
+        self._read_to += len(fresh)
+        if b"Traceback (most recent call last)" in fresh:
+            text = fresh[fresh.index(b"Traceback (most recent call last)") :].decode(errors="replace")
+            found.append(Violation("traceback", text[:3000]))
+        return found
+
+    def _note(self) -> None:
+        """Keep what is seen when all is well."""
+        if self.checkpoint.exists():
+            self.copies = [*self.copies, self.checkpoint.read_bytes()][-20:]
+        if memory := self.agent.memory():
+            self.memory.append(memory)
+        self.descriptors = max(self.descriptors, self.agent.descriptors())
+
+    # Looking
+
+    async def look(self) -> Look:
+        try:
+            held = await self._held()
+            counts = {name: (it.capacity, it.allocatable) for name, it in (await self.kubelet.capacity()).items()}
+        except kubelets.Down:
+            held, counts = {}, {}
+        return Look(
+            held=held,
+            counts=counts,
+            document=await self.document(),
+            admitted={place: count for pod in self.pods.values() for place, count in _places(pod)},
+            expected=self.hardware.expected(),
+            broken=frozenset(map(self.hardware.uuid, self.hardware.broken)),
+            foreign=self._foreign,
+            slices=self.hardware.slices(),
+            prepared=frozenset(it.name for it in self.hardware.offers if it.prepares),
+        )
+
+    async def _held(self) -> Mapping[Place, frozenset[str]]:
+        return {
+            (uid, container, resource): ids
+            for uid in list(self.pods)
+            for container, resources in (await self.kubelet.devices(uid)).items()
+            for resource, ids in resources.items()
+        }
+
+    async def _swapped(self, look: Look) -> list[Violation]:
+        """Start every container anew, and compare what it is told with what is true."""
+        told: list[Told] = []
+        for uid, container, resource in look.admitted:
+            try:
+                options = await self.kubelet.run_options(uid, container)
+            except (*kubelets.Down, *kubelets.NotStarted) as exc:
+                return [Violation("start", f"{uid}/{container} can not start: {exc}")]
+            cards = options.env.get(self._visible(resource), "").split(",")
+            told.append(Told((uid, container, resource), options.annotations.get(ALLOCATION, ""), frozenset(cards)))
+        return list(swapped(look, told))
+
+    def _visible(self, resource: str) -> str:
+        vendor = next(it.vendor for it in self.hardware.offers if it.name == resource)
+        return self.hardware.vendors[vendor].visible
+
+
+def _places(pod: Pod) -> list[tuple[Place, int]]:
+    return [((pod.uid, it.name, name), count) for it in pod.containers for name, count in it.limits.items()]
+
+
+def orphans(known: Sequence[int | None]) -> list[int]:
+    """Children of this process that nobody knows, those of dead children among them; dead ones are collected."""
+    mine: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        mine += map(int, (task / "children").read_text().split())
+    return [pid for pid in mine if pid not in known and not _collected(pid)]
+
+
+def _collected(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+@asynccontextmanager
+async def bed(kind: Kind, layout: str, root: Path) -> AsyncIterator[Bed]:
+    """A node that serves; `root` is short, for it holds sockets."""
+    (root / "k").mkdir()
+    async with kind.open(root / "k", "none") as kubelet:
+        made = Bed(root, kubelet, LAYOUTS[layout](root))
+        made.configure()
+        try:
+            await made.agent.start()
+            await made.settle()
+            yield made
+        finally:
+            made.agent.signal(signal.SIGCONT)
+            await made.agent.kill()

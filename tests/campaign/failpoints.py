@@ -1,0 +1,242 @@
+"""The numbered steps at which the agent's process can be made to die, put into it from outside.
+
+Nothing in the agent knows of them: functions are wrapped where the agent looks them up.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import signal
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
+
+from agent.core import allocator
+from agent.core.allocator import Allocator
+from agent.core.ledger import Ledger
+from agent.core.model import Allocation
+from agent.fleet import Fleet
+from agent.state import checkpoint
+from agent.state.store import LedgerStore
+
+from .switches import Switches
+
+F = TypeVar("F", bound=Callable[..., Any])
+Reach = Callable[[str], None]
+
+#: Every resource comes by these, in this order ...
+ALLOCATE = tuple(
+    f"allocate/{name}"
+    for name in ("received", "admitted", "edits-made", "done-recorded", "done-save", "done-saved", "answered")
+)
+#: ... those whose hardware is made come by these, too, between "admitted" and "edits-made" ...
+PREPARE = tuple(
+    f"allocate/{name}"
+    for name in (
+        "intent-recorded",
+        "intent-save",
+        "intent-saved",
+        "prepare-called",
+        "prepared",
+        "prepared-recorded",
+        "prepared-save",
+        "prepared-saved",
+    )
+)
+#: ... and these at each start of a container.
+START = tuple(f"start/{name}" for name in ("received", "prepare-called", "prepared", "answered"))
+#: What every write of the checkpoint comes by ...
+CHECKPOINT = tuple(
+    f"checkpoint/{name}"
+    for name in ("before-open", "opened", "half-written", "written", "before-rename", "renamed")
+)
+#: ... and what those come by, too, that must survive a power cut.
+DURABLE = tuple(f"checkpoint/{name}" for name in ("fsynced", "directory-fsynced"))
+
+#: What the answer of this task is at: the call and the state last recorded.
+_stage: ContextVar[tuple[str, str]] = ContextVar("stage", default=("", ""))
+
+
+def install(switches: Switches, state: Path) -> None:
+    """Put every failpoint into this process, whose state directory is `state`."""
+
+    def reach(step: str) -> None:
+        if switches.fires(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _install_calls(reach)
+    _install_steps(reach)
+    _Disk(switches, state, reach).install()
+
+
+def _install_calls(reach: Reach) -> None:
+    Allocator.allocate = _entered(Allocator.allocate, "allocate", reach)  # type: ignore[method-assign]
+    Allocator.pre_start = _entered(Allocator.pre_start, "start", reach)  # type: ignore[method-assign]
+
+
+def _entered(call: F, name: str, reach: Reach) -> F:
+    @wraps(call)
+    async def entered(*args: Any) -> Any:
+        _stage.set((name, ""))
+        reach(f"{name}/received")
+        answer = await call(*args)
+        reach(f"{name}/answered")
+        return answer
+
+    return cast("F", entered)
+
+
+def _install_steps(reach: Reach) -> None:
+    allocator.admit = _followed(allocator.admit, "admitted", reach)
+    allocator.usable = _followed(allocator.usable, "edits-made", reach)
+    record, save, call = Ledger.record, LedgerStore.save, Fleet.call
+
+    def recorded(self: Ledger, allocation: Allocation) -> None:
+        record(self, allocation)
+        name, _ = _stage.get()
+        if name:
+            _stage.set((name, str(allocation.state)))
+            reach(f"{name}/{allocation.state}-recorded")
+
+    async def saved(self: LedgerStore, *, durable: bool) -> None:
+        name, state = _stage.get()
+        reach(f"{name}/{state}-save")
+        await save(self, durable=durable)
+        reach(f"{name}/{state}-saved")
+
+    async def called(self: Fleet, vendor: str, method: str, *args: Any) -> Any:
+        name, _ = _stage.get()
+        if method != "prepare":
+            return await call(self, vendor, method, *args)
+        reach(f"{name}/prepare-called")
+        answer = await call(self, vendor, method, *args)
+        reach(f"{name}/prepared")
+        return answer
+
+    Ledger.record = recorded  # type: ignore[method-assign]
+    LedgerStore.save = saved  # type: ignore[method-assign]
+    Fleet.call = called  # type: ignore[method-assign]
+
+
+def _followed(function: F, step: str, reach: Reach) -> F:
+    @wraps(function)
+    def followed(*args: Any) -> Any:
+        answer = function(*args)
+        name, _ = _stage.get()
+        reach(f"{name}/{step}")
+        return answer
+
+    return cast("F", followed)
+
+
+class _Disk:
+    """The system calls on the checkpoint's files: steps to die at, and a disk that is full."""
+
+    def __init__(self, switches: Switches, state: Path, reach: Reach) -> None:
+        self._switches = switches
+        self._state = str(state)
+        self._reach = reach
+        self._files: set[int] = set()
+        self._directories: set[int] = set()
+
+    def install(self) -> None:
+        self._open, self._fsync, self._replace, self._write = os.open, os.fsync, os.replace, os.write
+        os.open = self._opened  # type: ignore[assignment]
+        os.fsync = self._fsynced
+        os.replace = os.rename = self._replaced
+        os.write = self._written  # type: ignore[assignment]
+        checkpoint.open = self._wrapped  # type: ignore[attr-defined]
+
+    def _opened(self, path: Any, flags: int, *args: Any, **more: Any) -> int:
+        ours = bool(flags & (os.O_WRONLY | os.O_RDWR)) and self._is_checkpoint(path)
+        if ours:
+            self._reach("checkpoint/before-open")
+            if self._switches.full == "open":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        descriptor = self._open(path, flags, *args, **more)
+        _mark(self._files, descriptor, ours)
+        _mark(self._directories, descriptor, _name(path) == self._state)
+        if ours:
+            self._reach("checkpoint/opened")
+        return descriptor
+
+    def _fsynced(self, file: Any) -> None:
+        self._fsync(file)
+        descriptor = file if isinstance(file, int) else file.fileno()
+        if descriptor in self._files:
+            self._reach("checkpoint/fsynced")
+        elif descriptor in self._directories:
+            self._reach("checkpoint/directory-fsynced")
+
+    def _replaced(self, source: Any, target: Any, **more: Any) -> None:
+        if not self._is_checkpoint(source):
+            return self._replace(source, target, **more)
+        self._reach("checkpoint/before-rename")
+        self._replace(source, target, **more)
+        self._reach("checkpoint/renamed")
+
+    def _written(self, descriptor: int, content: Any) -> int:
+        if descriptor not in self._files:
+            return self._write(descriptor, content)
+        return self.halves(content, lambda part: self._write(descriptor, part))
+
+    def _wrapped(self, file: Any, *args: Any, **more: Any) -> Any:
+        opened = builtins.open(file, *args, **more)
+        return _Halves(opened, self) if file in self._files else opened
+
+    def halves(self, content: Any, write: Callable[[Any], object]) -> int:
+        """Write in two halves, with a step after each; a full disk takes the first one alone."""
+        half = len(content) // 2
+        write(content[:half])
+        self._reach("checkpoint/half-written")
+        if self._switches.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(content[half:])
+        self._reach("checkpoint/written")
+        return len(content)
+
+    def _is_checkpoint(self, path: Any) -> bool:
+        folder, name = os.path.split(_name(path))
+        return folder == self._state and name.startswith("checkpoint.json")
+
+
+class _Halves:
+    """A file that is written in two halves, each of which is on disk before the next step."""
+
+    def __init__(self, file: IO[bytes], disk: _Disk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __enter__(self) -> _Halves:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, content: bytes) -> int:
+        return self._disk.halves(content, self._put)
+
+    def _put(self, part: bytes) -> None:
+        self._file.write(part)
+        self._file.flush()
+
+
+def _mark(marked: set[int], descriptor: int, ours: bool) -> None:
+    if ours:
+        marked.add(descriptor)
+    else:
+        marked.discard(descriptor)  # a number that was used before
+
+
+def _name(path: Any) -> str:
+    return "" if isinstance(path, int) else os.fsdecode(path)
+
+
+__all__ = ["ALLOCATE", "CHECKPOINT", "DURABLE", "PREPARE", "START", "install"]

@@ -1,0 +1,89 @@
+"""Cards break until they are reset; slices vanish, and strange ones appear."""
+
+from __future__ import annotations
+
+import json
+
+from ..bed import Bed
+from ..hardware import SimulatedCards
+from ..traffic import Traffic
+from .fault import Fault, Kind, Unreached
+
+
+class Sticky(Fault):
+    """A card reports what only a reset ends; in half of the cases the agent is killed once that is written."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        well = bed.hardware.well()
+        if len(well) <= len(bed.hardware.cards()) // 2:
+            raise Unreached("too few cards are well")
+        card = self.rng.choice(well)
+        killed = self.rng.random() < 0.5
+        self.detail = f"{card.vendor} card {card.index}{', then killed' if killed else ''}"
+        bed.hardware.fail(card)
+        bed.forgetful = True  # until it is seen: nobody may have listened
+        await bed.settle()
+        if killed:
+            await bed.comes(lambda: _is_written(bed, bed.hardware.uuid(card)))
+            await bed.agent.kill()
+
+    async def mend(self, bed: Bed) -> None:
+        await bed.revive()
+
+
+async def _is_written(bed: Bed, uuid: str) -> bool:
+    text = bed.checkpoint.read_text() if bed.checkpoint.exists() else ""
+    return f'"{uuid}":{{"fault":{{' in text
+
+
+class Reset(Fault):
+    """A broken card is reset, with proof; the agent may be away then, which hides the proof until it is told."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        broken = sorted(bed.hardware.broken, key=lambda it: (it.vendor, it.index))
+        if not broken:
+            raise Unreached("no card is broken")
+        card = self.rng.choice(broken)
+        self.detail = f"{card.vendor} card {card.index}"
+        bed.hardware.reset(card)
+        bed.forgetful = True
+        await traffic.some()
+
+
+class SliceLost(Fault):
+    """Somebody removes a slice under a container; it is made again when the container starts anew."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        cards = next(it for it in bed.hardware.vendors.values() if isinstance(it, SimulatedCards))
+        there = json.loads(cards.slices.read_text())
+        ours = [it for it in there if it["allocation"] is not None]
+        if not ours:
+            raise Unreached("there are no slices")
+        lost = self.rng.choice(ours)
+        self.detail = lost["id"]
+        cards.write_slices([it for it in there if it != lost])
+        self._uids = list(bed.pods)
+        self._lost = lost["allocation"]
+
+    async def mend(self, bed: Bed) -> None:
+        await bed.comes(lambda: _is_remarked(bed, self._lost))
+        for uid in self._uids:
+            if uid in bed.pods:
+                await bed.start(bed.pods[uid])
+
+
+async def _is_remarked(bed: Bed, allocation: str) -> bool:
+    """Whether the agent says what is missing."""
+    shown = (await bed.document()).get("allocations", ())
+    return any(it["id"] == allocation and "gone" in it["reason"] for it in shown)
+
+
+def is_sliced(bed: Bed) -> bool:
+    return any(it.prepares for it in bed.hardware.offers)
+
+
+KINDS = (
+    Kind("card breaks until it is reset", Sticky, mixes=False),
+    Kind("card is reset", Reset),
+    Kind("slice lost under a container", SliceLost, is_sliced, mixes=False),
+)

@@ -1,0 +1,153 @@
+"""The kubelet restarts, or something happens to what lies between it and us."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from grpclib.client import Channel, UnaryStreamMethod
+
+from agent.kubelet.rpc import Bytes
+from agent.testing.kubelet import SimKubelet
+
+from .. import kubelets
+from ..bed import Bed
+from ..traffic import Traffic
+from .fault import Fault, Kind
+
+LIST_AND_WATCH = "/v1beta1.DevicePlugin/ListAndWatch"
+
+
+class _OfKubelet(Fault):
+    async def mend(self, bed: Bed) -> None:
+        await kubelets.rise(bed.kubelet)
+        await bed.agent.start()
+
+
+class Restart(_OfKubelet):
+    """The kubelet dies and comes back, at once or after a while."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        down = self.rng.choice((0.0, 0.0, 0.4))
+        self.detail = f"down for {down:g} s"
+        if self.rng.random() < 0.5:
+            traffic.begin()
+            await asyncio.sleep(self.rng.uniform(0, 0.01))
+        await kubelets.die(bed.kubelet)
+        await asyncio.sleep(down)
+
+
+class RestartInOrder(_OfKubelet):
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        if kubelets.lives(bed.kubelet):
+            await kubelets.restart_in_order(bed.kubelet)
+
+
+class RestartTwice(_OfKubelet):
+    """The kubelet restarts while the agent is busy with its last restart."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        pause = self.rng.uniform(0, 0.2)
+        self.detail = f"{pause * 1000:.0f} ms apart"
+        for _ in range(2):
+            await kubelets.die(bed.kubelet)
+            await kubelets.rise(bed.kubelet)
+            await asyncio.sleep(pause)
+
+
+class KubeletSocketDeleted(_OfKubelet):
+    """Somebody removes kubelet.sock; the kubelet makes it again at its next start only."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        (bed.kubelet.plugin_dir / "kubelet.sock").unlink(missing_ok=True)
+        await traffic.some()
+        await kubelets.die(bed.kubelet)
+
+
+class OwnSocketDeleted(Fault):
+    """Somebody removes our sockets."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        own = sorted(bed.kubelet.plugin_dir.glob("xpu-*.sock"))
+        gone = self.rng.sample(own, self.rng.randint(1, len(own))) if own else []
+        self.detail = f"{len(gone)} of {len(own)}"
+        for path in gone:
+            path.unlink(missing_ok=True)
+
+
+class DirectoryRecreated(_OfKubelet):
+    """Somebody makes the plugin directory anew, with the kubelet's checkpoint kept, or on a drained node lost."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        kept = self.rng.random() < 0.5
+        self.detail = "checkpoint kept" if kept else "drained, checkpoint lost"
+        if not kept:
+            for uid in list(bed.pods):
+                await bed.delete(uid)
+        await kubelets.die(bed.kubelet)
+        kubelets.recreate(bed.kubelet.plugin_dir, kubelets.checkpoint(bed.kubelet) if kept else None)
+
+
+class Stranger(Fault):
+    """A client that is not the kubelet asks for the list, too, and hangs up."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        for path in sorted(bed.kubelet.plugin_dir.glob("xpu-*.sock"))[:1]:
+            self.detail = path.name.split("-")[1][:8]
+            with suppress(Exception):
+                await _listen(str(path))
+
+
+async def _listen(path: str) -> None:
+    channel = Channel(path=path, codec=Bytes())
+    try:
+        async with asyncio.timeout(2.0):
+            async with UnaryStreamMethod(channel, LIST_AND_WATCH, bytes, bytes).open() as stream:
+                await stream.send_message(b"", end=True)
+                await stream.recv_message()
+                await stream.cancel()
+    finally:
+        channel.close()
+
+
+class StreamCut(Fault):
+    """The connection breaks in the middle of a stream."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        offer = self.rng.choice(bed.hardware.offers)
+        self.detail = offer.name
+        assert isinstance(bed.kubelet, SimKubelet)
+        with suppress(*kubelets.Down, StopIteration):
+            bed.kubelet.drop_stream(offer.name)
+
+
+class RegistrationRefused(Fault):
+    """The kubelet refuses to register for a while, after a restart."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        assert isinstance(bed.kubelet, SimKubelet)
+        bed.kubelet.refuse_registration("not now")
+        await kubelets.die(bed.kubelet)
+        await kubelets.rise(bed.kubelet)
+        await asyncio.sleep(self.rng.uniform(0.1, 0.4))
+
+    async def mend(self, bed: Bed) -> None:
+        assert isinstance(bed.kubelet, SimKubelet)
+        bed.kubelet.refuse_registration(None)
+
+
+def is_simulated(bed: Bed) -> bool:
+    return isinstance(bed.kubelet, SimKubelet)
+
+
+KINDS = (
+    Kind("kubelet restarts", Restart),
+    Kind("kubelet restarts in order", RestartInOrder),
+    Kind("kubelet restarts twice", RestartTwice),
+    Kind("kubelet.sock deleted", KubeletSocketDeleted),
+    Kind("own socket deleted", OwnSocketDeleted),
+    Kind("plugin directory recreated", DirectoryRecreated, mixes=False),
+    Kind("second ListAndWatch of a stranger", Stranger),
+    Kind("stream cut in the middle", StreamCut, is_simulated),
+    Kind("registration refused for a while", RegistrationRefused, is_simulated),
+)

@@ -1,0 +1,156 @@
+"""What is kept on disk is torn, old, or gone; or there is no room for it."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from contextlib import suppress
+from random import Random
+
+from .. import kubelets
+from ..bed import Bed
+from ..traffic import Traffic
+from .fault import Fault, Kind, Unreached
+
+#: Parts of the file, each of which is to be torn now and then.
+REGIONS = 16
+
+
+class _WhileAway(Fault):
+    """Something happens to the checkpoint while no agent runs."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        await bed.agent.kill()
+        if not bed.checkpoint.exists():
+            raise Unreached("there is no checkpoint")
+        self.spoil(bed)
+        bed.forgetful = True
+        if self.rng.random() < 0.3 and bed.pods:
+            await bed.delete(self.rng.choice(sorted(bed.pods)))
+
+    def spoil(self, bed: Bed) -> None:
+        raise NotImplementedError
+
+    async def mend(self, bed: Bed) -> None:
+        await bed.revive()
+
+
+class Torn(_WhileAway):
+    """Cut at a byte."""
+
+    def spoil(self, bed: Bed) -> None:
+        content = bed.checkpoint.read_bytes()
+        at = self.rng.randrange(len(content)) if content else 0
+        self.detail = f"at byte {at} of {len(content)}, region {REGIONS * at // max(len(content), 1)}"
+        bed.checkpoint.write_bytes(content[:at])
+
+
+class Edited(_WhileAway):
+    """One byte is another one."""
+
+    def spoil(self, bed: Bed) -> None:
+        content = bytearray(bed.checkpoint.read_bytes())
+        at = self.rng.randrange(len(content))
+        content[at] ^= 1 << self.rng.randrange(8)
+        self.detail = f"byte {at} of {len(content)}, region {REGIONS * at // len(content)}"
+        bed.checkpoint.write_bytes(content)
+
+
+class Older(_WhileAway):
+    """Replaced by a copy of some faults ago."""
+
+    def spoil(self, bed: Bed) -> None:
+        at = self.rng.randrange(len(bed.copies))
+        self.detail = f"{len(bed.copies) - at} settlements old"
+        bed.checkpoint.write_bytes(bed.copies[at])
+
+
+class Deleted(_WhileAway):
+    """The checkpoint is gone, or the whole state directory's content."""
+
+    def spoil(self, bed: Bed) -> None:
+        everything = self.rng.random() < 0.3
+        self.detail = "with all of the state directory" if everything else ""
+        for path in bed.state.iterdir() if everything else (bed.checkpoint,):
+            path.unlink()
+
+
+class Full(Fault):
+    """The disk is full for a while, for new files or in the middle of one; the agent may die meanwhile."""
+
+    def __init__(self, rng: Random) -> None:
+        super().__init__(rng)
+        self._where = rng.choice(("open", "write"))
+        self._killed = rng.random() < 0.3
+        self.detail = f"at {self._where}{', and killed' if self._killed else ''}"
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        bed.switches.fill(self._where)
+        await traffic.some()
+        if self._killed:
+            await bed.agent.kill()
+            bed.forgetful = True
+
+    async def mend(self, bed: Bed) -> None:
+        bed.switches.free()
+        await bed.revive()
+
+
+class FileLimit(Fault):
+    """The process may write no byte into any file, its log included, for a while (RLIMIT_FSIZE)."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        self._pid = bed.agent.pid
+        if self._pid is None:
+            raise Unreached("no agent runs")
+        _, self._hard = resource.prlimit(self._pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (0, self._hard))
+        await traffic.some()
+
+    async def mend(self, bed: Bed) -> None:
+        if self._pid is not None and self._pid == bed.agent.pid:
+            resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (self._hard, self._hard))
+
+
+class KubeletCheckpoint(Fault):
+    """The kubelet's checkpoint can not be read for a while."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        path = kubelets.checkpoint(bed.kubelet)
+        if not path.exists():
+            raise Unreached("the kubelet has no checkpoint")
+        self._good = path.read_bytes()
+        how = self.rng.choice(("garbage", "torn", "gone"))
+        self.detail = how
+        killed = self.rng.random() < 0.3
+        if killed:
+            self.detail += ", agent killed"
+            await bed.agent.kill()
+        self._spoilt = {"garbage": b"\x00 garbage", "torn": self._good[: len(self._good) // 2], "gone": b""}[how]
+        if how == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(self._spoilt)
+        if killed:
+            await bed.agent.start()
+        await asyncio.sleep(self.rng.choice((0.1, 0.5, 1.0)))
+
+    async def mend(self, bed: Bed) -> None:
+        path = kubelets.checkpoint(bed.kubelet)
+        with suppress(FileNotFoundError):
+            if path.read_bytes() != self._spoilt:
+                return  # the kubelet wrote it anew meanwhile
+        fresh = path.with_name(".mended")
+        fresh.write_bytes(self._good)
+        fresh.replace(path)
+
+
+KINDS = (
+    Kind("checkpoint torn", Torn),
+    Kind("checkpoint edited", Edited),
+    Kind("checkpoint replaced by an older one", Older),
+    Kind("checkpoint deleted", Deleted),
+    Kind("disk full", Full),
+    Kind("no byte can be written", FileLimit),
+    Kind("kubelet's checkpoint unreadable", KubeletCheckpoint, mixes=False),
+)

@@ -1,0 +1,224 @@
+"""The node's cards in the hands of the campaign, and what is true of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scenarios.cards import Cards, Nvidia, Simulated
+
+sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
+
+#: Slices on the hardware that are nobody's of ours.
+FOREIGN = ({"id": "strange/0", "uuid": "", "allocation": None}, {"id": "strange/1", "uuid": "", "allocation": None})
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    vendor: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A resource of the node, as it is configured."""
+
+    name: str
+    vendor: str
+    cards: tuple[int, ...]
+    replicas: int = 1
+    #: Whether hardware is made for each allocation.
+    prepares: bool = False
+
+    @property
+    def rule(self) -> Mapping[str, Any]:
+        sharing = {"kind": "replicas", "replicas": self.replicas} if self.replicas > 1 else {"kind": "exclusive"}
+        return {"name": self.name, "devices": list(self.cards), "sharing": sharing}
+
+
+class SimulatedCards(Simulated):
+    """Simulated cards, with slices that outlive every process where they are asked for."""
+
+    def __init__(self, directory: Path, count: int, prepares: bool) -> None:
+        super().__init__(directory, count)
+        self._devices = self.scenario.read()["devices"]
+        self._prepares = prepares
+        self.slices = directory / "slices.json"
+        self.slices.write_text(json.dumps([{**it, "uuid": self.uuids[0]} for it in FOREIGN] if prepares else []))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        parts = {"prepares": True, "partitions": str(self.slices)} if self._prepares else {}
+        return {"settings": {"scenario": str(self.scenario.path), **parts}}
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(device["uuid"] for device in (getattr(self, "_devices", None) or self.scenario.read()["devices"]))
+
+    def remove(self, index: int) -> None:
+        self.scenario.change(devices=[it for n, it in enumerate(self._devices) if n != index])
+
+    def restore(self, index: int) -> None:
+        self.scenario.change(devices=self._devices)
+
+    def renumber(self) -> None:
+        """Move every minor, and the device node with it, to the next card."""
+        old = self._devices
+        moved = [old[-1], *old[:-1]]
+        keys = ("minor", "paths")
+        self._devices = [{**it, **{key: other[key] for key in keys}} for it, other in zip(old, moved, strict=True)]
+        self.scenario.change(devices=self._devices)
+
+    def write_slices(self, slices: list[dict[str, Any]]) -> None:
+        fresh = self.slices.with_suffix(".new")
+        fresh.write_text(json.dumps(slices))
+        fresh.replace(self.slices)
+
+    def garbage(self) -> None:
+        self.scenario.garbage()
+
+    def hang_in(self, call: str) -> None:
+        self.scenario.hang(call)
+
+
+class NvidiaCards(Nvidia):
+    """NVIDIA's library as the compiled stub plays it."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        super().__init__(directory, count)
+        self.stub = type(self.stub)(directory, count)  # without a trace, which would only grow
+        self._minors = list(range(count))
+
+    def remove(self, index: int) -> None:
+        self.stub.remove(index)
+
+    def restore(self, index: int) -> None:
+        self.stub.restore(index)
+
+    def renumber(self) -> None:
+        self._minors = [self._minors[-1], *self._minors[:-1]]
+        for index, minor in enumerate(self._minors):
+            self.stub.minor(index, minor)
+
+    def garbage(self) -> None:
+        """Let every card answer what no driver says."""
+        self.stub.fail("nvmlDeviceGetUUID", 999)
+
+    def hang_in(self, call: str) -> None:
+        self.hang()
+
+
+@dataclass
+class Hardware:
+    """All cards of the node, and the truth of them: which are broken until they are reset."""
+
+    vendors: Mapping[str, SimulatedCards | NvidiaCards]
+    offers: tuple[Offer, ...]
+    broken: set[Card] = field(default_factory=set)
+    cordoned: set[Card] = field(default_factory=set)
+
+    def cards(self) -> list[Card]:
+        """Every card that is offered, in order."""
+        return [Card(offer.vendor, index) for offer in self.offers for index in offer.cards]
+
+    def well(self) -> list[Card]:
+        return [card for card in self.cards() if card not in self.broken | self.cordoned]
+
+    def uuid(self, card: Card) -> str:
+        return self.vendors[card.vendor].uuids[card.index]
+
+    def fail(self, card: Card) -> None:
+        self.vendors[card.vendor].fail(card.index)
+        self.broken.add(card)
+
+    def reset(self, card: Card) -> None:
+        self.vendors[card.vendor].reset(card.index)
+        self.broken.discard(card)
+
+    def announce(self, card: Card) -> None:
+        """Say again how a card is: who lost its memory is told by the next event."""
+        it = self.vendors[card.vendor]
+        if card in self.broken:
+            it.fail(card.index)
+        else:
+            it.reset(card.index)
+
+    def expected(self) -> Mapping[str, tuple[int, int]]:
+        """Resource to capacity and allocatable."""
+        out = self.broken | self.cordoned
+        return {
+            it.name: (
+                len(it.cards) * it.replicas,
+                sum(Card(it.vendor, index) not in out for index in it.cards) * it.replicas,
+            )
+            for it in self.offers
+        }
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {name: value for it in self.vendors.values() for name, value in it.environment.items()}
+
+    def settings(self) -> Mapping[str, Any]:
+        """The vendors' part of the configuration."""
+        vendors: dict[str, Any] = {"nvidia": {"enabled": False}}
+        for name, it in self.vendors.items():
+            rules = [offer.rule for offer in self.offers if offer.vendor == name]
+            vendors[name] = {"enabled": True, **it.settings, "resources": rules}
+        return vendors
+
+    def slices(self) -> list[Mapping[str, Any]]:
+        """What is made on the hardware now."""
+        return list(self._slices())
+
+    def _slices(self) -> Iterator[Mapping[str, Any]]:
+        for it in self.vendors.values():
+            if isinstance(it, SimulatedCards):
+                yield from json.loads(it.slices.read_text())
+
+    def foreign(self) -> frozenset[str]:
+        return frozenset(it["id"] for it in self._slices() if it["allocation"] is None)
+
+
+def sliced(directory: Path) -> Hardware:
+    """Simulated cards, whole and shared, with hardware made for each allocation."""
+    cards = SimulatedCards(directory, 6, prepares=True)
+    return Hardware(
+        {"simulated": cards},
+        (
+            Offer("example.com/slice", "simulated", (0, 1, 2, 3), prepares=True),
+            Offer("example.com/slice.shared", "simulated", (4, 5), 4, prepares=True),
+        ),
+    )
+
+
+def plain(directory: Path) -> Hardware:
+    """Simulated cards, whole and shared."""
+    cards = SimulatedCards(directory, 6, prepares=False)
+    return Hardware(
+        {"simulated": cards},
+        (
+            Offer("example.com/xpu", "simulated", (0, 1, 2, 3)),
+            Offer("example.com/xpu.shared", "simulated", (4, 5), 4),
+        ),
+    )
+
+
+def mixed(directory: Path) -> Hardware:
+    """NVIDIA's cards, whole and shared, beside simulated ones with slices."""
+    return Hardware(
+        {"nvidia": NvidiaCards(directory, 4), "simulated": SimulatedCards(directory, 2, prepares=True)},
+        (
+            Offer("nvidia.com/gpu", "nvidia", (0, 1, 2)),
+            Offer("nvidia.com/gpu.shared", "nvidia", (3,), 4),
+            Offer("example.com/slice", "simulated", (0, 1), prepares=True),
+        ),
+    )
+
+
+LAYOUTS: Mapping[str, Callable[[Path], Hardware]] = {"sliced": sliced, "mixed": mixed, "plain": plain}
+
+__all__ = ["FOREIGN", "LAYOUTS", "Card", "Cards", "Hardware", "NvidiaCards", "Offer", "SimulatedCards"]

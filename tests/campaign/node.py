@@ -1,0 +1,34 @@
+"""The agent's process under the campaign: the agent itself, with failpoints, and a clock that can jump."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from campaign.switches import VARIABLE, Switches
+
+
+def main() -> None:
+    """Run with the config file that the only argument names."""
+    switches = Switches(Path(os.environ[VARIABLE]))
+    _let_the_clock_jump(switches)  # before anybody takes it by name
+    from agent.demo import node
+    from campaign import failpoints
+    from campaign.pace import PACE
+
+    config = json.loads(Path(sys.argv[1]).read_text())
+    failpoints.install(switches, Path(config["agent"]["stateDir"]))
+    node.PACE = PACE
+    node.main()
+
+
+def _let_the_clock_jump(switches: Switches) -> None:
+    right = time.time
+    time.time = lambda: right() + switches.ahead
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""How fast the agent lives under the campaign: days of a node in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.core.health import Timing
+from agent.demo.node import PACE as PACE_OF_DEMO
+from agent.isolation.supervisor import Deadlines
+from agent.kubelet.session import Intervals
+
+PACE = replace(
+    PACE_OF_DEMO,
+    discover=0.1,
+    reconcile=0.15,
+    grace=0.3,
+    settle=0.3,
+    save=0.02,
+    directory=0.3,
+    pod_resources=0.03,
+    specs=0.5,
+    backoff=(0.05, 0.3),
+    health=Timing(good_for=0.15, patience=0.5),
+    session=Intervals(register=2.0, stream=1.0, shortest_pause=0.05, longest_pause=0.3, min_list_interval=0.02, allocate=3.0),
+    deadlines=Deadlines(open=5.0, discover=0.5, call=0.5, prepare=1.0),
+)
