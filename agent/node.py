@@ -151,7 +151,8 @@ class Node:
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
         owners, withheld = self._ledger.vendors(), self.withheld.keys()
-        planned = plan(offers, after, self._ledger.held(), self.plan.value, owners, withheld)
+        held, forgotten = self._ledger.held(), self._ledger.forgotten()
+        planned = plan(offers, after, held, self.plan.value, owners, withheld, forgotten)
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)

@@ -23,7 +23,7 @@ from agent.core.errors import (
     UnknownResource,
     VendorError,
 )
-from agent.core.ledger import Ledger
+from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.placement import prefer
 from agent.core.reconcile import Granted
@@ -307,7 +307,10 @@ def _well(
         sick = f"{health.reason} {health.message}".strip()
         if status.told_healthy and (cordon := status.cordon) is not None:
             raise CordonedDevice(resource.name, device_id, cordon.author, cordon.reason)
-        raise UnhealthyDevice(resource.name, device_id, sick if not status.told_healthy else withheld)
+        if not status.told_healthy or withheld:
+            raise UnhealthyDevice(resource.name, device_id, withheld if status.told_healthy else sick)
+        if device_id not in card.held:
+            raise UnhealthyDevice(resource.name, device_id, FORGOTTEN)
     return status
 
 

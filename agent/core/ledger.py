@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from agent.core.model import Allocation, AllocationState, Owner
 
+#: A kubelet that starts without its checkpoint lists its pods without devices, and gives these out again.
+FORGOTTEN = "its pod is there, but the kubelet has lost its record of it; delete the pod to free its devices"
 #: Released allocations that are still shown to people.
 KEPT_RELEASED = 64
 
@@ -43,6 +45,14 @@ class Ledger:
                 held.setdefault(it.resource, {}).update(zip(it.ids, cards, strict=False))
             self._held = held
         return self._held
+
+    def forgotten(self) -> Mapping[str, frozenset[str]]:
+        """Resource to device IDs that the kubelet takes for free and that are not."""
+        found: dict[str, set[str]] = {}
+        for it in self.in_use():
+            if it.reason == FORGOTTEN:
+                found.setdefault(it.resource, set()).update(it.ids)
+        return {resource: frozenset(ids) for resource, ids in found.items()}
 
     def vendors(self) -> Mapping[str, str]:
         """Resource to vendor, of those in use."""

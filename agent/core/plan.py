@@ -39,10 +39,12 @@ def plan(
     before: Plan,
     owners: Mapping[str, str] | None = None,
     withheld: Collection[str] = (),
+    forgotten: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
     `owners`: resource to vendor, of those in use. `withheld`: vendors of which nothing is to be given out.
+    `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given out.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
@@ -76,10 +78,11 @@ def plan(
             )
     kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
     cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None and it.told_healthy)
-    return {
+    given = {
         name: _withheld(it) if it.vendor in withheld else _holding(it, uses, cordoned)
         for name, it in kept.items()
     }
+    return {name: _hiding(it, (forgotten or {}).get(name, ())) for name, it in given.items()}
 
 
 def _withheld(resource: Resource) -> Resource:
@@ -98,6 +101,20 @@ def _holding(resource: Resource, uses: _Uses, cordoned: frozenset[str]) -> Resou
         for card in resource.cards
     )
     return replace(resource, cards=tuple(held))
+
+
+def _hiding(resource: Resource, ids: Collection[str]) -> Resource:
+    """The resource of which these IDs are well for nobody."""
+    cards = {card.uuid for device_id in ids if (card := resource.card_of(device_id)) and card.healthy}
+    if not cards:
+        return resource
+    hiding = (
+        replace(card, healthy=False, held=tuple(it for it in card if it not in ids))
+        if card.uuid in cards
+        else card
+        for card in resource.cards
+    )
+    return replace(resource, cards=tuple(hiding))
 
 
 def _joined(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agent.core.ledger import FORGOTTEN
 from agent.core.model import Allocation, AllocationState, Owner, Plan
 from agent.core.vendor import Partition
 
@@ -13,8 +14,6 @@ Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 
 #: Where an allocation is known from that was read back, not answered by us.
 KUBELET, POD_RESOURCES = "kubelet", "pod-resources"
-#: A kubelet that starts without its checkpoint lists its pods without devices, and gives these out again.
-FORGOTTEN = "its pod is there, but the kubelet has lost its record of it; delete the pod to free its devices"
 
 
 @dataclass(frozen=True, slots=True)

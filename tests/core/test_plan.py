@@ -529,3 +529,17 @@ def test_nothing_is_given_out_of_a_vendor_that_is_withheld() -> None:
 
     assert (it[GPU].capacity, it[GPU].allocatable) == (1, 0)
     assert it["bolt.com/x"].allocatable == 1
+
+
+# What the kubelet has forgotten
+
+
+def test_an_id_that_the_kubelet_takes_for_free_and_is_not_is_well_for_nobody() -> None:
+    offers = [Offer("acme", (ResourceRule(GPU, sharing=Sharing("replicas", 3)),))]
+
+    planned = plan(offers, node(status("a"), status("b", 1)), {}, {}, forgotten={GPU: frozenset({"a::1"})})
+
+    first, second = planned[GPU].cards
+    assert (first.healthy, first.held) == (False, ("a::0", "a::2"))
+    assert (second.healthy, second.held) == (True, ())
+    assert (planned[GPU].capacity, planned[GPU].allocatable) == (6, 5)
