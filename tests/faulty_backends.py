@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -70,6 +72,53 @@ class Good(Backend):
         if os.fork() == 0:
             time.sleep(3600)  # and keeps the socket open
         os.kill(os.getpid(), signal.SIGSEGV)
+
+    def do_fork_and_hang(self) -> None:
+        """Leave a fork and another program; the file of the setting `pids` says which."""
+        forked = os.fork()
+        if forked == 0:
+            time.sleep(3600)
+        program = os.fork()
+        if program == 0:
+            os.execvp("sleep", ["sleep", "3600"])
+        Path(self.settings["pids"]).write_text(f"{forked} {program}\n")
+        self.do_hang()
+
+    def do_leak(self) -> None:
+        self.kept = [*getattr(self, "kept", ()), b"x" * (32 << 20)]
+
+    def do_leak_and_hang(self) -> None:
+        for _ in range(4):
+            self.do_leak()
+        self.do_hang()
+
+    def do_reserve(self) -> None:
+        self.reserved = mmap.mmap(-1, 1 << 36, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0)
+
+    def do_leap(self) -> None:
+        bytearray(1 << 40)
+
+    def do_leak_and_segfault(self) -> None:
+        with suppress(MemoryError):
+            while True:
+                self.do_leak()
+        self.do_segfault()
+
+    def do_kill_its_group(self) -> None:
+        os.killpg(0, signal.SIGKILL)
+
+    def do_close_the_socket(self) -> None:
+        os.close(_socket())
+
+    def do_close_every_file(self) -> None:
+        os.closerange(0, 1000)
+
+    def do_stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def do_flood(self) -> None:
+        while True:
+            os.write(_socket(), b'{"events": []}\n' * 1000)
 
     def do_exit(self) -> None:
         sys.exit(7)

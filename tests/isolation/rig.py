@@ -82,6 +82,7 @@ async def serving(
     deadlines: Deadlines = QUICK,
     every: float = 0.02,
     in_process: bool = False,
+    memory_limit: int = 0,
     **settings: Any,
 ) -> AsyncIterator[VendorProcess]:
     process = VendorProcess(
@@ -92,6 +93,7 @@ async def serving(
         backoff=(0.001, 0.01),
         in_process=in_process,
         python_path=(HERE,),
+        memory_limit=memory_limit,
     )
     task = asyncio.create_task(process.run())
     try:

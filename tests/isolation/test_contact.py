@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.isolation import contact
-from agent.isolation.supervisor import Deadlines
+from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.state.lock import AgentLock
 
-from .rig import HERE, Recorder, files_of, is_running, runs_in_group, serving, until
+from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, until, vendor
 
 
 @pytest.mark.parametrize(
@@ -78,6 +84,61 @@ async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink:
         await until(lambda: not runs_in_group(group))
 
 
+async def test_a_process_outlives_the_thread_that_started_it(sink: Recorder) -> None:
+    """PR_SET_PDEATHSIG would tie it to that thread."""
+    process = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    thread = threading.Thread(target=process.start_early)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    started = process.pid
+    task = asyncio.create_task(process.run())
+
+    await sink.until(lambda: len(sink.lists) >= 1)
+
+    assert process.pid == started is not None
+    assert sink.losses == []
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def test_a_process_whose_agent_died_before_it_could_ask_for_its_own_end_ends() -> None:
+    code = (
+        "import os; from agent.isolation.child import die_with_the_agent; "
+        "ours, agents = os.pipe(); os.close(agents); die_with_the_agent(ours); print('lives')"
+    )
+
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+
+    assert (ended.stdout, ended.returncode) == ("", 0)
+
+
+HOSTILE = {
+    "kill_its_group": "killed by SIGKILL",
+    "close_the_socket": "exited with status 1",
+    "close_every_file": "exited with status 120",
+    "stop": "discover did not return within 0.5 s",
+    "flood": "discover did not return within 0.5 s",
+}
+
+
+@pytest.mark.parametrize("deed", HOSTILE)
+async def test_what_a_library_does_to_itself_costs_only_itself(
+    deed: str, sink: Recorder, flag: Flag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact, "EXIT_PATIENCE", 0.1)
+    short = replace(QUICK, discover=0.5, close=0.01)
+    async with serving(sink, does={"discover": deed}, flag=str(flag), deadlines=short) as process:
+        await until(lambda: process.pid)
+        first = process.pid
+        await sink.until(lambda: sink.losses)
+        flag.lower()
+        await sink.until(lambda: sink.lists)
+
+        assert sink.losses[0] == (VendorState.FAILED, HOSTILE[deed])
+        assert not runs_in_group(first)
+
+
 AGENT = """
 import asyncio, sys
 from agent.core.vendor import Vendor
@@ -86,7 +147,8 @@ class Sink:
     def discovered(self, vendor, devices): print(process.pid, file=sys.stderr, flush=True)
     def observed(self, vendor, events): pass
     def lost(self, vendor, state, reason): print(reason, file=sys.stderr)
-vendor = Vendor("acme", "faulty_backends:Good", None, "acme.com/xpu", {"does": {"partitions": "hang"}})
+settings = {"does": {"partitions": sys.argv[2]}, "pids": sys.argv[3]}
+vendor = Vendor("acme", "faulty_backends:Good", None, "acme.com/xpu", settings)
 process = VendorProcess(vendor, Sink(), python_path=(sys.argv[1],))
 async def main():
     task = asyncio.create_task(process.run())
@@ -97,32 +159,67 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def agent_process() -> Iterator[subprocess.Popen[str]]:
-    args = [sys.executable, "-c", AGENT, HERE]
+@pytest.fixture(params=["hang", "fork_and_hang"])
+def agent_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    args = [sys.executable, "-c", AGENT, HERE, request.param, str(tmp_path / "pids")]
     with subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
 
 
-async def test_the_process_dies_with_a_killed_agent_even_in_a_hung_call(
-    agent_process: subprocess.Popen[str],
+async def test_the_process_and_what_it_forked_die_with_a_killed_agent_even_in_a_hung_call(
+    agent_process: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     assert agent_process.stderr is not None
     pid = (await asyncio.to_thread(agent_process.stderr.readline)).strip()
     assert pid.isdigit()
 
+    pids = tmp_path / "pids"
+    if "fork_and_hang" in cast("list[str]", agent_process.args):
+        await until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        assert all(is_running(it) for it in pids.read_text().split())
+
     agent_process.send_signal(signal.SIGKILL)
 
-    await until(lambda: not is_running(pid))
+    await until(lambda: not is_running(pid) and not runs_in_group(int(pid)))
 
 
-async def test_the_process_gets_no_file_of_the_agent_but_its_socket(sink: Recorder, tmp_path: Path) -> None:
-    with (tmp_path / "secret").open("w") as file:
-        os.set_inheritable(file.fileno(), True)
-        async with serving(sink) as process:
-            await sink.until(lambda: sink.lists)
-            opened = files_of(process.pid)
+@pytest.fixture
+def files_of_the_agent(tmp_path: Path) -> Iterator[None]:
+    """An agent with its lock, and with files and sockets that it even lets others inherit."""
+    with ExitStack() as stack:
+        lock = stack.enter_context(AgentLock(tmp_path / "agent.lock"))
+        assert lock.take() == ""
+        for number in range(20):
+            file = stack.enter_context((tmp_path / f"secret-{number}").open("w"))
+            one, other = socket.socketpair()
+            for it in (file, stack.enter_context(one), stack.enter_context(other)):
+                os.set_inheritable(it.fileno(), True)
+        yield
 
-    assert str(tmp_path / "secret") not in opened
-    assert sum(name.startswith("socket:") for name in opened) == 1
+
+@pytest.mark.usefixtures("files_of_the_agent")
+async def test_a_process_and_what_it_forks_get_no_file_of_the_agent(sink: Recorder, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    short = Deadlines(close=0.01)
+    does = {"partitions": "fork_and_hang"}
+    async with serving(sink, deadlines=short, does=does, pids=str(pids), every=100) as process:
+        await sink.until(lambda: sink.lists)
+        hung = asyncio.create_task(process.call("partitions"))
+        await until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        forked, program = map(int, pids.read_text().split())
+        await until(lambda: Path(f"/proc/{program}/comm").read_text() == "sleep\n")
+
+        own = ["/dev/null", "pipe", "pipe", "pipe", "socket"]
+        assert [_kinds(pid) for pid in (process.pid, forked, program)] == [own, own, own[:3]]
+        assert _inputs_and_outputs(process.pid) == ["/dev/null", "pipe", "pipe"]
+        hung.cancel()
+
+
+def _kinds(pid: int | None) -> list[str]:
+    """What kinds of files it has; pipes and sockets are named by a number."""
+    return sorted(name.partition(":")[0] for name in files_of(pid))
+
+
+def _inputs_and_outputs(pid: int | None) -> list[str]:
+    return [os.readlink(f"/proc/{pid}/fd/{number}").partition(":")[0] for number in range(3)]

@@ -1,0 +1,127 @@
+"""How much memory a vendor's process may have, and what happens beyond."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from agent.core.errors import VendorError
+from agent.isolation import memory
+from agent.isolation.memory import MemoryLimit
+from agent.isolation.supervisor import Deadlines
+
+from .rig import Recorder, serving
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size", "used", "told"),
+    [
+        (64 * MIB, 64 * MIB, ""),
+        (64 * MIB, 65 * MIB, "used 65 MiB of memory, the key is 64 MiB"),
+        (0, 1 << 50, ""),
+    ],
+)
+def test_more_than_the_limit_is_said_with_both_figures(size: int, used: int, told: str) -> None:
+    assert MemoryLimit(size, "the key").excess(used) == told
+
+
+def test_no_limit_is_no_wall_either() -> None:
+    assert (MemoryLimit(0).wall, MemoryLimit(1).wall) == (0, 1 + memory.ROOM)
+
+
+def test_what_a_process_has_of_its_own_is_read_and_grows() -> None:
+    code = "import sys; input(); x = b'x' * (64 << 20); print(); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        before = memory.used(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+
+        assert 64 * MIB <= memory.used(process.pid) - before <= 96 * MIB
+        process.kill()
+    assert memory.used(process.pid) == 0
+
+
+async def test_a_library_that_leaks_is_killed_told_and_replaced(sink: Recorder) -> None:
+    async with serving(sink, does={"discover": "leak"}, memory_limit=128 * MIB) as process:
+        await sink.until(lambda: sink.losses)
+        first = process.status
+        listed = len(sink.lists)
+        await sink.until(lambda: len(sink.lists) > listed)
+
+        reason = sink.losses[0][1]
+        assert reason.startswith("used ")
+        assert reason.endswith(" MiB of memory, vendors.acme.memoryLimit is 128 MiB")
+        assert 128 < int(reason.split()[1]) < 512
+        assert first.restarts == 1
+
+
+async def test_a_library_that_leaks_in_no_call_of_ours_is_noticed_too(sink: Recorder) -> None:
+    short = Deadlines(close=0.01)
+    async with serving(sink, deadlines=short, does={"open": "leak_and_hang"}, memory_limit=64 * MIB):
+        await sink.until(lambda: sink.losses)
+
+        assert sink.losses[0][1].endswith("vendors.acme.memoryLimit is 64 MiB")
+
+
+async def test_without_a_limit_a_process_may_have_what_it_wants(sink: Recorder) -> None:
+    async with serving(sink, does={"discover": "leak"}) as process:
+        await sink.until(lambda: process.status.memory > 128 * MIB)
+
+        assert sink.losses == []
+
+
+@pytest.mark.parametrize("call", ["open", "discover"])
+async def test_a_leap_beyond_the_limit_is_refused_by_the_kernel_and_the_limit_named(
+    call: str, sink: Recorder
+) -> None:
+    async with serving(sink, does={call: "leap"}, memory_limit=1024 * MIB):
+        await sink.until(lambda: sink.losses)
+
+        assert sink.losses[0][1] == f"{call} failed: MemoryError, vendors.acme.memoryLimit is 1024 MiB"
+
+
+async def test_a_call_that_wants_too_much_memory_costs_its_caller_only_the_answer(sink: Recorder) -> None:
+    async with serving(sink, does={"usage": "leap"}, memory_limit=1024 * MIB) as process:
+        await sink.until(lambda: sink.lists)
+
+        with pytest.raises(VendorError, match="acme: usage: MemoryError"):
+            await process.call("usage")
+
+        assert await process.call("partitions") == ()
+
+
+async def test_a_library_that_crashes_for_want_of_memory_is_told_with_what_it_had(
+    sink: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "ROOM", 64 * MIB)  # as little of the machine as may be
+    does = {"discover": "leak_and_segfault"}
+    async with serving(sink, does=does, memory_limit=512 * MIB, every=100):
+        await sink.until(lambda: sink.losses)
+
+        assert sink.losses[0][1].endswith(" MiB of memory, vendors.acme.memoryLimit is 512 MiB")
+
+
+async def test_a_process_within_its_limit_reserves_far_more_addresses_than_it_uses(sink: Recorder) -> None:
+    """CUDA does; a limit of addresses (RLIMIT_AS) would keep it from starting."""
+    async with serving(sink, does={"open": "reserve"}, memory_limit=64 * MIB):
+        await sink.until(lambda: sink.lists)
+
+        assert sink.losses == []
+
+
+async def test_what_the_agent_has_is_not_held_against_a_process_that_crashes(sink: Recorder) -> None:
+    """The peak of a process begins with that of the one that started it (exec(2) keeps it)."""
+    kept = b"x" * (256 * MIB)
+    async with serving(sink, does={"discover": "segfault"}, memory_limit=64 * MIB):
+        await sink.until(lambda: sink.losses)
+
+    assert sink.losses[0][1] == "killed by SIGSEGV"
+    assert len(kept) == 256 * MIB
