@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from agent.core.model import Owner
@@ -108,6 +115,168 @@ async def test_a_state_directory_that_can_not_be_written_costs_no_pod_and_is_sai
     await node.until(lambda it: confirmed(it, second))
 
 
+def of_format_1(checkpoint: bytes) -> bytes:
+    """The file as an agent of that format had written it."""
+    content = json.loads(checkpoint)["data"]
+    for later in ("cordons", "labels", "config"):
+        del content[later]
+    for it in content["allocations"]:
+        it["seen_alive"] = True
+        del it["claim"], it["acks"]
+    text = json.dumps(content).encode()
+    checksum = f"sha256:{hashlib.sha256(text).hexdigest()}"
+    return b'{"version":1,"checksum":"%s","data":%s}' % (checksum.encode(), text)
+
+
+async def test_the_checkpoint_of_an_older_agent_is_taken_over_with_its_owners(node: Node) -> None:
+    await node.start(shared(XPU, 2))
+    await node.counts({XPU: (8, 8)})
+    pod = await node.admit("running", {XPU: 2})
+    await node.until(lambda it: confirmed(it, pod))
+    await node.fail(0)
+    await node.counts({XPU: (8, 6)})
+    (before,) = in_use(node.view)
+    await node.stop()
+    checkpoint = node.state / "checkpoint.json"
+    checkpoint.write_bytes(of_format_1(checkpoint.read_bytes()))
+
+    await node.start()
+
+    (after,) = in_use(await node.until(in_use))
+    assert (after.id, after.ids, after.devices) == (before.id, before.ids, before.devices)
+    assert (after.source, after.owner) == ("checkpoint", Owner(pod.uid, "main", "default", "running"))
+    await node.counts({XPU: (8, 6)})
+    await node.saved(after.id, '"version":2', '"xid-79"')
+
+
+async def test_an_older_copy_of_the_checkpoint_that_is_put_back_loses_nothing(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    first = await node.admit("first", {XPU: 1})
+    await node.until(lambda it: confirmed(it, first))
+    await node.saved('"pod":"first"')
+    copy = (node.state / "checkpoint.json").read_bytes()
+    later = [await node.admit(name, {XPU: 1}) for name in ("second", "third")]
+    await node.until(lambda it: confirmed(it, *later))
+    before = {it.id: (it.ids, it.devices, it.owner) for it in in_use(node.view)}
+    await node.stop()
+    (node.state / "checkpoint.json").write_bytes(copy)
+
+    await node.start()
+
+    view = await node.until(lambda it: confirmed(it, first, *later))
+    assert {it.id: (it.ids, it.devices, it.owner) for it in in_use(view)} == before
+    assert sorted(it.source for it in in_use(view)) == ["checkpoint", "kubelet", "kubelet"]
+    await node.counts({XPU: (4, 4)})
+    last = await node.admit("last", {XPU: 1})
+    assert len({card for pod in (first, *later, last) for card in await node.cards_of(pod)}) == 4
+    await node.refused("one too many", {XPU: 1})
+
+
+class Disk:
+    """The disk under a state directory; a test makes it refuse what is written, also what root writes."""
+
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self._directory = str(directory)
+        self._error = 0
+        for name in ("open", "write", "rename", "replace", "mkdir", "chmod"):
+            patch.setattr(os, name, self._refusing(getattr(os, name)))
+
+    def is_full(self) -> None:
+        self._error = errno.ENOSPC
+
+    def is_read_only(self) -> None:
+        self._error = errno.EROFS
+
+    def works(self) -> None:
+        self._error = 0
+
+    def _refusing(self, real: Any) -> Any:
+        def call(what: Any, *more: Any, **named: Any) -> Any:
+            if self._refuses(real.__name__, what, more):
+                raise OSError(self._error, os.strerror(self._error), what)
+            return real(what, *more, **named)
+
+        return call
+
+    def _refuses(self, call: str, what: Any, more: Any) -> bool:
+        if not self._error:
+            return False
+        path = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else os.fspath(what)
+        if not str(path).startswith(self._directory):
+            return False
+        if self._error == errno.ENOSPC:
+            return call == "write"
+        return call not in ("open", "write") or (call == "open" and bool(more[0] & (os.O_WRONLY | os.O_RDWR)))
+
+
+@pytest.fixture
+def disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(node.state, monkeypatch)
+
+
+async def test_a_full_disk_is_a_reason_not_to_be_ready_until_it_has_room_again(
+    node: Node, disk: Disk
+) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    await node.until(lambda it: not it.troubles)
+    disk.is_full()
+
+    pod = await node.admit("running", {XPU: 1})
+
+    view = await node.until(lambda it: it.troubles and confirmed(it, pod))
+    assert [it for it in view.troubles if it.startswith("checkpoint: ") and "No space left" in it]
+    disk.works()
+    await node.until(lambda it: not it.troubles)
+    await node.saved(pod.uid)
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["of an earlier agent", "empty"])
+async def test_a_state_directory_that_is_read_only_from_the_start_costs_no_pod(
+    node: Node, disk: Disk, used: bool
+) -> None:
+    node.configure(whole(XPU))
+    earlier = []
+    if used:
+        await node.start()
+        await node.counts({XPU: (4, 4)})
+        earlier.append(await node.admit("earlier", {XPU: 1}))
+        await node.until(lambda it: confirmed(it, *earlier))
+        await node.stop()
+    else:
+        node.state.mkdir()
+    disk.is_read_only()
+
+    await node.start()
+
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("running", {XPU: 1})
+    view = await node.until(lambda it: it.troubles and confirmed(it, pod, *earlier))
+    assert [it for it in view.troubles if it.startswith("checkpoint: ") and "Read-only" in it]
+    disk.works()
+    await node.until(lambda it: not it.troubles)
+    await node.saved(*(it.uid for it in (pod, *earlier)))
+
+
+async def test_a_checkpoint_that_can_not_be_set_aside_is_kept_until_it_can(node: Node, disk: Disk) -> None:
+    node.configure(whole(XPU))
+    node.state.mkdir()
+    (node.state / "checkpoint.json").write_text("a stranger's")
+    disk.is_read_only()
+
+    await node.start()
+
+    await node.counts({XPU: (4, 4)})
+    assert node.count("checkpoint_set_aside", why="foreign") == 1
+    await node.until(lambda it: it.troubles)
+    assert (node.state / "checkpoint.json").read_text() == "a stranger's"
+    disk.works()
+    await node.until(lambda it: not it.troubles)
+    (aside,) = node.state.glob("checkpoint.json.corrupt-*")
+    assert aside.read_text() == "a stranger's"
+
+
 async def test_a_kubelet_checkpoint_that_is_spoilt_releases_nothing(node: Node, sim: SimKubelet) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -116,7 +285,7 @@ async def test_a_kubelet_checkpoint_that_is_spoilt_releases_nothing(node: Node, 
     good = sim.checkpoint.read_bytes()
 
     sim.checkpoint.write_bytes(b"spoilt")
-    await node.until(lambda it: node.count("reconcile_actions", action="unreadable") > 2)
+    await node.until(lambda it: node.count("evidence_unreadable", source="kubelet checkpoint") > 2)
 
     assert len(in_use(node.view)) == 1
     sim.checkpoint.write_bytes(good)

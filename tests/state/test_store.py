@@ -100,9 +100,18 @@ async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk
 
     await it.save(durable=False)
 
-    loaded, _ = disk.load()
-    assert (loaded.labels, loaded.config, loaded.boot_id) == (state.labels, state.config, "this boot")
-    assert (loaded.allocations, loaded.health, loaded.devices) == ((), {}, {})
+    expected = Saved("this boot", labels=state.labels, config=state.config)
+    assert disk.load() == (expected, None)
+
+
+async def test_what_was_loaded_and_is_given_to_ledger_and_inventory_is_saved_whole(
+    disk: Disk, state: Saved
+) -> None:
+    inventory = Inventory(state.health, devices=state.devices, cordons=state.cordons)
+
+    await LedgerStore(disk, Ledger(state.allocations), inventory, state).save(durable=False)
+
+    assert disk.load() == (state, None)
 
 
 async def test_a_disk_that_hangs_is_said_and_holds_nobody_up(disk: Disk) -> None:
