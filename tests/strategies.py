@@ -43,6 +43,7 @@ records = st.builds(
     good_since=st.none() | times,
     lost=texts,
     lost_since=st.none() | times,
+    counters=st.dictionaries(texts, st.integers(0, 2**63 - 1), max_size=3),
 )
 
 owners = st.builds(Owner, uid=texts, container=texts, namespace=texts, pod=texts)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import structlog
+
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import VendorState, VendorStatus
+from agent.core.model import Cordon, VendorState, VendorStatus, Word
 from agent.core.offers import Wish
-from agent.core.vendor import ContainerEdits, Device, Vendor
+from agent.core.vendor import ContainerEdits, Device, Fault, HealthEvent, Proof, Vendor
 from agent.node import Node
 
 XPU = "acme.com/xpu"
@@ -70,3 +72,67 @@ def test_a_vendor_that_is_switched_off_leaves_no_error_of_its_specs() -> None:
     node.configure({}, [], [])
 
     assert (node.cdi_error, node.specs.value) == ("", {})
+
+
+# Health
+
+
+def sick() -> Fault:
+    return Fault("xid-79", cleared_by=(Proof.DRIVER_RELOAD,))
+
+
+def test_looking_at_the_devices_again_writes_nothing_down_though_their_counters_grow() -> None:
+    node = served(by_cdi=False)
+    node.observed("acme", [HealthEvent("a-0", sick())])
+    before = node.snapshot.value, node.plan.value, node.memory.value
+    told = [id(cell.value) for cell in (node.snapshot, node.plan, node.memory)]
+
+    for energy in range(1, 5):
+        node.discovered("acme", [Device("a-0", 0, counters={"energy": energy})])
+
+    assert (node.snapshot.value, node.plan.value, node.memory.value) == before
+    assert [id(cell.value) for cell in (node.snapshot, node.plan, node.memory)] == told
+
+
+def test_an_operators_word_is_done_at_once_and_told_with_the_device_it_was_for() -> None:
+    node = served(by_cdi=False)
+
+    assert node.told(Word("cordon", "a", "alice", "maintenance")) == "a-0: cordoned"
+    assert allocatable(node) == 0
+    assert node.snapshot.value.devices[0].cordon == Cordon("alice", "maintenance", 0.0)
+
+    assert node.told(Word("uncordon", "a-0", "alice")) == "a-0: uncordoned"
+    assert node.told(Word("uncordon", "a-0", "alice")) == "a-0: was not cordoned"
+    assert allocatable(node) == 1
+
+
+def test_an_operators_word_is_logged_with_who_said_it_and_why() -> None:
+    node = served(by_cdi=False)
+
+    with structlog.testing.capture_logs() as logged:
+        node.told(Word("cordon", "a-0", "alice", "maintenance"))
+
+    assert logged == [
+        {
+            "event": "cordoned",
+            "log_level": "warning",
+            "device": "a-0",
+            "author": "alice",
+            "reason": "maintenance",
+        }
+    ]
+
+
+def test_what_is_cleared_is_told_as_what_it_was() -> None:
+    node = served(by_cdi=False)
+    node.observed("acme", [HealthEvent("a-0", sick())])
+
+    said = [node.told(Word("clear", "a-0", "alice")) for _ in range(2)]
+    node.lost("acme", VendorState.FAILED, "hung")
+    said.append(node.told(Word("clear", "a-0", "alice")))
+
+    assert said == [
+        "a-0: cleared; good looks end what is left of the fault",
+        "a-0: has no fault that waits for a proof",
+        "a-0: forgotten: it is not there, and nobody uses it",
+    ]

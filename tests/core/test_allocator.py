@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agent.core.allocator import ALLOCATION, Allocator, Scene, UnusableEdits, admit
 from agent.core.errors import (
     AllocationError,
+    CordonedDevice,
     InvalidRequest,
     UnhealthyDevice,
     UnknownDevice,
@@ -23,7 +24,7 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState
+from agent.core.model import Allocation, AllocationState, Cordon
 from agent.core.plan import Offer, plan
 from agent.core.topology import topology
 from agent.core.vendor import (
@@ -399,6 +400,41 @@ def test_a_device_whose_plan_says_unhealthy_is_refused() -> None:
 
     with pytest.raises(UnhealthyDevice, match="device c0 is unhealthy"):
         admit(replace(scene, plan={WHOLE: replace(resource, cards=cards)}), WHOLE, ["c0"])
+
+
+def cordon(scene: Scene, author: str, reason: str) -> Scene:
+    """The same scene with the card c0 cordoned, and its ID in use."""
+    devices = tuple(
+        replace(it, cordon=Cordon(author, reason)) if it.uuid == "c0" else it for it in scene.snapshot.devices
+    )
+    resource = scene.plan[WHOLE]
+    cards = tuple(
+        replace(card, healthy=False, held=("c0",)) if card.uuid == "c0" else card for card in resource.cards
+    )
+    return replace(
+        scene,
+        snapshot=replace(scene.snapshot, devices=devices),
+        plan={WHOLE: replace(resource, cards=cards)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("maintenance", "device c0 is cordoned by alice: maintenance$"), ("", "is cordoned by alice$")],
+)
+def test_a_cordoned_card_is_refused_with_who_did_it_and_why_also_where_it_was_in_use(
+    reason: str, told: str
+) -> None:
+    with pytest.raises(CordonedDevice, match=told):
+        admit(cordon(Room().scene(), "alice", reason), WHOLE, ["c0"])
+
+
+def test_the_fault_of_a_cordoned_card_is_told_before_the_cordon() -> None:
+    scene = cordon(Room().scene(), "alice", "")
+    devices = tuple(replace(it, told_healthy=False) for it in scene.snapshot.devices)
+
+    with pytest.raises(UnhealthyDevice):
+        admit(replace(scene, snapshot=replace(scene.snapshot, devices=devices)), WHOLE, ["c0"])
 
 
 def test_the_rule_of_the_other_resources_does_not_matter() -> None:

@@ -352,3 +352,58 @@ def test_who_said_last_that_nothing_watches_the_device_ends_it() -> None:
     assert polls(by_event, 40.0, 50.0, 60.0).health().reason == "events-lost"
     assert polls(by_polls, 40.0, 50.0, 60.0).health().state is State.HEALTHY
     assert polls(by_event_again, 40.0, 50.0, 60.0).health().reason == "events-lost"
+
+
+def test_an_operators_word_stands_for_every_proof_and_clean_polls_do_the_rest() -> None:
+    sick = health.observed(Record(), bad(OFF_THE_BUS), now=0)
+
+    it = health.cleared(sick, now=100)
+
+    assert not it.sticky
+    assert not told(it, 100)
+    assert polls(it, 101, 109).health().state is State.UNHEALTHY
+    assert polls(it, 101, 110).health().state is State.HEALTHY
+
+
+def test_what_the_device_still_shows_after_an_operators_word_sticks_again() -> None:
+    sick = health.observed(Record(), bad(OFF_THE_BUS), now=0)
+
+    it = polls(health.cleared(sick, now=100), 101, 102, 103, fault=OFF_THE_BUS)
+
+    assert it.fault == OFF_THE_BUS
+
+
+def test_an_operators_word_on_a_transient_fault_keeps_what_is_proven_already() -> None:
+    mending = polls(health.observed(Record(), bad(HOT), now=0), 10)
+
+    assert health.cleared(mending, now=15) == mending
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "restarted"),
+    [
+        ({"energy": 5}, {"energy": 4}, True),
+        ({"energy": 5, "time": 9}, {"energy": 6, "time": 1}, True),
+        ({"energy": 5}, {"energy": 5}, False),
+        ({"energy": 5}, {"energy": 6}, False),
+        ({"energy": 5}, {}, False),  # it was not told this time
+        ({}, {"energy": 0}, False),
+    ],
+)
+def test_a_counter_that_is_smaller_than_before_shows_that_it_began_anew(
+    before: dict[str, int], now: dict[str, int], restarted: bool
+) -> None:
+    assert health.restarted(health.counted(Record(), before), now) is restarted
+
+
+def test_a_counter_that_was_not_told_is_kept_and_outlives_the_end_of_a_fault() -> None:
+    record = health.counted(health.counted(Record(), {"energy": 5}), {})
+
+    record = polls(health.observed(record, bad(HOT), now=0), 10, 20)
+
+    assert record.health().state is State.HEALTHY
+    assert record.counters == {"energy": 5}
+
+
+def test_counters_make_no_record_another_one() -> None:
+    assert health.counted(Record(), {"energy": 5}) == Record()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.errors import NoSuchDevice
 from agent.core.health import LOST_CONTACT, Record
-from agent.core.inventory import REMEMBERED, Inventory, left_out
-from agent.core.model import DeviceStatus, VendorState, VendorStatus
+from agent.core.inventory import REMEMBERED, Cleared, Inventory, left_out
+from agent.core.model import Cordon, DeviceStatus, VendorState, VendorStatus
 from agent.core.vendor import DRIVER_NOT_LOADED, Device, Fault, HealthEvent, Link, Proof, State
 
 ACME, BOLT = VendorStatus("acme", VendorState.STARTING), VendorStatus("bolt", VendorState.STARTING)
@@ -115,7 +117,7 @@ def test_an_empty_list_where_devices_were_is_a_broken_library() -> None:
 
     assert states(it) == {"a-0": "unknown", "a-1": "unknown", "b-0": "healthy"}
     assert it.snapshot().vendors[0].state is VendorState.FAILED
-    assert it.snapshot().vendors[0].reason == "the library lists no devices, it had 2"
+    assert it.snapshot().vendors[0].reason.startswith("the library lists no devices, it had 2; ")
     it.tick(1e6, in_use=())
     assert len(it.snapshot().devices) == 3
 
@@ -687,3 +689,264 @@ def test_an_event_for_a_device_that_the_next_list_lacks_is_forgotten() -> None:
     it.discovered("acme", [A0, A1, Device("a-2", 2)], now=7)
 
     assert all(told(it).values())
+
+
+# An operator's words
+
+ALICE = Cordon("alice", "maintenance", 7.0)
+
+
+def test_a_cordon_is_no_fault_and_stands_beside_one() -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-1", XID)], now=1)
+
+    it.cordon("a-0", ALICE)
+    it.cordon("a-1", ALICE)
+
+    well, sick = look(it, "a-0"), look(it, "a-1")
+    assert (well.health.state, well.told_healthy, well.cordon) == (State.HEALTHY, True, ALICE)
+    assert (sick.health.reason, sick.told_healthy, sick.cordon) == ("xid-48", False, ALICE)
+
+
+def test_slices_follow_the_cordon_of_their_card_and_may_have_their_own() -> None:
+    it = sliced()
+    own = Cordon("bob")
+
+    it.cordon("a-0/1", own)
+    it.cordon("a-0", ALICE)
+
+    cordons = {status.uuid: status.cordon for status in it.snapshot().devices}
+    assert cordons == {"a-0": ALICE, "a-0/0": ALICE, "a-0/1": own, "a-1": None}
+
+
+def test_cordons_outlive_the_process_also_of_devices_that_are_not_listed() -> None:
+    it = Inventory(cordons={"a-0": ALICE, "gone": ALICE})
+    it.enable([ACME])
+
+    it.discovered("acme", [A0], now=0)
+
+    assert look(it, "a-0").cordon == ALICE
+    assert [(absent.uuid, absent.cordon) for absent in it.snapshot().absent] == [("gone", ALICE)]
+    assert it.cordons() == {"a-0": ALICE, "gone": ALICE}
+
+
+def test_a_cordon_outlives_the_card_that_is_dropped_and_ends_by_its_name() -> None:
+    it = seen()
+    it.cordon("a-1", ALICE)
+    it.discovered("acme", [A0], now=1)
+    it.tick(700, in_use=())
+
+    assert it.snapshot().device("a-1") is None
+    assert it.uncordon(it.find("a-1"))
+    assert not it.uncordon("a-1")
+    assert it.snapshot().absent == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [("a-0", "a-0"), ("b", "b-0"), ("a-0/", "a-0/0"), ("old", "old-1"), ("faulty", "faulty-1")],
+)
+def test_a_device_is_found_by_its_uuid_or_by_how_it_alone_begins(named: str, found: str) -> None:
+    it = Inventory({"faulty-1": Record(XID)}, devices={"acme": [Device("old-1", 4)]})
+    it.enable([ACME, BOLT])
+    it.discovered("acme", [A0, S0], now=0)
+    it.discovered("bolt", [B0], now=0)
+
+    assert it.find(named) == found
+
+
+@pytest.mark.parametrize("named", ["x", "", "nvidia-nameless-0"])
+def test_a_device_that_is_not_known_is_refused_with_those_that_are(named: str) -> None:
+    it = seen()
+    it.discovered("acme", [A0, A1, Device("nvidia-nameless-0", 2, nameless=True)], now=1)
+
+    with pytest.raises(NoSuchDevice, match=r"there is a-0, a-1, b-0$"):
+        it.find(named)
+
+
+def test_a_beginning_of_several_names_is_refused_with_them() -> None:
+    with pytest.raises(NoSuchDevice, match="'a-' begins several devices: a-0, a-1; give more of it"):
+        seen().find("a-")
+
+
+def test_an_operators_word_ends_any_sticky_fault_once_the_card_looks_well() -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-0", Fault("xid-79", cleared_by=(Proof.REBOOT,)))], now=1)
+    assert look(it, "a-0").cleared_by == (Proof.REBOOT,)
+
+    assert it.clear("a-0", 10, in_use=()) is Cleared.CLEARED
+
+    assert look(it, "a-0").cleared_by == ()
+    for now in (11, 21):
+        it.discovered("acme", [A0, A1], now=now)
+    assert look(it, "a-0").told_healthy
+
+
+def test_an_operators_word_on_a_card_is_one_on_its_slices() -> None:
+    it = sliced()
+    it.observed("acme", [HealthEvent("a-0/1", XID)], now=1)
+
+    assert it.clear("a-0", 10, in_use=()) is Cleared.CLEARED
+
+    assert look(it, "a-0/1").cleared_by == ()
+
+
+def test_there_is_nothing_to_clear_on_a_card_that_is_well() -> None:
+    assert seen().clear("a-0", 10, in_use=()) is Cleared.NOTHING
+
+
+@pytest.mark.parametrize(("in_use", "left"), [((), []), (("a-1",), ["a-1"])])
+def test_a_card_that_is_away_is_forgotten_on_an_operators_word_unless_it_is_in_use(
+    in_use: tuple[str, ...], left: list[str]
+) -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-1", XID)], now=1)
+    it.discovered("acme", [A0], now=2)
+
+    done = it.clear("a-1", 3, in_use)
+
+    assert done is (Cleared.CLEARED if in_use else Cleared.FORGOTTEN)
+    assert [status.uuid for status in it.snapshot().of("acme") if status.uuid != "a-0"] == left
+    assert it.named() == {"acme": (A0, A1)[: 1 + len(left)], "bolt": (B0,)}
+    assert not any(record.sticky for record in it.records().values())
+
+
+def test_a_fault_of_a_device_that_never_came_back_is_forgotten_on_an_operators_word() -> None:
+    it = inventory(remembered={"a-9": Record(XID, told_healthy=False)})
+    it.discovered("acme", [A0], now=0)
+    assert [(absent.uuid, absent.cleared_by) for absent in it.snapshot().absent] == [
+        ("a-9", (Proof.RESET, Proof.REBOOT))
+    ]
+
+    assert it.clear("a-9", 1, in_use=()) is Cleared.FORGOTTEN
+
+    assert it.records() == {}
+    assert it.snapshot().absent == ()
+
+
+def test_a_fault_of_a_device_that_never_came_back_and_is_in_use_waits_for_clean_polls_alone() -> None:
+    it = inventory(remembered={"a-0": Record(XID, told_healthy=False)})
+
+    assert it.clear("a-0", 0, in_use=("a-0",)) is Cleared.CLEARED
+
+    for now in (1, 11):
+        it.discovered("acme", [A0], now=now)
+    assert look(it, "a-0").told_healthy
+
+
+# Counters
+
+
+def counting(energy: int, fault: Fault | None = None) -> Device:
+    return replace(A0, counters={"energy": energy}, fault=fault)
+
+
+def test_a_counter_that_begins_anew_proves_a_reload_that_nobody_saw() -> None:
+    it = inventory()
+    it.discovered("acme", [counting(500)], now=0)
+    it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=1)
+
+    it.discovered("acme", [counting(700)], now=10)
+    assert look(it, "a-0").cleared_by == (Proof.DRIVER_RELOAD,)
+    it.discovered("acme", [counting(20)], now=20)
+
+    assert look(it, "a-0").cleared_by == ()
+
+
+def test_a_counter_that_begins_anew_proves_a_reload_over_a_restart_of_the_agent() -> None:
+    before = inventory()
+    before.discovered("acme", [counting(500)], now=0)
+    before.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=1)
+    before.discovered("acme", [counting(900)], now=2)  # the last good look counts, not the one at the fault
+
+    after = {
+        energy: inventory(remembered=before.records())
+        for energy in (899, 901)  # loaded anew, or not
+    }
+    for energy, it in after.items():
+        it.discovered("acme", [counting(energy)], now=10)
+
+    assert look(after[899], "a-0").cleared_by == ()
+    assert look(after[901], "a-0").cleared_by == (Proof.DRIVER_RELOAD,)
+
+
+def test_what_a_card_counts_that_can_not_be_read_proves_nothing() -> None:
+    it = inventory()
+    it.discovered("acme", [counting(500)], now=0)
+    it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=1)
+
+    it.discovered("acme", [counting(0, Fault("unreadable"))], now=10)
+    it.discovered("acme", [counting(600)], now=20)
+
+    assert look(it, "a-0").cleared_by == (Proof.DRIVER_RELOAD,)
+
+
+def test_a_reload_that_a_cards_counters_prove_is_one_for_its_slices() -> None:
+    it = inventory()
+    it.discovered("acme", [counting(500), S0], now=0)
+    it.observed("acme", [HealthEvent("a-0/0", NEEDS_RELOAD)], now=1)
+
+    it.discovered("acme", [counting(1), S0], now=10)
+
+    assert look(it, "a-0/0").cleared_by == ()
+
+
+def test_counters_that_grow_are_no_news() -> None:
+    it = inventory()
+    it.discovered("acme", [counting(1)], now=0)
+    it.observed("acme", [HealthEvent("a-0", XID)], now=1)
+    before = it.snapshot(), it.records(), it.named()
+
+    it.discovered("acme", [counting(2)], now=2)
+
+    assert (it.snapshot(), it.records(), it.named()) == before
+    assert it.named()["acme"][0].counters == look(it, "a-0").device.counters == {}
+    assert it.records()["a-0"].counters == {"energy": 2}
+
+
+# A library that lists nothing
+
+
+def test_an_empty_list_is_a_broken_library_also_where_the_devices_were_seen_by_the_agent_before() -> None:
+    it = before(A0, S0, A1)
+
+    it.discovered("acme", [], now=0)
+
+    vendor = it.snapshot().vendors[0]
+    assert vendor.state is VendorState.FAILED
+    assert vendor.reason.startswith("the library lists no devices, it had 2; ")
+    assert [absent.uuid for absent in it.snapshot().absent] == ["a-0", "a-0/0", "a-1"]
+
+
+def test_an_empty_list_after_a_reboot_is_an_empty_node() -> None:
+    it = before(A0)
+    it.rebooted(now=0)
+
+    it.discovered("acme", [], now=0)
+
+    assert it.snapshot().vendors[0].state is VendorState.OPEN
+    assert it.named() == {}  # or the next agent would miss them
+    assert it.snapshot().absent == ()
+
+
+def test_devices_that_are_cleared_one_by_one_are_missed_no_more() -> None:
+    it = before(A0, S0, A1)
+    it.discovered("acme", [], now=0)
+
+    for uuid in ("a-0", "a-1"):
+        assert it.clear(uuid, 1, in_use=()) is Cleared.FORGOTTEN
+    it.discovered("acme", [], now=2)
+
+    assert it.snapshot().vendors[0].state is VendorState.OPEN
+    assert it.snapshot().absent == ()
+
+
+def test_a_library_that_lists_its_devices_again_is_whole_again() -> None:
+    it = before(A0, A1)
+    it.discovered("acme", [], now=0)
+
+    it.discovered("acme", [A0, A1], now=1)
+
+    assert it.snapshot().vendors[0].state is VendorState.OPEN
+    assert told(it) == {"a-0": True, "a-1": True}
+    assert it.snapshot().absent == ()

@@ -52,6 +52,15 @@ def test_packing_prefers_the_card_that_is_used_already() -> None:
     assert choose(shared({"0": 2, "1": 2}, "packed"), "0::0 0::1 1::1", 1) == ["1::1"]
 
 
+def test_what_allocate_would_refuse_is_taken_last() -> None:
+    """An ID of a cordoned card is free for the kubelet a moment before it is for us."""
+    first, second = shared({"0": 2, "1": 2}).cards
+    it = replace(shared({}), cards=(replace(first, healthy=False), second))
+
+    assert choose(it, "0::0 1::0 1::1", 2) == ["1::0", "1::1"]
+    assert choose(it, "0::0 1::0 1::1", 3) == ["1::0", "1::1", "0::0"]
+
+
 def test_lower_replicas_are_taken_first() -> None:
     assert choose(shared({"0": 12}), " ".join(f"0::{n}" for n in reversed(range(12))), 3) == ids(
         "0::0 0::1 0::2"

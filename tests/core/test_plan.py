@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.model import DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
+from agent.core.model import Cordon, DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
 from agent.core.plan import Held, Offer, absent, plan, short_forms
 from agent.core.vendor import IdForm, Placement, ResourceRule, Sharing
 
@@ -543,3 +543,58 @@ def test_an_id_that_the_kubelet_takes_for_free_and_is_not_is_well_for_nobody() -
     assert (first.healthy, first.held) == (False, ("a::0", "a::2"))
     assert (second.healthy, second.held) == (True, ())
     assert (planned[GPU].capacity, planned[GPU].allocatable) == (6, 5)
+
+
+# Cordons
+
+
+def cordoned(uuid: str, *, healthy: bool = True) -> DeviceStatus:
+    return replace(status(uuid, healthy=healthy), cordon=Cordon("alice", "maintenance"))
+
+
+def shown(resource: Resource) -> dict[str, tuple[bool, tuple[str, ...]]]:
+    return {card.uuid: (card.healthy, card.held) for card in resource.cards}
+
+
+def test_a_cordoned_card_is_well_for_who_has_it_and_for_nobody_else() -> None:
+    rule = ResourceRule(GPU, sharing=replicas(3))
+    cards = (cordoned("GPU-a"), status("GPU-b", 1))
+
+    it = planned(rule, cards=cards, held={GPU: {"GPU-a::2": "GPU-a", "GPU-b::0": "GPU-b"}})[GPU]
+
+    assert shown(it) == {"GPU-a": (False, ("GPU-a::2",)), "GPU-b": (True, ())}
+    assert (it.capacity, it.allocatable) == (6, 4)
+
+
+def test_ids_of_a_cordoned_card_are_for_nobody_once_they_are_free() -> None:
+    it = planned(ResourceRule(GPU), cards=(cordoned("GPU-a"),), held={GPU: {}})[GPU]
+
+    assert shown(it) == {"GPU-a": (False, ())}
+    assert (it.capacity, it.allocatable) == (1, 0)
+
+
+def test_a_cordon_hides_no_fault_from_who_has_the_card() -> None:
+    it = planned(ResourceRule(GPU), cards=(cordoned("GPU-a", healthy=False),), held={GPU: {"GPU-a": "GPU-a"}})
+
+    assert shown(it[GPU]) == {"GPU-a": (False, ())}
+
+
+def test_ids_of_a_former_plan_in_use_on_a_cordoned_card_stay_well() -> None:
+    rule = ResourceRule(GPU, sharing=replicas(2))
+    held = {GPU: {"GPU-a::7": "GPU-a", "GPU-a-1": "GPU-a"}}
+
+    it = planned(rule, cards=(cordoned("GPU-a"),), held=held)[GPU]
+
+    assert it.cards[0].kept == ("GPU-a::7",)
+    assert it.cards[0].held == ("GPU-a::1", "GPU-a::7")  # the old form `uuid-n` is listed in today's
+    assert (it.capacity, it.allocatable) == (3, 2)
+
+
+def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
+    held = {GPU: {"GPU-a": "GPU-a"}}
+
+    it = plan([Offer("acme", (ResourceRule(GPU),))], node(cordoned("GPU-a")), held, {}, withheld={"acme"})[
+        GPU
+    ]
+
+    assert shown(it) == {"GPU-a": (False, ())}

@@ -21,6 +21,16 @@ from . import oracle
 from .fakes import card, resource
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=150)
+
+
+def holding(card: AdvertisedDevice) -> st.SearchStrategy[AdvertisedDevice]:
+    """The card with some of its IDs held."""
+    numbers = st.sets(st.integers(0, max(0, len(card) - 1)), max_size=5)
+    return numbers.map(
+        lambda chosen: replace(card, held=tuple(it for n, it in enumerate(card) if n in chosen))
+    )
+
+
 RANGES = st.builds(IdRange, TEXT, st.none() | st.integers(0, 1200))
 CARDS = st.builds(
     AdvertisedDevice,
@@ -29,16 +39,23 @@ CARDS = st.builds(
     healthy=st.booleans(),
     numa=st.none() | st.integers(0, 2**40),
     kept=st.lists(TEXT, max_size=3).map(tuple),
-)
+).flatmap(lambda one: holding(one))
 RESOURCES = st.lists(CARDS, max_size=4, unique_by=lambda one: one.uuid).map(lambda cards: resource(*cards))
 
 
 def listed(it: Resource) -> list[tuple[str, AdvertisedDevice]]:
     """Every ID with its card, in the order of the list."""
-    ranged = [(n, device_id, one) for one in it.cards for n, device_id in enumerate(one.ids or ())]
+    apart = [one for one in it.cards if one.held and not one.healthy]
+    ranged = [
+        (n, device_id, one)
+        for one in it.cards
+        if one not in apart
+        for n, device_id in enumerate(one.ids or ())
+    ]
     kept = [(device_id, one) for one in it.cards for device_id in one.kept]
-    by_number = sorted(ranged, key=lambda entry: entry[0])
-    return [entry[1:] for entry in by_number] + sorted(kept, key=lambda entry: entry[0])
+    by_number = [entry[1:] for entry in sorted(ranged, key=lambda entry: entry[0])]
+    one_by_one = [(device_id, one) for one in apart for device_id in one.ids or ()]
+    return by_number + one_by_one + sorted(kept, key=lambda entry: entry[0])
 
 
 def judged(it: Resource) -> bytes:
@@ -46,7 +63,8 @@ def judged(it: Resource) -> bytes:
     pb = oracle.deviceplugin()
     message = pb.ListAndWatchResponse()
     for device_id, one in listed(it):
-        device = message.devices.add(ID=device_id, health="Healthy" if one.healthy else "Unhealthy")
+        well = one.healthy or device_id in one.held
+        device = message.devices.add(ID=device_id, health="Healthy" if well else "Unhealthy")
         if one.numa is not None:
             device.topology.nodes.add(ID=one.numa)
     return bytes(message.SerializeToString())
@@ -60,7 +78,7 @@ def order(it: Resource) -> list[str]:
 
 
 def sick(it: Resource) -> Resource:
-    return replace(it, cards=tuple(replace(one, healthy=False) for one in it.cards))
+    return replace(it, cards=tuple(replace(one, healthy=False, held=()) for one in it.cards))
 
 
 @given(RESOURCES)
@@ -96,6 +114,15 @@ def test_ids_of_a_former_plan_come_last() -> None:
     )
 
     assert order(it) == ["a::0", "c::0", "a::1", "a::7", "b", "b::9"]
+
+
+def test_a_card_that_is_given_to_nobody_new_is_well_for_those_who_have_it() -> None:
+    it = resource(replace(card("a", count=12, healthy=False), held=("a::3", "a::11")), card("b", count=1))
+
+    devices = oracle.deviceplugin().ListAndWatchResponse.FromString(device_list(it)).devices
+
+    assert [device.ID for device in devices if device.health == "Healthy"] == ["b::0", "a::3", "a::11"]
+    assert len(devices) == 13
 
 
 def test_numbers_of_every_length_come_in_numeric_order() -> None:
