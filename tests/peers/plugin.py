@@ -66,7 +66,7 @@ def device_list(devices: Mapping[str, str], numa: Mapping[str, int] | None = Non
 class ClosingServer(Server):
     """Closes its connections too, which a grpclib server leaves to the process's end."""
 
-    def __init__(self, handlers: Collection[TinyPlugin]) -> None:
+    def __init__(self, handlers: Collection[Any]) -> None:
         super().__init__(handlers, codec=Raw())
         self._protocols: list[H2Protocol] = []
 
@@ -154,13 +154,13 @@ class TinyPlugin:
             self.streams_ended.set()
 
     async def _preferred(self, stream: Stream[bytes, bytes]) -> None:
-        asked = texts(await _message(stream), 1)[0]
+        asked = texts(await message_of(stream), 1)[0]
         size = asked[-1]  # allocation_size comes last and is small
         chosen = sorted(texts(asked, 1))[:size]
         await stream.send_message(text(1, _joined(chosen)))
 
     async def _allocate(self, stream: Stream[bytes, bytes]) -> None:
-        ids = sorted(value.decode() for value in texts(texts(await _message(stream), 1)[0], 1))
+        ids = sorted(value.decode() for value in texts(texts(await message_of(stream), 1)[0], 1))
         if self.refuse:
             raise GRPCError(Status.INVALID_ARGUMENT, self.refuse)
         self.held.set()
@@ -175,7 +175,7 @@ class TinyPlugin:
         await stream.send_message(text(1, container))
 
     async def _pre_start(self, stream: Stream[bytes, bytes]) -> None:
-        self.pre_started.append(sorted(value.decode() for value in texts(await _message(stream), 1)))
+        self.pre_started.append(sorted(value.decode() for value in texts(await message_of(stream), 1)))
         await stream.send_message(b"")
 
     async def _info(self, stream: Stream[bytes, bytes]) -> None:
@@ -183,7 +183,7 @@ class TinyPlugin:
         await stream.send_message(text(1, "DevicePlugin") + text(2, self.resource) + text(4, "v1beta1"))
 
     async def _notify(self, stream: Stream[bytes, bytes]) -> None:
-        self.notified.put_nowait(await _message(stream))
+        self.notified.put_nowait(await message_of(stream))
         await stream.send_message(b"")
 
 
@@ -193,7 +193,8 @@ async def call(socket: Path, path: str, request: bytes = b"") -> bytes:
         return await UnaryUnaryMethod[bytes, bytes](channel, path, bytes, bytes)(request)
 
 
-async def _message(stream: Stream[bytes, bytes]) -> bytes:
+async def message_of(stream: Stream[bytes, bytes]) -> bytes:
+    """Take the one message of a unary call."""
     message = await stream.recv_message()
     assert message is not None
     return message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,11 +101,15 @@ class PeerProcess:
         finally:
             await self.kill()
 
-    def signal(self, number: int) -> None:
-        """Send the process a signal."""
+    @property
+    def pid(self) -> int:
         if self._process is None or not self.running:
             raise PeerDown(self._last_words())
-        self._process.send_signal(number)
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        os.kill(self.pid, number)
 
     async def kill(self) -> None:
         """End the process as a crash would; unanswered commands raise PeerDown."""
@@ -149,3 +154,8 @@ class PeerProcess:
         except OSError:
             lines = []
         return "\n".join([f"{Path(self._command[0]).name}: {status}", *lines])
+
+
+def state_of(pid: int) -> str:
+    """The state of a process in a letter, as proc(5) has them: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from agent.testing.node import Admission, Arrivals, Capacity, Pod, RunOptions
 
-from .process import Event, PeerProcess
+from .process import Event, PeerProcess, state_of
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "peers"
 #: How often a state is asked for that the kubelet has no event about.
@@ -153,9 +153,17 @@ class RealKubelet:
         shutil.rmtree(self.plugin_dir)
         await self.start()
 
-    def freeze(self) -> None:
-        """Stop the process where it is (SIGSTOP): sockets take connections and bytes, nobody reads them."""
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def freeze(self) -> None:
+        """Stop the process where it is: its sockets take connections and bytes, nobody reads them."""
         self._process.signal(signal.SIGSTOP)
+        while True:
+            if state_of(self.pid) == "T":
+                return
+            await asyncio.sleep(ASK_EVERY)
 
     def thaw(self) -> None:
         self._process.signal(signal.SIGCONT)

@@ -14,7 +14,7 @@ from grpclib.exceptions import GRPCError
 from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
 
 from .plugin import TinyPlugin, call, texts
-from .process import PeerDown, PeerError
+from .process import PeerDown, PeerError, state_of
 from .real import GoClient, RealKubelet
 
 TOY = "example.com/toy"
@@ -221,6 +221,26 @@ async def test_registrations_are_checked(kubelet: RealKubelet) -> None:
             await plugin.register()
         with pytest.raises(GRPCError, match='requested API version "v1" is not supported'):
             await plugin.register("v1")
+
+
+async def test_a_list_that_nobody_reads_is_cut_in_its_middle(
+    kubelet: RealKubelet, plugin: TinyPlugin
+) -> None:
+    await kubelet.freeze()
+    await plugin.publish({f"{number:060}": "Healthy" for number in range(10_000)})
+    assert not plugin.streams_ended.is_set()
+    await kubelet.kill()
+    await plugin.streams_ended.wait()
+
+
+async def test_a_frozen_kubelet_goes_on_where_it_was(kubelet: RealKubelet, plugin: TinyPlugin) -> None:
+    await kubelet.freeze()
+    assert state_of(kubelet.pid) == "T"
+    await plugin.publish({"a": "Healthy"})
+    asking = asyncio.create_task(kubelet.capacity())
+    kubelet.thaw()
+    await asking
+    await offers(kubelet, 1, 1)
 
 
 async def test_a_dead_peer_is_told_apart_from_an_error(kubelet: RealKubelet) -> None:

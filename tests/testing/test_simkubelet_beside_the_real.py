@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -11,10 +12,13 @@ from typing import Any
 
 import anyio
 import pytest
+from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError
+from peers.faults import second_stream
 from peers.real import RealKubelet, built_peers
 
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
+from agent.kubelet.pb.podresources.v1 import ListPodResourcesRequest, ListPodResourcesResponse
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
 from agent.testing.simkubelet.checkpoint import decode, encode
@@ -199,6 +203,213 @@ async def checkpoints(kubelet: NodeKubelet) -> Told:
         return [encode(decode(raw)) == raw, held.container, oct(file.stat().st_mode)]
 
 
+async def frees(kubelet: NodeKubelet) -> Told:
+    """What the file and List say of a pod that is gone: the plugin's list is sent again and again."""
+    async with toy(kubelet) as plugin:
+        one, other = pod(1, name="one"), pod(1, name="other")
+        for admitted in (one, other):
+            await kubelet.admit(admitted)
+        await kubelet.delete(one.uid)
+        told: Told = [await after_a_list(kubelet, plugin, one, other), await listed(kubelet)]
+        told += [entries(kubelet, one, other), await after_a_list(kubelet, plugin, one, other)]
+        await kubelet.finish(other.uid)
+        told += [await listed(kubelet), await after_a_list(kubelet, plugin, one, other)]
+        return [*told, await kubelet.capacity(), shapes(plugin.calls)]
+
+
+async def without_the_api(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet, "abcde") as plugin:
+        static = Pod("static", (Container({TOY: 1}),), static=True)
+        stays, goes = pod(1, name="stays"), pod(1, name="goes")
+        for admitted in (static, stays, goes):
+            await kubelet.admit(admitted)
+        held = await kubelet.devices(stays.uid)
+        told: Told = []
+        for _ in range(2):
+            await kubelet.restart(readmit=True, api_away=True)
+            await again(kubelet, plugin)
+            told += [await listed(kubelet), await after_a_list(kubelet, plugin, static, stays, goes)]
+        wants = Pod("late", (Container({TOY: 3}),), static=True)
+        told.append(await kubelet.admit(wants))
+        with pytest.raises(Exception, match="the API server is away: only static pods come to the kubelet"):
+            await kubelet.admit(pod(1))
+        with pytest.raises(Exception, match="no pod with uid"):
+            await kubelet.devices(stays.uid)
+        await kubelet.delete(goes.uid)
+        told += [await listed(kubelet), await after_a_list(kubelet, plugin, static, stays, goes)]
+        await kubelet.api_back(readmit=True)
+        told += [entries(kubelet, static, stays, goes), await listed(kubelet)]
+        told += [await after_a_list(kubelet, plugin, static, stays, goes)]
+        told += [await kubelet.devices(stays.uid) == held, await kubelet.admit(wants)]
+        return [*told, shapes(plugin.calls)]
+
+
+async def a_restart_that_finds_the_api(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet) as plugin:
+        one = pod(1)
+        await kubelet.admit(one)
+        await kubelet.restart(api_away=True)
+        told: Told = [await listed(kubelet)]
+        await kubelet.restart()
+        await again(kubelet, plugin)
+        return [*told, await listed(kubelet), await kubelet.admit(pod(2))]
+
+
+async def spoilt_checkpoints(kubelet: NodeKubelet) -> Told:
+    """A kubelet that lost its file gives out again what pods run on."""
+    told: Told = []
+    async with toy(kubelet, options=pb.DevicePluginOptions(pre_start_required=True)) as plugin:
+        for end in (0, 1, -9):
+            one, other = pod(1), pod(3)
+            told.append(await kubelet.admit(one))
+            await kubelet.kill()
+            spoilt = kubelet.checkpoint.read_bytes()[:end]
+            kubelet.checkpoint.write_bytes(spoilt)
+            await kubelet.start(readmit=True)
+            told += [
+                await kubelet.capacity(),
+                await listed(kubelet),
+                kubelet.checkpoint.read_bytes() == spoilt,
+            ]
+            await again(kubelet, plugin)
+            told += [entries(kubelet, one), await listed(kubelet), await no_start(kubelet, one)]
+            told += [await kubelet.admit(other), entries(kubelet, one, other)]
+            for gone in (one, other):
+                await kubelet.delete(gone.uid)
+        return [*told, shapes(plugin.calls)]
+
+
+async def no_start(kubelet: NodeKubelet, one: Pod) -> str:
+    with pytest.raises(Exception, match="no devices found allocated in local cache") as refused:
+        await kubelet.run_options(one.uid, "c0")
+    return str(refused.value).replace(one.uid, "UID")
+
+
+async def older_checkpoints(kubelet: NodeKubelet) -> Told:
+    """Without PreStartContainer a container whose entry is lost gets any free device when it starts."""
+    async with toy(kubelet) as plugin:
+        known, lost = pod(1, name="known"), pod(1, name="lost")
+        await kubelet.admit(known)
+        older = kubelet.checkpoint.read_bytes()
+        await kubelet.admit(lost)
+        await kubelet.kill()
+        kubelet.checkpoint.write_bytes(older)
+        await kubelet.start(readmit=True)
+        await again(kubelet, plugin)
+        told: Told = [await listed(kubelet), entries(kubelet, known, lost)]
+        for started in (known, lost):
+            await kubelet.run_options(started.uid, "c0")
+        return [*told, await listed(kubelet), entries(kubelet, known, lost), shapes(plugin.calls)]
+
+
+async def ends_in_flight(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet) as plugin:
+        plugin.holds["Allocate"] = asyncio.Event()
+        one, equal = pod(1, name="one"), pod(1, name="equal")
+        admissions = [asyncio.create_task(kubelet.admit(one))]
+        await plugin.was_called("Allocate")
+        admissions.append(asyncio.create_task(kubelet.admit(equal)))
+        deletion = asyncio.create_task(kubelet.delete(one.uid))
+        told: Told = [await listed(kubelet), await after_a_list(kubelet, plugin, one, equal)]
+        told += [deletion.done(), len(plugin.of("Allocate"))]
+        plugin.holds["Allocate"].set()
+        told += [await task for task in admissions]
+        await deletion
+        told += [await listed(kubelet), await after_a_list(kubelet, plugin, one, equal)]
+        return told
+
+
+async def equal_starts(kubelet: NodeKubelet) -> Told:
+    """An init container and the one after it start with the same devices, however often."""
+    async with toy(kubelet, options=WANTS_BOTH) as plugin:
+        one = pod(2, init=2)
+        await kubelet.admit(one)
+        starts = [kubelet.run_options(one.uid, name) for name in ("init", "c0", "c0")]
+        told: Told = [sorted(options.env) for options in await asyncio.gather(*starts)]
+        return [*told, len({frozenset(it.devices_ids) for it in plugin.of("PreStartContainer")})]
+
+
+async def new_directories(kubelet: NodeKubelet) -> Told:
+    async with toy(kubelet) as plugin:
+        one = pod(1, name="one")
+        await kubelet.admit(one)
+        await kubelet.recreate_directory()
+        told: Told = [await kubelet.capacity(), await listed(kubelet), kubelet.checkpoint.exists()]
+        await again(kubelet, plugin)
+        return [*told, entries(kubelet, one)]
+
+
+async def sockets_removed(kubelet: NodeKubelet) -> Told:
+    """The kubelet does not notice: who has a stream keeps it, nobody else gets in."""
+    async with toy(kubelet) as plugin:
+        (kubelet.plugin_dir / "kubelet.sock").unlink()
+        told: Told = [await kubelet.admit(pod(1)), (await after_a_list(kubelet, plugin))]
+        with pytest.raises(FileNotFoundError):
+            await plugin.register()
+        await kubelet.restart()
+        await again(kubelet, plugin)
+        return [*told, await kubelet.capacity()]
+
+
+async def second_streams(kubelet: NodeKubelet) -> Told:
+    """Opened by anybody, beside the kubelet's own: it ends alone."""
+    async with toy(kubelet) as plugin:
+        async with second_stream(plugin.socket) as lists:
+            told: Told = [await anext(lists)]
+        plugin.publish(devices("ab"))
+        await offers(kubelet, {TOY: (2, 2)})
+        return [*told, plugin.of("ListAndWatch")]
+
+
+async def again(kubelet: NodeKubelet, plugin: ToyPlugin) -> None:
+    """Register on a new socket, as a plugin must with every life of the kubelet."""
+    before = written(kubelet)
+    await plugin.serve()
+    await plugin.register()
+    await offers(kubelet, {plugin.resource: (len(plugin.list),) * 2})
+    await rewritten(kubelet, before)
+
+
+async def after_a_list(kubelet: NodeKubelet, plugin: ToyPlugin, *pods: Pod) -> Told:
+    """Let the plugin send the same list again; the entries in the file that this makes the kubelet write."""
+    before = written(kubelet)
+    plugin.publish(plugin.list)
+    await rewritten(kubelet, before)
+    return entries(kubelet, *pods)
+
+
+async def rewritten(kubelet: NodeKubelet, before: tuple[int, int]) -> None:
+    with anyio.fail_after(10):
+        while True:
+            if written(kubelet) != before:
+                return
+            await anyio.sleep(0.005)  # a real kubelet tells nobody when it has written
+
+
+def written(kubelet: NodeKubelet) -> tuple[int, int]:
+    """Which of the kubelet's files it is: each takes the place of the one before."""
+    if not kubelet.checkpoint.exists():
+        return 0, 0
+    found = kubelet.checkpoint.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def entries(kubelet: NodeKubelet, *pods: Pod) -> Told:
+    """The pods in the kubelet's file; the order there is that of a Go map."""
+    names = {it.uid: it.name for it in pods}
+    held = decode(kubelet.checkpoint.read_bytes()).holdings
+    return sorted((names[it.pod], it.container, len(it.ids)) for it in held if it.pod in names)
+
+
+async def listed(kubelet: NodeKubelet) -> Mapping[str, list[int]]:
+    """How many devices PodResources lists for each container of each pod."""
+    async with Channel(path=str(kubelet.pod_resources_socket)) as channel:
+        answer = await UnaryUnaryMethod[ListPodResourcesRequest, ListPodResourcesResponse](
+            channel, "/v1.PodResourcesLister/List", ListPodResourcesRequest, ListPodResourcesResponse
+        )(ListPodResourcesRequest())
+    return {it.name: [len(one.devices) for one in it.containers] for it in answer.pod_resources}
+
+
 SCENARIOS: list[Scenario] = [
     registrations,
     admissions,
@@ -209,6 +420,16 @@ SCENARIOS: list[Scenario] = [
     second_plugins,
     restarts,
     checkpoints,
+    frees,
+    without_the_api,
+    a_restart_that_finds_the_api,
+    spoilt_checkpoints,
+    older_checkpoints,
+    ends_in_flight,
+    equal_starts,
+    new_directories,
+    sockets_removed,
+    second_streams,
 ]
 
 

@@ -55,6 +55,23 @@ async def test_a_dropped_stream_looks_like_a_dead_plugin(lab: Lab) -> None:
         await plugin.cancelled.wait()
 
 
+async def test_a_list_that_breaks_off_is_not_taken_in(lab: Lab) -> None:
+    kubelet, plugin = await lab.pair("abc")
+    kubelet.cut_next_message(TOY)
+    plugin.publish(devices("ab"))
+    await offers(kubelet, 3, 0)
+    with anyio.fail_after(5):
+        await plugin.cancelled.wait()
+
+
+async def test_an_allocate_whose_answer_breaks_off_fails_though_the_plugin_answered(lab: Lab) -> None:
+    kubelet, plugin = await lab.pair("abc")
+    kubelet.cut_next_message(TOY)
+    assert "rpc error: code = Unavailable" in (await kubelet.admit(pod(1))).message
+    assert len(plugin.of("Allocate")) == 1
+    await offers(kubelet, 3, 0)
+
+
 async def test_a_killed_kubelet_leaves_its_sockets_and_answers_nobody(lab: Lab) -> None:
     kubelet, plugin = await lab.pair("abc")
     await kubelet.kill()

@@ -257,6 +257,10 @@ class SimKubelet:
         """Lose the connection to the newest plugin of the resource."""
         self._living().clients.newest(resource).drop()
 
+    def cut_next_message(self, resource: str) -> None:
+        """Lose the connection to the newest plugin in the middle of its next list, or of its next answer."""
+        self._living().clients.newest(resource).cut()
+
     async def recreate_directory(self) -> None:
         """Restart on a plugin directory made anew; the checkpoint is lost with the old one."""
         await self.stop()

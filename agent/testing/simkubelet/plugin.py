@@ -96,5 +96,8 @@ class Plugin:
     def drop(self) -> None:
         self._channel.drop()
 
+    def cut(self) -> None:
+        self._channel.cut()
+
     def close(self) -> None:
         self._channel.close()

@@ -76,6 +76,11 @@ class GoChannel(Channel):
         if self._protocol is not None:
             self._protocol.processor.close("Connection lost")
 
+    def cut(self) -> None:
+        """Lose the connection in the middle of what the plugin sends next."""
+        if self._protocol is not None:
+            cast("GoProtocol", self._protocol).cut = True
+
     def close(self) -> None:
         self._closed = True
         super().close()
@@ -86,6 +91,7 @@ class GoProtocol(H2Protocol):
         super().__init__(*args)
         #: Done once the plugin's SETTINGS arrived: grpc-go calls no connection ready before.
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.cut = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         h2 = H2Connection(config=self.h2_config)
@@ -97,7 +103,9 @@ class GoProtocol(H2Protocol):
         self.processor = EventsProcessor(self.handler, self.connection)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        super().data_received(data[: len(data) // 2] if self.cut else data)
+        if self.cut:
+            self.processor.close("Connection lost")
         if not self.settled.done():
             self.settled.set_result(None)
 
