@@ -22,6 +22,7 @@ from agent.config import (
     to_yaml,
 )
 from agent.core.errors import ConfigError
+from agent.core.health import Timing
 from agent.core.vendor import ResourceRule, Sharing
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
@@ -82,6 +83,7 @@ agent:
   cdiDir: /c
   http: "[::1]:1"
   log: {level: debug, format: json, dir: /l, maxBytes: 50MB, keep: 2}
+  health: {badPolls: 5, goodPolls: 4, goodFor: 90s, patience: 1m, forgetAfter: 2h}
 vendors:
   nvidia:
     enabled: true
@@ -106,6 +108,7 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
         ),
     )
     assert config.agent.cdi_dir == Path("/c")
+    assert config.agent.health == Timing(5, 4, 90.0, 60.0, 7200.0)
     assert config.report == ReportSettings("none", False, "/f", False, "")
 
 
@@ -163,6 +166,23 @@ def test_sizes_are_numbers_with_a_unit(size: str, count: int) -> None:
     assert read(f"agent: {{log: {{maxBytes: {size}}}}}").agent.log.max_bytes == count
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("10s", 10),
+        ("500ms", 0.5),
+        ("2m", 120),
+        ("1h", 3600),
+        ("1.5 m", 90),
+        ("45", 45),
+        ("0.5", 0.5),
+        ("0s", 0),
+    ],
+)
+def test_times_are_numbers_with_a_unit_or_seconds(written: str, seconds: float) -> None:
+    assert read(f"agent: {{health: {{goodFor: {written}}}}}").agent.health.good_for == seconds
+
+
 @pytest.mark.parametrize("http", ['""', "off"])
 def test_http_is_switched_off(http: str) -> None:
     assert read(f"agent: {{http: {http}}}").agent.http == ""
@@ -212,6 +232,15 @@ def test_an_error_names_the_file_the_line_and_the_key(text: str, error: str) -> 
         ("agent: {log: {keep: '5'}}", "agent.log.keep: expected a whole number, found the text '5'"),
         ("agent: {log: {keep: 5.0}}", "agent.log.keep: expected a whole number, found the number 5.0"),
         ("agent: {log: {keep: true}}", "agent.log.keep: expected a whole number, found true"),
+        (
+            "agent: {health: {patience: 5 days}}",
+            "agent.health.patience: expected a time such as 10s or 5m, found the text '5 days'",
+        ),
+        (
+            "agent: {health: {patience: true}}",
+            "agent.health.patience: expected a time such as 10s or 5m, found true",
+        ),
+        ("agent: {health: {badPolls: 3s}}", "agent.health.badPolls: expected a whole number"),
         (
             "agent: {log: {maxBytes: 5XB}}",
             "agent.log.maxBytes: expected a size such as 50MB or 16MiB, found the text '5XB'",
@@ -422,6 +451,20 @@ def test_the_log_file_is_bounded(log: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("health", "error"),
+    [
+        ("{badPolls: 0}", "agent.health.badPolls: must be from 1 to 1000 polls, found 0"),
+        ("{goodPolls: 1001}", "agent.health.goodPolls: must be from 1 to 1000 polls, found 1001"),
+        ("{goodFor: -1}", "agent.health.goodFor: must be from 0s to 1h, found -1s"),
+        ("{patience: 61m}", "agent.health.patience: must be from 0s to 1h, found 3660s"),
+        ("{forgetAfter: 169h}", "agent.health.forgetAfter: must be from 0s to 168h, found 608400s"),
+    ],
+)
+def test_patience_with_devices_is_bounded(health: str, error: str) -> None:
+    assert error in refusal(f"agent: {{health: {health}}}")
+
+
+@pytest.mark.parametrize(
     ("written", "size"),
     [("512MiB", 512 << 20), ("2GB", 2_000_000_000), ("67108864", 64 << 20), ("0", 0), ("1TiB", 1 << 40)],
 )
@@ -519,6 +562,13 @@ def test_the_effective_configuration_has_every_default() -> None:
             "cdiDir": "/var/run/cdi",
             "http": "127.0.0.1:9808",
             "log": {"level": "info", "format": "auto", "dir": "", "maxBytes": 50_000_000, "keep": 5},
+            "health": {
+                "badPolls": 3,
+                "goodPolls": 2,
+                "goodFor": 10.0,
+                "patience": 30.0,
+                "forgetAfter": 600.0,
+            },
         },
         "vendors": {},
         "report": {

@@ -70,3 +70,21 @@ def test_cdi_specs_without_measure_are_refused() -> None:
     for specs in (many, long):
         with pytest.raises(answers.WrongAnswer):
             answers.cdi(json.dumps(specs).encode())
+
+
+@pytest.mark.parametrize(
+    ("counters", "told"),
+    [
+        ({f"c{n}": 0 for n in range(17)}, "counters: there are 17, at most 16 work"),
+        ({"c" * 65: 0}, "has 65 characters, at most 64 work"),
+        ({"energy": -1}, "counters: energy: -1 is not between"),
+        ({"energy": 1 << 63}, "counters: energy: 9223372036854775808 is not between"),
+        ({"energy": "5"}, "int"),
+    ],
+)
+def test_counters_without_measure_are_refused(counters: dict[str, object], told: str) -> None:
+    most = {"uuid": "a", "index": 0, "counters": {f"{n:064}": (1 << 63) - 1 for n in range(16)}}
+    assert len(answers.devices(json.dumps([most]).encode())[0].counters) == 16
+
+    with pytest.raises(answers.WrongAnswer, match=told):
+        answers.devices(json.dumps([{**most, "counters": counters}]).encode())

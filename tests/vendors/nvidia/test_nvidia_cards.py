@@ -367,3 +367,14 @@ def test_a_card_whose_name_is_no_text_hides_no_other(
     assert [it.index for it in devices if it.fault] == [3]
     assert devices[3].fault is not None
     assert devices[3].fault.reason == "unreadable"
+
+
+def test_a_card_tells_the_energy_since_its_driver_was_loaded_where_it_can(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.energy(1, 123_456_789_012)
+
+    counters = [device.counters for device in backend.discover()]
+
+    assert counters[:3] == [{}, {"energy-mj": 123_456_789_012}, {}]
+    assert all(device.fault is None for device in backend.discover())
