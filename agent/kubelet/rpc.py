@@ -24,7 +24,7 @@ from grpclib.server import Server, Stream
 from h2.connection import H2Connection
 from h2.events import UnknownFrameReceived
 
-from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice
+from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
 
 from .errors import KubeletError, KubeletRefused, Undecodable
 
@@ -127,6 +127,7 @@ _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Status], .
     (UnknownDevice, Status.NOT_FOUND),
     ((InvalidRequest, Undecodable), Status.INVALID_ARGUMENT),
     (AllocationError, Status.FAILED_PRECONDITION),
+    (VendorError, Status.UNAVAILABLE),
     (TimeoutError, Status.DEADLINE_EXCEEDED),
 )
 

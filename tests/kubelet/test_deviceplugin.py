@@ -19,7 +19,7 @@ from grpclib.client import UnaryUnaryMethod
 from grpclib.const import Status
 
 from agent.core.cell import Cell
-from agent.core.errors import InvalidRequest, UnhealthyDevice, UnknownDevice, UnknownResource
+from agent.core.errors import InvalidRequest, UnhealthyDevice, UnknownDevice, UnknownResource, VendorError
 from agent.core.model import Resource
 from agent.core.vendor import ContainerEdits
 from agent.kubelet import deviceplugin
@@ -292,6 +292,7 @@ async def test_each_container_gets_its_answer(plugins_dir: Path) -> None:
         (UnknownResource(NAME), Status.FAILED_PRECONDITION, "not served here"),
         (InvalidRequest(NAME, "two cards"), Status.INVALID_ARGUMENT, "invalid request: two cards"),
         (TimeoutError("vendor is slow"), Status.DEADLINE_EXCEEDED, "vendor is slow"),
+        (VendorError("simulated: prepare: not open"), Status.UNAVAILABLE, "prepare: not open"),
         (ValueError("a bug – äöü"), Status.INTERNAL, "ValueError: a bug – äöü"),
     ],
 )
