@@ -23,7 +23,10 @@ def main() -> int:
     chosen = [known[name] for name in options.kubelet.split(",")]
     missing = [it.id for it in chosen if not it.is_built]
     if missing:
-        print(f"not built: {', '.join(missing)}; run `make peers`, or name others with --kubelet", file=sys.stderr)
+        print(
+            f"not built: {', '.join(missing)}; run `make peers`, or name others with --kubelet",
+            file=sys.stderr,
+        )
         return 2
     plan = Plan(
         options.seed,
@@ -54,9 +57,13 @@ def _parser(known: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="campaign", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=100)
-    parser.add_argument("--kubelet", default="sim-1.36", help=f"one or more of {', '.join(known)}, with commas")
+    parser.add_argument(
+        "--kubelet", default="sim-1.36", help=f"one or more of {', '.join(known)}, with commas"
+    )
     parser.add_argument("--cards", default="sliced", help=f"one or more of {', '.join(LAYOUTS)}, with commas")
-    parser.add_argument("--chapter", type=int, default=CHAPTER, help="faults on one node before the next begins")
+    parser.add_argument(
+        "--chapter", type=int, default=CHAPTER, help="faults on one node before the next begins"
+    )
     parser.add_argument("--only", action="append", help="this kind of fault alone; may be given again")
     parser.add_argument("--go-on", action="store_true", help="go on with a new node after a violation")
     parser.add_argument("--report", help="write REPORT.md and REPORT.json")

@@ -127,7 +127,9 @@ class Bed:
     async def make_room(self, offer: Offer, count: int = 1) -> None:
         """Delete pods until so many IDs of the resource are free."""
         while self.free(offer) < count:
-            holders = [uid for uid, pod in self.pods.items() if any(offer.name in it.limits for it in pod.containers)]
+            holders = [
+                uid for uid, pod in self.pods.items() if any(offer.name in it.limits for it in pod.containers)
+            ]
             if not holders:
                 self.hardware.reset(next(it for it in self.hardware.cards() if it in self.hardware.broken))
                 await self.until(self.counted)
@@ -184,7 +186,9 @@ class Bed:
     async def until(self, condition: Callable[[], Awaitable[bool]], cap: float = CAP) -> None:
         if not await self.comes(condition, cap):
             await self.settle(cap=1.0)  # which says what does not hold
-            raise Broken([Violation("late", f"{condition.__qualname__} does not come")], await self.look(), "")
+            raise Broken(
+                [Violation("late", f"{condition.__qualname__} does not come")], await self.look(), ""
+            )
 
     async def settle(self, cap: float = CAP) -> None:
         """Wait until everything holds.
@@ -242,7 +246,9 @@ class Bed:
     async def look(self) -> Look:
         try:
             held = await self._held()
-            counts = {name: (it.capacity, it.allocatable) for name, it in (await self.kubelet.capacity()).items()}
+            counts = {
+                name: (it.capacity, it.allocatable) for name, it in (await self.kubelet.capacity()).items()
+            }
         except kubelets.Down:
             held, counts = {}, {}
         return Look(
@@ -274,7 +280,9 @@ class Bed:
             except (*kubelets.Down, *kubelets.NotStarted) as exc:
                 return [Violation("start", f"{uid}/{container} can not start: {exc}")]
             cards = options.env.get(self._visible(resource), "").split(",")
-            told.append(Told((uid, container, resource), options.annotations.get(ALLOCATION, ""), frozenset(cards)))
+            told.append(
+                Told((uid, container, resource), options.annotations.get(ALLOCATION, ""), frozenset(cards))
+            )
         return list(swapped(look, told))
 
     def _visible(self, resource: str) -> str:

@@ -5,7 +5,6 @@ Nothing in the agent knows of them: functions are wrapped where the agent looks 
 
 from __future__ import annotations
 
-import builtins
 import errno
 import os
 import signal
@@ -13,14 +12,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from agent.core import allocator
 from agent.core.allocator import Allocator
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation
 from agent.fleet import Fleet
-from agent.state import checkpoint
 from agent.state.store import LedgerStore
 
 from .switches import Switches
@@ -149,7 +147,6 @@ class _Disk:
         os.fsync = self._fsynced
         os.replace = os.rename = self._replaced
         os.write = self._written  # type: ignore[assignment]
-        checkpoint.open = self._wrapped  # type: ignore[attr-defined]
 
     def _opened(self, path: Any, flags: int, *args: Any, **more: Any) -> int:
         ours = bool(flags & (os.O_WRONLY | os.O_RDWR)) and self._is_checkpoint(path)
@@ -180,52 +177,21 @@ class _Disk:
         self._reach("checkpoint/renamed")
 
     def _written(self, descriptor: int, content: Any) -> int:
+        """In two halves, with a step after each; a full disk takes the first one alone."""
         if descriptor not in self._files:
             return self._write(descriptor, content)
-        return self.halves(content, lambda part: self._write(descriptor, part))
-
-    def _wrapped(self, file: Any, *args: Any, **more: Any) -> Any:
-        opened = builtins.open(file, *args, **more)
-        return _Halves(opened, self) if file in self._files else opened
-
-    def halves(self, content: Any, write: Callable[[Any], object]) -> int:
-        """Write in two halves, with a step after each; a full disk takes the first one alone."""
         half = len(content) // 2
-        write(content[:half])
+        self._write(descriptor, content[:half])
         self._reach("checkpoint/half-written")
         if self._switches.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(content[half:])
+        self._write(descriptor, content[half:])
         self._reach("checkpoint/written")
         return len(content)
 
     def _is_checkpoint(self, path: Any) -> bool:
         folder, name = os.path.split(_name(path))
-        return folder == self._state and name.startswith("checkpoint.json")
-
-
-class _Halves:
-    """A file that is written in two halves, each of which is on disk before the next step."""
-
-    def __init__(self, file: IO[bytes], disk: _Disk) -> None:
-        self._file = file
-        self._disk = disk
-
-    def __enter__(self) -> _Halves:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def write(self, content: bytes) -> int:
-        return self._disk.halves(content, self._put)
-
-    def _put(self, part: bytes) -> None:
-        self._file.write(part)
-        self._file.flush()
+        return folder == self._state and name.startswith("checkpoint.")
 
 
 def _mark(marked: set[int], descriptor: int, ours: bool) -> None:

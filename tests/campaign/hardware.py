@@ -14,7 +14,10 @@ from scenarios.cards import Cards, Nvidia, Simulated
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 
 #: Slices on the hardware that are nobody's of ours.
-FOREIGN = ({"id": "strange/0", "uuid": "", "allocation": None}, {"id": "strange/1", "uuid": "", "allocation": None})
+FOREIGN = (
+    {"id": "strange/0", "uuid": "", "allocation": None},
+    {"id": "strange/1", "uuid": "", "allocation": None},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class Offer:
 
     @property
     def rule(self) -> Mapping[str, Any]:
-        sharing = {"kind": "replicas", "replicas": self.replicas} if self.replicas > 1 else {"kind": "exclusive"}
+        sharing = (
+            {"kind": "replicas", "replicas": self.replicas} if self.replicas > 1 else {"kind": "exclusive"}
+        )
         return {"name": self.name, "devices": list(self.cards), "sharing": sharing}
 
 
@@ -48,7 +53,9 @@ class SimulatedCards(Simulated):
         self._devices = self.scenario.read()["devices"]
         self._prepares = prepares
         self.slices = directory / "slices.json"
-        self.slices.write_text(json.dumps([{**it, "uuid": self.uuids[0]} for it in FOREIGN] if prepares else []))
+        self.slices.write_text(
+            json.dumps([{**it, "uuid": self.uuids[0]} for it in FOREIGN] if prepares else [])
+        )
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -57,7 +64,9 @@ class SimulatedCards(Simulated):
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        return tuple(device["uuid"] for device in (getattr(self, "_devices", None) or self.scenario.read()["devices"]))
+        return tuple(
+            device["uuid"] for device in (getattr(self, "_devices", None) or self.scenario.read()["devices"])
+        )
 
     def remove(self, index: int) -> None:
         self.scenario.change(devices=[it for n, it in enumerate(self._devices) if n != index])
@@ -70,7 +79,9 @@ class SimulatedCards(Simulated):
         old = self._devices
         moved = [old[-1], *old[:-1]]
         keys = ("minor", "paths")
-        self._devices = [{**it, **{key: other[key] for key in keys}} for it, other in zip(old, moved, strict=True)]
+        self._devices = [
+            {**it, **{key: other[key] for key in keys}} for it, other in zip(old, moved, strict=True)
+        ]
         self.scenario.change(devices=self._devices)
 
     def write_slices(self, slices: list[dict[str, Any]]) -> None:

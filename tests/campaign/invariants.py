@@ -69,11 +69,16 @@ def swapped(look: Look, told: Sequence[Told]) -> Iterator[Violation]:
         uid, container, resource = one.place
         it = by_id.get(one.allocation)
         if it is None:
-            yield Violation("swapped", f"{_where(one.place)} starts with {one.allocation or 'no mark'}, which is not in use")
+            yield Violation(
+                "swapped",
+                f"{_where(one.place)} starts with {one.allocation or 'no mark'}, which is not in use",
+            )
             continue
         owner = it["owner"] or {}
         if (owner.get("uid"), owner.get("container"), it["resource"]) != (uid, container, resource):
-            yield Violation("swapped", f"{_where(one.place)} starts with {one.allocation} of {owner or 'nobody'}")
+            yield Violation(
+                "swapped", f"{_where(one.place)} starts with {one.allocation} of {owner or 'nobody'}"
+            )
         if frozenset(it["devices"]) != one.cards:
             yield Violation("swapped", f"{_where(one.place)} sees {sorted(one.cards)}, not {it['devices']}")
 
@@ -114,7 +119,9 @@ def _lost(look: Look) -> Iterator[Violation]:
             yield Violation("lost", f"ours: {_where(place)} has {len(found)} allocations in use, not one")
         for it in found:
             if frozenset(it["ids"]) != held:
-                yield Violation("swapped", f"{_where(place)} has {it['ids']} with us, {sorted(held)} with the kubelet")
+                yield Violation(
+                    "swapped", f"{_where(place)} has {it['ids']} with us, {sorted(held)} with the kubelet"
+                )
             if it["state"] != "done":
                 yield Violation("lost", f"ours: {_where(place)}: {it['id']} is {it['state']}")
 
@@ -140,7 +147,9 @@ def _slices(look: Look) -> Iterator[Violation]:
         if allocation["resource"] in look.prepared:
             made = Counter(it["uuid"] for it in look.slices if it["allocation"] == allocation["id"])
             if made != Counter(allocation["devices"]):
-                yield Violation("lost", f"{allocation['id']} has slices on {dict(made)}, not {allocation['devices']}")
+                yield Violation(
+                    "lost", f"{allocation['id']} has slices on {dict(made)}, not {allocation['devices']}"
+                )
 
 
 def _view(look: Look) -> Iterator[Violation]:

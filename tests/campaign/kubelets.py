@@ -71,7 +71,8 @@ def checkpoint(kubelet: NodeKubelet) -> Path:
 def recreate(directory: Path, keep: Path | None) -> None:
     """Make the directory anew, with one of its files or with none."""
     content = keep.read_bytes() if keep is not None and keep.exists() else None
-    shutil.rmtree(directory)
+    while directory.exists():  # the agent may tidy up in it, too
+        shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o750)
     if keep is not None and content is not None:
         keep.write_bytes(content)

@@ -21,6 +21,8 @@ PACE = replace(
     specs=0.5,
     backoff=(0.05, 0.3),
     health=Timing(good_for=0.15, patience=0.5),
-    session=Intervals(register=2.0, stream=1.0, shortest_pause=0.05, longest_pause=0.3, min_list_interval=0.02, allocate=3.0),
+    session=Intervals(
+        register=2.0, stream=1.0, shortest_pause=0.05, longest_pause=0.3, min_list_interval=0.02, allocate=3.0
+    ),
     deadlines=Deadlines(open=5.0, discover=0.5, call=0.5, prepare=1.0),
 )

@@ -45,9 +45,7 @@ def document(result: Result, command: str) -> dict[str, Any]:
             "largest_mib": [largest >> 20 for _, largest in result.memory],
         },
         "descriptors": result.descriptors,
-        "broken": [
-            {"fault": str(one), "evidence": one.evidence} for one in result.struck if one.violations
-        ],
+        "broken": [{"fault": str(one), "evidence": one.evidence} for one in result.struck if one.violations],
     }
 
 
@@ -91,7 +89,9 @@ def _kinds(result: Result) -> dict[str, dict[str, int]]:
         for name, reached in zip(one.names, one.reached, strict=True):
             struck[name] += reached
             unreached[name] += not reached
-    return {name: {"struck": struck[name], "unreached": unreached[name]} for name in sorted(struck | unreached)}
+    return {
+        name: {"struck": struck[name], "unreached": unreached[name]} for name in sorted(struck | unreached)
+    }
 
 
 def _count(result: Result, kinds: tuple[str, ...]) -> int:

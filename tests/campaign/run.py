@@ -190,7 +190,9 @@ def _costs(node: Bed) -> Iterator[Violation]:
     process = getattr(node.kubelet, "_process", None)
     known = [node.agent.pid, process._process.pid if process and process._process else None]
     if left := orphans(known):
-        names = [Path(f"/proc/{pid}/cmdline").read_bytes()[:80] for pid in left if os.path.exists(f"/proc/{pid}")]
+        names = [
+            Path(f"/proc/{pid}/cmdline").read_bytes()[:80] for pid in left if os.path.exists(f"/proc/{pid}")
+        ]
         if names:
             yield Violation("orphans", f"processes of dead agents live: {names}")
 

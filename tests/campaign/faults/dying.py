@@ -111,10 +111,21 @@ def makes_hardware(bed: Bed) -> bool:
     return any(it.prepares for it in bed.hardware.offers)
 
 
-STEPS = (*failpoints.ALLOCATE, *failpoints.CHECKPOINT, *failpoints.PREPARE, *failpoints.DURABLE, *failpoints.START)
+STEPS = (
+    *failpoints.ALLOCATE,
+    *failpoints.CHECKPOINT,
+    *failpoints.PREPARE,
+    *failpoints.DURABLE,
+    *failpoints.START,
+)
 KINDS = (
     *(
-        Kind(f"kill at {step}", partial(KillAt, step), *((makes_hardware,) if step in PREPARED else ()), mixes=False)
+        Kind(
+            f"kill at {step}",
+            partial(KillAt, step),
+            *((makes_hardware,) if step in PREPARED else ()),
+            mixes=False,
+        )
         for step in STEPS
     ),
     Kind("kill at a random moment", KillAtRandom),

@@ -30,7 +30,9 @@ class SameIds(Fault):
         while (free := bed.free(offer)) > 0 and await bed.admit(traffic.single(offer)):
             if bed.free(offer) >= free:
                 break
-        holders = [uid for uid, pod in bed.pods.items() if any(offer.name in it.limits for it in pod.containers)]
+        holders = [
+            uid for uid, pod in bed.pods.items() if any(offer.name in it.limits for it in pod.containers)
+        ]
         for uid in holders[:2]:
             await bed.delete(uid)
             await bed.admit(traffic.single(offer))

@@ -126,7 +126,9 @@ class KubeletCheckpoint(Fault):
         if killed:
             self.detail += ", agent killed"
             await bed.agent.kill()
-        self._spoilt = {"garbage": b"\x00 garbage", "torn": self._good[: len(self._good) // 2], "gone": b""}[how]
+        self._spoilt = {"garbage": b"\x00 garbage", "torn": self._good[: len(self._good) // 2], "gone": b""}[
+            how
+        ]
         if how == "gone":
             path.unlink()
         else:
