@@ -76,6 +76,10 @@ class NodeKubelet(Protocol):
     def checkpoint(self) -> Path:
         """The file in which the kubelet keeps who holds what."""
 
+    @property
+    def refused(self) -> Mapping[str, Admission]:
+        """By UID, the pods that the last start, or the return of the API server, did not take back."""
+
     async def admit(self, pod: Pod) -> Admission:
         """Admit the pod as the kubelet does: init containers first, one resource at a time."""
 

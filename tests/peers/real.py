@@ -32,7 +32,7 @@ class RealKubelet:
     def __init__(
         self, binary: Path, directory: Path, *, numa: int = 1, policy: str = "none", scope: str = "container"
     ) -> None:
-        self.refused: dict[str, Admission] = {}  # by pod UID: what the last restart did not take back
+        self.refused: Mapping[str, Admission] = {}  # by pod UID: what the last restart did not take back
         self._directory = directory
         self._command: list[str | Path] = [binary, "kubelet", "--dir", self.plugin_dir, "--numa", str(numa)]
         self._command += ["--policy", policy, "--scope", scope]
