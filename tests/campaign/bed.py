@@ -15,14 +15,16 @@ from typing import Any
 import msgspec
 from scenarios.kubelets import Kind
 
+from agent import operator
 from agent.core.allocator import ALLOCATION
+from agent.core.errors import AgentError
 from agent.inspect import fetch
 from agent.testing.node import NodeKubelet, Pod
 
 from . import kubelets
-from .hardware import LAYOUTS, Hardware, Offer
+from .hardware import LAYOUTS, Card, Hardware, Offer
 from .invariants import Look, Place, Told, Violation, swapped, violations
-from .process import Agent
+from .process import Agent, children
 from .switches import VARIABLE, Switches
 
 #: Seconds until everything must be as it should be again, and between two looks.
@@ -90,7 +92,7 @@ class Bed:
                 return False
             verdict = await self.kubelet.admit(pod)
             if verdict.admitted and not await self._has_devices(pod):
-                # Of a resource that it does not know at the moment the kubelet gives nothing, and says nothing.
+                # Of a resource that it does not know right now the kubelet gives nothing, and says nothing.
                 await self.kubelet.delete(pod.uid)
                 return False
         except kubelets.Down:
@@ -125,21 +127,28 @@ class Bed:
         return ""
 
     async def make_room(self, offer: Offer, count: int = 1) -> None:
-        """Delete pods until so many IDs of the resource are free."""
+        """Delete pods, and repair cards, until so many IDs of the resource are free."""
         while self.free(offer) < count:
-            holders = [
-                uid for uid, pod in self.pods.items() if any(offer.name in it.limits for it in pod.containers)
-            ]
-            if not holders:
-                self.hardware.reset(next(it for it in self.hardware.cards() if it in self.hardware.broken))
-                await self.until(self.counted)
-                continue
-            await self.delete(holders[0])
+            pods = self.pods.items()
+            holders = [uid for uid, pod in pods if any(offer.name in it.limits for it in pod.containers)]
+            if holders:
+                await self.delete(holders[0])
+            else:
+                await self._repair(offer)
+
+    async def _repair(self, offer: Offer) -> None:
+        for card in (Card(offer.vendor, index) for index in offer.cards):
+            if card in self.hardware.broken:
+                self.hardware.reset(card)
+                return await self.until(self.counted)
+            if card in self.hardware.cordoned and not await self.say("uncordon", card):
+                self.hardware.cordoned.discard(card)
+                return await self.until(self.counted)
 
     def free(self, offer: Offer) -> int:
         """IDs of the resource that surely can be had: those on broken cards may be held, too."""
         taken = sum(it.limits.get(offer.name, 0) for pod in self.pods.values() for it in pod.containers)
-        return self.hardware.expected()[offer.name][1] - taken
+        return self.hardware.expected({})[offer.name][1] - taken
 
     # The agent
 
@@ -149,17 +158,18 @@ class Bed:
             return
         began = time.monotonic()
         await self.agent.start()
-        if self.alone and await self.comes(self.counted):
+        if self.alone and not self.forgetful and await self.comes(self.counted):
             self.served_again.append(time.monotonic() - began)
 
     async def counted(self) -> bool:
         """Whether the kubelet counts what is true."""
         try:
             counts = await self.kubelet.capacity()
+            expected = self.hardware.expected(await self._held())
         except kubelets.Down:
             return False
         seen = {name: (it.capacity, it.allocatable) for name, it in counts.items()}
-        return self.hardware.expected().items() <= seen.items()
+        return expected.items() <= seen.items()
 
     async def document(self) -> Mapping[str, Any]:
         """What the agent shows; nothing while nobody answers."""
@@ -214,12 +224,24 @@ class Bed:
         self._note()
 
     async def _announce(self, look: Look) -> None:
-        """Tell again of cards that the agent can not know any more: of their faults, and of their resets."""
-        states = {it["uuid"]: it["health"]["state"] for it in look.document.get("devices", ())}
+        """Tell again of cards that the agent can not know any more: faults, resets, and cordons."""
+        shown = {it["uuid"]: it for it in look.document.get("devices", ())}
         for card in self.hardware.cards():
-            wanted = "unhealthy" if card in self.hardware.broken else "healthy"
-            if states.get(self.hardware.uuid(card), wanted) != wanted:
+            it = shown.get(self.hardware.uuid(card))
+            if it is None:
+                continue
+            if it["health"]["state"] != ("unhealthy" if card in self.hardware.broken else "healthy"):
                 self.hardware.announce(card)
+            if (card in self.hardware.cordoned) != bool(it["cordon"]):
+                await self.say("cordon" if card in self.hardware.cordoned else "uncordon", card)
+
+    async def say(self, verb: str, card: Card) -> str:
+        """An operator's word; why it was refused, if it was."""
+        try:
+            await asyncio.to_thread(operator.say, self.socket, verb, self.hardware.uuid(card), "campaign")
+        except AgentError as exc:
+            return str(exc)
+        return ""
 
     def _ended(self) -> list[Violation]:
         self.agent.look()
@@ -228,9 +250,7 @@ class Bed:
             log.seek(self._read_to)
             fresh = log.read()
         self._read_to += len(fresh)
-        if b"Traceback (most recent call last)" in fresh:
-            text = fresh[fresh.index(b"Traceback (most recent call last)") :].decode(errors="replace")
-            found.append(Violation("traceback", text[:3000]))
+        found += [Violation("traceback", it) for it in tracebacks(fresh.decode(errors="replace"))]
         return found
 
     def _note(self) -> None:
@@ -256,8 +276,9 @@ class Bed:
             counts=counts,
             document=await self.document(),
             admitted={place: count for pod in self.pods.values() for place, count in _places(pod)},
-            expected=self.hardware.expected(),
+            expected=self.hardware.expected(held),
             broken=frozenset(map(self.hardware.uuid, self.hardware.broken)),
+            cordoned=frozenset(map(self.hardware.uuid, self.hardware.cordoned)),
             foreign=self._foreign,
             slices=self.hardware.slices(),
             prepared=frozenset(it.name for it in self.hardware.offers if it.prepares),
@@ -294,12 +315,20 @@ def _places(pod: Pod) -> list[tuple[Place, int]]:
     return [((pod.uid, it.name, name), count) for it in pod.containers for name, count in it.limits.items()]
 
 
+def tracebacks(log: str) -> list[str]:
+    """Exceptions that came out of the agent; what a vendor's library prints is its own."""
+    lines = log.splitlines()
+    mark = "Traceback (most recent call last)"
+    return [
+        "\n".join(lines[n : n + 20])[:3000].replace("\\n", "\n")
+        for n, line in enumerate(lines)
+        if mark in line and '"vendor output"' not in line
+    ]
+
+
 def orphans(known: Sequence[int | None]) -> list[int]:
-    """Children of this process that nobody knows, those of dead children among them; dead ones are collected."""
-    mine: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        mine += map(int, (task / "children").read_text().split())
-    return [pid for pid in mine if pid not in known and not _collected(pid)]
+    """Children of this process, and of its dead children, that nobody knows; the dead are collected."""
+    return [pid for pid in children("self") if pid not in known and not _collected(pid)]
 
 
 def _collected(pid: int) -> bool:

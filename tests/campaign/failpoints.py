@@ -143,10 +143,15 @@ class _Disk:
 
     def install(self) -> None:
         self._open, self._fsync, self._replace, self._write = os.open, os.fsync, os.replace, os.write
-        os.open = self._opened  # type: ignore[assignment]
-        os.fsync = self._fsynced
-        os.replace = os.rename = self._replaced
-        os.write = self._written  # type: ignore[assignment]
+        patched = {
+            "open": self._opened,
+            "fsync": self._fsynced,
+            "replace": self._replaced,
+            "rename": self._replaced,
+            "write": self._written,
+        }
+        for name, call in patched.items():
+            setattr(os, name, call)
 
     def _opened(self, path: Any, flags: int, *args: Any, **more: Any) -> int:
         ours = bool(flags & (os.O_WRONLY | os.O_RDWR)) and self._is_checkpoint(path)
@@ -170,11 +175,12 @@ class _Disk:
             self._reach("checkpoint/directory-fsynced")
 
     def _replaced(self, source: Any, target: Any, **more: Any) -> None:
-        if not self._is_checkpoint(source):
-            return self._replace(source, target, **more)
-        self._reach("checkpoint/before-rename")
+        ours = self._is_checkpoint(source)
+        if ours:
+            self._reach("checkpoint/before-rename")
         self._replace(source, target, **more)
-        self._reach("checkpoint/renamed")
+        if ours:
+            self._reach("checkpoint/renamed")
 
     def _written(self, descriptor: int, content: Any) -> int:
         """In two halves, with a step after each; a full disk takes the first one alone."""

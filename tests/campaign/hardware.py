@@ -11,6 +11,8 @@ from typing import Any
 
 from scenarios.cards import Cards, Nvidia, Simulated
 
+from .invariants import Place
+
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 
 #: Slices on the hardware that are nobody's of ours.
@@ -95,6 +97,10 @@ class SimulatedCards(Simulated):
     def hang_in(self, call: str) -> None:
         self.scenario.hang(call)
 
+    def heal(self, index: int) -> None:
+        """Let the card look well, which proves nothing."""
+        self.scenario.heal(self.uuids[index])
+
 
 class NvidiaCards(Nvidia):
     """NVIDIA's library as the compiled stub plays it."""
@@ -121,6 +127,9 @@ class NvidiaCards(Nvidia):
 
     def hang_in(self, call: str) -> None:
         self.hang()
+
+    def heal(self, index: int) -> None:
+        """The fault was an event: the card looks well already."""
 
 
 @dataclass
@@ -150,6 +159,9 @@ class Hardware:
         self.vendors[card.vendor].reset(card.index)
         self.broken.discard(card)
 
+    def heal(self, card: Card) -> None:
+        self.vendors[card.vendor].heal(card.index)
+
     def announce(self, card: Card) -> None:
         """Say again how a card is: who lost its memory is told by the next event."""
         it = self.vendors[card.vendor]
@@ -158,16 +170,20 @@ class Hardware:
         else:
             it.reset(card.index)
 
-    def expected(self) -> Mapping[str, tuple[int, int]]:
-        """Resource to capacity and allocatable."""
-        out = self.broken | self.cordoned
-        return {
-            it.name: (
-                len(it.cards) * it.replicas,
-                sum(Card(it.vendor, index) not in out for index in it.cards) * it.replicas,
-            )
-            for it in self.offers
-        }
+    def expected(self, held: Mapping[Place, frozenset[str]]) -> Mapping[str, tuple[int, int]]:
+        """Resource to capacity and allocatable, where these IDs are held."""
+        return {it.name: (len(it.cards) * it.replicas, self._allocatable(it, held)) for it in self.offers}
+
+    def _allocatable(self, offer: Offer, held: Mapping[Place, frozenset[str]]) -> int:
+        """A cordoned card offers what is held of it, and no more."""
+        taken = {it for (_, _, resource), ids in held.items() if resource == offer.name for it in ids}
+        count = 0
+        for card in (Card(offer.vendor, index) for index in offer.cards):
+            if card in self.cordoned - self.broken:
+                count += sum(it.partition("::")[0] == self.uuid(card) for it in taken)
+            elif card not in self.broken:
+                count += offer.replicas
+        return count
 
     @property
     def environment(self) -> Mapping[str, str]:

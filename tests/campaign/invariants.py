@@ -25,16 +25,17 @@ class Violation:
 class Look:
     """Both sides and the truth at one moment."""
 
-    #: The kubelet's: who holds which IDs, of the pods that live; and capacity and allocatable.
+    #: The kubelet's: who holds which IDs, of the pods that live; capacity and allocatable.
     held: Mapping[Place, frozenset[str]] = field(default_factory=dict)
     counts: Counts = field(default_factory=dict)
     #: Ours, as `inspect` shows it; empty while nobody answers.
     document: Mapping[str, Any] = field(default_factory=dict)
-    #: The truth: containers that were admitted with how many of what, capacity and allocatable, cards that are
-    #: broken, and slices that others made.
+    #: The truth: containers that were admitted with how many of what, capacity and allocatable, cards that
+    #: are broken or cordoned, and slices that others made.
     admitted: Mapping[Place, int] = field(default_factory=dict)
     expected: Counts = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
+    cordoned: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
     #: What is made on the hardware.
     slices: Sequence[Mapping[str, Any]] = ()
@@ -95,10 +96,10 @@ def _doubled(look: Look) -> Iterator[Violation]:
     living = {uid for uid, _, _ in look.admitted}
     owners: dict[tuple[str, str], set[str]] = defaultdict(set)
     for allocation in look.in_use:
-        uid = (allocation["owner"] or {}).get("uid")
-        if uid in living:
+        owner = (allocation["owner"] or {}).get("uid")
+        if owner in living:
             for it in allocation["ids"]:
-                owners[allocation["resource"], it].add(uid)
+                owners[allocation["resource"], it].add(owner)
     for (resource, it), uids in owners.items():
         if len(uids) > 1:
             yield Violation("doubled", f"ours: {resource} {it} is held by {sorted(uids)}")
@@ -171,6 +172,8 @@ def _forgotten(look: Look) -> Iterator[Violation]:
     for it in look.document["devices"]:
         if it["uuid"] in look.broken and it["health"]["state"] != "unhealthy":
             yield Violation("forgotten", f"{it['uuid']} is {it['health']['state']}, nobody reset it")
+        if (it["uuid"] in look.cordoned) != bool(it["cordon"]):
+            yield Violation("forgotten", f"{it['uuid']}: cordon is {it['cordon']}")
 
 
 def _where(place: Place) -> str:

@@ -56,8 +56,11 @@ def markdown(result: Result, command: str) -> str:
 
 def _lines(it: dict[str, Any]) -> Iterator[str]:
     again = it["serving_again"]
-    yield f"`{it['command']}`: {it['faults']} faults in {it['seconds']:g} s, {it['several_at_once']} times two at once,"
-    yield f"on {', '.join(f'{node} ({count})' for node, count in it['nodes'].items())}; Python {it['python']}."
+    yield f"`{it['command']}`"
+    yield ""
+    nodes = ", ".join(f"{node} ({count})" for node, count in it["nodes"].items())
+    yield f"{it['faults']} times in {it['seconds']:g} s, {it['several_at_once']} times two faults at once,"
+    yield f"on {nodes}; Python {it['python']}."
     yield ""
     yield "| promise | broken |"
     yield "|---|---|"
@@ -66,8 +69,9 @@ def _lines(it: dict[str, Any]) -> Iterator[str]:
     yield ""
     if again:
         yield (
-            f"Serving again after the process's end, {again['count']} times: median {again['p50']:g} s, 99 of 100 "
-            f"within {again['p99']:g} s, the longest {again['max']:g} s; more than {SOON:g} s: {again['late']} times."
+            f"Serving again after the process's end, {again['count']} times: median {again['p50']:g} s, "
+            f"99 of 100 within {again['p99']:g} s, the longest {again['max']:g} s; "
+            f"more than {SOON:g} s: {again['late']} times."
         )
     if it["memory"]["largest_mib"]:
         yield (
@@ -102,9 +106,10 @@ def _spread(seconds: list[float]) -> dict[str, Any]:
     if not seconds:
         return {}
     ordered = sorted(seconds)
-    at = lambda part: round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 2)  # noqa: E731
+    last = len(ordered) - 1
+    p50, p99 = (round(ordered[min(last, int(part * len(ordered)))], 2) for part in (0.5, 0.99))
     late = sum(it > SOON for it in ordered)
-    return {"count": len(ordered), "p50": at(0.5), "p99": at(0.99), "max": at(1.0), "late": late}
+    return {"count": len(ordered), "p50": p50, "p99": p99, "max": round(ordered[last], 2), "late": late}
 
 
 def text(result: Result, command: str) -> str:

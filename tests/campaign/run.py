@@ -145,8 +145,7 @@ async def _strike(plan: Plan, number: int, bag: _Bag, node: Bed, where: str) -> 
     evidence = ""
     try:
         await traffic.some()
-        for fault in faults:
-            reached.append(await _hits(fault, node, traffic))
+        reached += [await _hits(fault, node, traffic) for fault in faults]
         for fault, hit in zip(reversed(faults), reversed(reached), strict=True):
             if hit:
                 await fault.mend(node)
@@ -207,7 +206,8 @@ def _evidence(exc: Broken) -> str:
             f"the kubelet counts {dict(look.counts)}, true is {dict(look.expected)}; it gave:",
             *kubelet,
             f"admitted: {dict(look.admitted)}",
-            f"broken: {sorted(look.broken)}; ours (ready: {look.document.get('ready')}, {look.document.get('troubles')}):",
+            f"broken: {sorted(look.broken)}, cordoned: {sorted(look.cordoned)}",
+            f"ours; ready: {look.document.get('ready')}, {look.document.get('troubles')}:",
             *ours,
             *devices,
             f"slices: {list(look.slices)}",

@@ -64,6 +64,7 @@ class Traffic:
         """A pod of one of the shapes that the kubelet treats in ways of their own."""
         shape = self._rng.choice(("one", "one", "one", "two", "init", "sidecar"))
         first = self._container("main", offer)
+        containers: tuple[Container, ...]
         match shape:
             case "two":
                 containers = (first, self._container("beside", offer))

@@ -107,6 +107,10 @@ class Terminate(Fault):
         await bed.agent.start()
 
 
+def any_node(bed: Bed) -> bool:
+    return True
+
+
 def makes_hardware(bed: Bed) -> bool:
     return any(it.prepares for it in bed.hardware.offers)
 
@@ -123,7 +127,7 @@ KINDS = (
         Kind(
             f"kill at {step}",
             partial(KillAt, step),
-            *((makes_hardware,) if step in PREPARED else ()),
+            makes_hardware if step in PREPARED else any_node,
             mixes=False,
         )
         for step in STEPS

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from ..bed import Bed
-from ..hardware import SimulatedCards
+from ..hardware import Card, SimulatedCards
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
 
 
 class Sticky(Fault):
-    """A card reports what only a reset ends; in half of the cases the agent is killed once that is written."""
+    """A card reports what only a reset ends; the agent may be killed once that is written."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         well = bed.hardware.well()
@@ -37,10 +37,10 @@ async def _is_written(bed: Bed, uuid: str) -> bool:
 
 
 class Reset(Fault):
-    """A broken card is reset, with proof; the agent may be away then, which hides the proof until it is told."""
+    """A broken card is reset, with proof."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
-        broken = sorted(bed.hardware.broken, key=lambda it: (it.vendor, it.index))
+        broken = sorted(bed.hardware.broken, key=_place)
         if not broken:
             raise Unreached("no card is broken")
         card = self.rng.choice(broken)
@@ -48,6 +48,46 @@ class Reset(Fault):
         bed.hardware.reset(card)
         bed.forgetful = True
         await traffic.some()
+
+
+class Cleared(Fault):
+    """An operator's word ends the fault of a card that looks well."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        broken = sorted(bed.hardware.broken, key=_place)
+        if not broken:
+            raise Unreached("no card is broken")
+        card = self.rng.choice(broken)
+        self.detail = f"{card.vendor} card {card.index}"
+        bed.hardware.heal(card)
+        if await bed.say("clear", card):
+            bed.hardware.announce(card)
+            raise Unreached("the agent did not take it")
+        bed.hardware.broken.discard(card)
+
+
+class Cordoned(Fault):
+    """An operator cordons a card, or gives it back; the agent may be killed as soon as it has answered."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        its = bed.hardware.cordoned
+        back = bool(its) and self.rng.random() < len(its) / 2
+        card = self.rng.choice(sorted(its, key=_place) if back else bed.hardware.cards())
+        verb = "uncordon" if back else "cordon"
+        killed = self.rng.random() < 0.5
+        self.detail = f"{verb} {card.vendor} card {card.index}{', then killed' if killed else ''}"
+        if refusal := await bed.say(verb, card):
+            raise Unreached(refusal)
+        (its.discard if back else its.add)(card)
+        if killed:
+            await bed.agent.kill()
+
+    async def mend(self, bed: Bed) -> None:
+        await bed.revive()
+
+
+def _place(card: Card) -> tuple[str, int]:
+    return card.vendor, card.index
 
 
 class SliceLost(Fault):
@@ -85,5 +125,7 @@ def is_sliced(bed: Bed) -> bool:
 KINDS = (
     Kind("card breaks until it is reset", Sticky, mixes=False),
     Kind("card is reset", Reset),
+    Kind("operator clears a fault", Cleared, mixes=False),
+    Kind("operator cordons", Cordoned, mixes=False),
     Kind("slice lost under a container", SliceLost, is_sliced, mixes=False),
 )

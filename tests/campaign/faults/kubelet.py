@@ -76,7 +76,7 @@ class OwnSocketDeleted(Fault):
 
 
 class DirectoryRecreated(_OfKubelet):
-    """Somebody makes the plugin directory anew, with the kubelet's checkpoint kept, or on a drained node lost."""
+    """The plugin directory is made anew; the kubelet's checkpoint is kept, or on a drained node lost."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         kept = self.rng.random() < 0.5

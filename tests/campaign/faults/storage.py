@@ -9,6 +9,7 @@ from random import Random
 
 from .. import kubelets
 from ..bed import Bed
+from ..process import children
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
 
@@ -109,7 +110,9 @@ class FileLimit(Fault):
 
     async def mend(self, bed: Bed) -> None:
         if self._pid is not None and self._pid == bed.agent.pid:
-            resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (self._hard, self._hard))
+            for pid in (self._pid, *children(self._pid)):  # who was born meanwhile has the limit, too
+                with suppress(ProcessLookupError):
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (self._hard, self._hard))
 
 
 class KubeletCheckpoint(Fault):
