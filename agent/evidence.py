@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -49,11 +49,12 @@ class Sources:
         life: Callable[[], str] = lambda: "",
         settled: Callable[[], bool] = lambda: True,
         *,
-        patience: float = 1.0,
+        patience: float = 3.0,
     ) -> None:
         """`life` names the kubelet's life; `settled` says whether it has served for long enough.
 
-        `patience` is how long an Allocate waits for PodResources, seconds.
+        `patience` is how long an Allocate waits for PodResources, seconds: more than what lies between two of
+        its calls, and less than the deadline of an Allocate.
         """
         self._read_checkpoint = read_checkpoint
         self._pods_in_use = pods_in_use
@@ -67,23 +68,28 @@ class Sources:
 
     async def evidence(self, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
         """Everything that can be read now. `vendors` are asked for their slices."""
+        life = self.life
         granted = await self.granted(prove=prove)
         pods = await self._pods()
         running = await asyncio.to_thread(self._running)
         partitions = {name: found for name in vendors if (found := await self._slices(name)) is not None}
-        return Evidence(granted, pods, partitions, running, self.life if self._settled() else "")
+        settled = self._settled() and bool(life) and life == self.life
+        return Evidence(granted, prove, pods, partitions, running, life, settled)
 
     @property
     def life(self) -> str:
         """Which life of the kubelet this is."""
         return self._life()
 
-    async def shows(self, owner: Owner) -> bool:
-        """Whether the kubelet lists the pod now; in doubt it does not."""
+    async def shows(self, owners: Collection[Owner]) -> frozenset[Owner]:
+        """Those of them whose pods are there: the kubelet lists them now. In doubt it does not."""
+        running = await asyncio.to_thread(self._running)
+        there = [it for it in owners if running is None or it.uid in running]
         pods: Pods | None = None
-        with anyio.move_on_after(self._patience):
-            pods = await self._pods()
-        return pods is not None and (owner.namespace, owner.pod) in pods
+        if there:
+            with anyio.move_on_after(self._patience):
+                pods = await self._pods()
+        return frozenset(it for it in there if (it.namespace, it.pod) in (pods or {}))
 
     async def granted(self, *, prove: bool = True) -> tuple[Granted, ...] | None:
         """What the kubelet's checkpoint holds. `prove` asks for its checksum, too."""
@@ -148,15 +154,14 @@ def running_pods(root: Path = Path("/sys/fs/cgroup")) -> frozenset[str] | None:
     for tree in trees:
         parents = [tree / it for it in POD_PARENTS if (tree / it).is_dir()]
         if parents:
-            return frozenset(uid for parent in parents for uid in _pods_below(parent))
+            try:
+                return frozenset(uid for parent in parents for uid in _pods_below(parent))
+            except OSError:
+                return None  # half of them would make the others look gone
     return None
 
 
 def _pods_below(parent: Path) -> Iterable[str]:
-    try:
-        names = [it.name for it in parent.iterdir()]
-    except OSError:
-        return
-    for name in names:
-        if found := POD_CGROUP.search(name):
+    for it in parent.iterdir():
+        if found := POD_CGROUP.search(it.name):
             yield found[1].replace("_", "-")

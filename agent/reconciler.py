@@ -16,6 +16,7 @@ from agent.core.errors import VendorError
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, Plan
 from agent.core.reconcile import (
+    POD_RESOURCES,
     Change,
     Confirm,
     Doubt,
@@ -79,6 +80,8 @@ class Reconciler:
         #: What only the kubelet knew at the first look and is not taken back yet; None before that look.
         self._unrecalled: set[str] | None = None
         self._recalling = True
+        #: The life of the kubelet whose checkpoint was last proven.
+        self._known_life = ""
         self._rebooted = {it.id for it in ledger.in_use()} if rebooted else set()
         self._doubted: dict[str, float] = {}
         self._ownerless: dict[tuple[str, str], float] = {}
@@ -111,30 +114,32 @@ class Reconciler:
             making = [it.name for it in self._vendors() if it.prepares] if full else []
             if not (self._ledger.in_use() or self._recalling or making):
                 return ()
-            done = await self._pass(making, full=full)
-            if any(not isinstance(it, Doubt) for it in done):
-                await self._changed()
-            return done
+            return await self._pass(making, full=full)
 
     async def _pass(self, making: Sequence[str], *, full: bool) -> Sequence[Change | Recall]:
-        evidence = await self._sources.evidence(making, prove=full)
+        # What a new life of the kubelet has kept is told from what it forgot while it still lists all of it.
+        prove = full or self._sources.life != self._known_life
+        evidence = await self._sources.evidence(making, prove=prove)
+        if evidence.proven and evidence.granted is not None:
+            self._known_life = evidence.life
         recalled = await self._recall(evidence)
         changes: list[Change] = list(self._decided(evidence))
-        if any(isinstance(it, Release) for it in changes) and not full:
+        if any(isinstance(it, Release) for it in changes) and not evidence.proven:
             # What is let go of is not let go of on a file that nobody has proven.
             evidence = await self._sources.evidence(prove=True)
             changes = list(self._decided(evidence))
-        if evidence.granted is not None:
-            self._exchange(evidence.granted)
-        done = [it for it in changes if await self._apply(it)]
-        return [*recalled, *done]
+        exchanged = evidence.granted is not None and self._exchange(evidence.granted)
+        done = [*recalled, *[it for it in changes if await self._apply(it)]]
+        if exchanged or any(not isinstance(it, Doubt) for it in done):
+            await self._changed()
+        return done
 
     def _decided(self, evidence: Evidence) -> list[Change]:
         now, busy = self._clock(), self._allocator.busy
         changes = reconcile(self._ledger.in_use(), evidence, now, self._grace, busy)
-        over = {it.allocation for it in changes if isinstance(it, Release)}
+        said = {it.allocation for it in changes if isinstance(it, Release | Remark)}
         mine = slices(self._ledger.in_use(), evidence, self._rebooted, busy)
-        kept = [it for it in mine if not (isinstance(it, Remark) and it.allocation in over)]
+        kept = [it for it in mine if not (isinstance(it, Remark) and it.allocation in said)]
         return [*changes, *self._aged(kept, evidence, now)]
 
     def _aged(
@@ -184,9 +189,10 @@ class Reconciler:
 
     def _recall_pods(self, evidence: Evidence) -> Sequence[Recall]:
         """What PodResources shows of our resources, where nothing else is left to know it from."""
-        if evidence.pods is None or self._ledger.in_use():
+        if evidence.pods is None or any(it.source != POD_RESOURCES for it in self._ledger.in_use()):
             return ()
-        return self._take_back(recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock()))
+        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock())
+        return self._take_back([it for it in found if self._ledger.get(it.allocation.id) is None])
 
     def _take_back(self, recalled: Sequence[Recall]) -> Sequence[Recall]:
         for it in recalled:
@@ -197,13 +203,16 @@ class Reconciler:
 
     # Applying
 
-    def _exchange(self, granted: Sequence[Granted]) -> None:
-        for name in self._allocator.exchange(granted):
+    def _exchange(self, granted: Sequence[Granted]) -> bool:
+        """Whether claims changed hands."""
+        exchanged = self._allocator.exchange(granted)
+        for name in exchanged:
             self.actions["exchange"] += 1
             it = self._ledger.get(name)
             if it is not None:
                 claim = f"{it.claim.namespace}/{it.claim.pod}" if it.claim else "none"
                 log.warning("claim follows what the kubelet did", claim=claim, **_words(it))
+        return bool(exchanged)
 
     async def _apply(self, change: Change) -> bool:
         """Whether it was done."""
@@ -219,6 +228,8 @@ class Reconciler:
         if isinstance(change, Remark):
             self._ledger.remark(it.id, change.text)
             self.actions["remark"] += 1
+            if not change.text:
+                self._rebooted.discard(it.id)
             log.warning("allocation remarked", remark=change.text or "well again", **_words(it))
             return True
         self._confirm(it, change)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from posixpath import isabs
@@ -72,8 +72,8 @@ class Witness(Protocol):
     async def granted(self) -> Sequence[Granted] | None:
         """What its checkpoint holds; None where it can not be read."""
 
-    async def shows(self, owner: Owner) -> bool:
-        """Whether it lists the pod now; in doubt it does not."""
+    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
+        """Those of them whose pods it lists now; in doubt it does not."""
 
 
 class Allocator:
@@ -112,8 +112,7 @@ class Allocator:
             if not containers:
                 raise InvalidRequest(resource, "it asks for no container")
             chosen = [admit(scene, resource, ids) for ids in containers]
-            for ids in containers:
-                await self._check_forgotten(resource, ids)
+            await self._check_forgotten(resource, [one for ids in containers for one in ids])
             vendor = scene.vendors[scene.plan[resource].vendor]
             begun: list[str] = []
             try:
@@ -134,13 +133,18 @@ class Allocator:
 
     async def _check_forgotten(self, resource: str, ids: Sequence[str]) -> None:
         """A kubelet that lost its checkpoint takes the devices of pods that still run for free."""
-        for it in self._ledger.holders(resource, ids):
-            owner = it.owner
-            if owner is None or not owner.pod or it.life in ("", self._witness.life):
-                continue
-            if await self._witness.shows(owner):
-                held = next(one for one in ids if one in it.ids)
-                raise StillHeld(resource, held, owner.namespace, owner.pod)
+        life = self._witness.life
+        holders = {
+            device_id: it.owner
+            for it in self._ledger.holders(resource, ids)
+            if it.owner is not None and it.owner.pod and "" not in (it.life, life) and it.life != life
+            for device_id in it.ids
+            if device_id in ids
+        }
+        shown = await self._witness.shows(set(holders.values())) if holders else ()
+        for device_id, owner in holders.items():
+            if owner in shown:
+                raise StillHeld(resource, device_id, owner.namespace, owner.pod)
 
     async def _answer(
         self,
@@ -160,16 +164,19 @@ class Allocator:
             devices=tuple(it.uuid for it in devices),
             state=AllocationState.INTENT,
             since=self._clock(),
+            life=self._witness.life,
             claim=self._attributed(scene, vendor, resource, unique, devices).claim,
         )
         begun.append(allocation.id)
         self.busy.add(allocation.id)
         request = requested(allocation)
         if vendor.prepares:
-            allocation = await self._made(vendor, allocation, request)
+            await self._make(vendor, allocation, request)
         distinct = list({it.uuid: it for it in devices}.values())
         edits = usable(vendor.name, vendor.container_edits(distinct, request))
-        self._ledger.record(replace(allocation, state=AllocationState.DONE))
+        # What stands in the ledger may bear another's claim by now.
+        known = self._ledger.get(allocation.id) or allocation
+        self._ledger.record(replace(known, state=AllocationState.DONE))
         return replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
 
     def _attributed(
@@ -188,16 +195,13 @@ class Allocator:
             places(self._ledger.in_use(), resource),
         )
 
-    async def _made(self, vendor: Vendor, allocation: Allocation, request: Request) -> Allocation:
+    async def _make(self, vendor: Vendor, allocation: Allocation, request: Request) -> None:
         """Intent on disk, then hardware, then done on disk; after a crash the partitions decide."""
         self._ledger.record(allocation)
         await self._store.save(durable=True)
         partitions = await self._prepare(vendor.name, request, allocation.devices)
-        ids = tuple(it.id for it in partitions)
-        made = replace(allocation, partitions=ids, state=AllocationState.PREPARED)
-        self._ledger.record(made)
+        self._ledger.made(allocation.id, partitions, AllocationState.PREPARED)
         await self._store.save(durable=True)
-        return made
 
     async def _undo_all(self, vendor: Vendor, begun: Sequence[str]) -> None:
         written = vendor.prepares and any(self._ledger.get(it) is not None for it in begun)
@@ -249,14 +253,17 @@ class Allocator:
             its = starting(self._ledger.in_use(), granted, resource, ids)
             if not its:
                 raise NotAllocated(resource, ids)
-            for it in its:
-                await self._ensure(vendor, it)
+            begun = {it.id for it in its} - self.busy
+            self.busy |= begun
+            try:
+                for it in its:
+                    await self._ensure(vendor, it)
+            finally:
+                self.busy -= begun
 
     async def _ensure(self, vendor: Vendor, it: Allocation) -> None:
         made = await self._prepare(vendor.name, requested(it), it.devices)
-        partitions = tuple(one.id for one in made)
-        if (partitions, "") != (it.partitions, it.reason):
-            self._ledger.record(replace(it, partitions=partitions, reason=""))
+        if self._ledger.made(it.id, made, AllocationState.DONE):
             await self._store.save(durable=True)
 
     def exchange(self, granted: Sequence[Granted]) -> Sequence[str]:

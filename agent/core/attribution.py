@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.claims import Candidate, Claim, Dialect
@@ -75,11 +75,19 @@ def _claims(
     """What the first dialect that speaks of the pod makes of it."""
     for dialect in dialects:
         try:
-            if found := dialect.claims(pod, resource, devices):
+            if found := [_fit(it) for it in dialect.claims(pod, resource, devices)]:
                 return found
         except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
             wrong.append(f"{pod.namespace}/{pod.name}: {dialect.name}: {shorten(str(exc) or repr(exc))}")
     return ()
+
+
+def _fit(claim: Claim) -> Claim:
+    """The same claim, fit to be written down; raises ValueError or what else a wrong one brings about."""
+    texts = (claim.uid, claim.namespace, claim.pod, claim.container, *claim.devices)
+    for text in (*texts, *claim.parameters.keys(), *claim.parameters.values()):
+        text.encode()
+    return claim
 
 
 def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
@@ -91,24 +99,30 @@ def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
 def exchanged(allocations: Sequence[Allocation], granted: Iterable[Granted]) -> dict[str, Claim | None]:
     """The claims that must change hands: allocation to the claim of the container that the kubelet gave it.
 
-    The one who bore that claim so far gets the other's in return. None: nothing was promised.
+    Who bore that claim without being granted gets in return what is left. None: nothing was promised.
     """
-    before = {it.id: it.claim for it in allocations if it.claim is not None}
-    after: dict[str, Claim | None] = dict(before)
-    bearers = {(it.resource, *_place(it.claim)): it.id for it in allocations if it.claim is not None}
+    before = {it.id: it.claim for it in allocations}
+    bearers = {(it.resource, _place(it.claim)): it.id for it in allocations if it.claim is not None}
     resources = {it.id: it.resource for it in allocations}
-    for grant in granted:
-        claim = after.get(grant.allocation)
-        if claim is None or _place(claim) == (grant.uid, grant.container):
-            continue
-        resource = resources[grant.allocation]
-        other = bearers.get((resource, grant.uid, grant.container))
-        after[grant.allocation] = after.get(other) if other is not None else None
-        bearers[resource, grant.uid, grant.container] = grant.allocation
-        if other is not None:
-            after[other] = claim
-            bearers[resource, *_place(claim)] = other
+    givers = {
+        it.allocation: bearers.get((resources[it.allocation], (it.uid, it.container)))
+        for it in granted
+        if it.allocation in resources
+    }
+    takers = {giver: taker for taker, giver in givers.items() if giver is not None}
+    after = {taker: before[giver] if giver is not None else None for taker, giver in givers.items()}
+    for name in takers.keys() - after.keys():
+        after[name] = before[_last(name, takers)]
     return {name: claim for name, claim in after.items() if claim != before[name]}
+
+
+def _last(name: str, takers: Mapping[str, str]) -> str:
+    """The end of a chain: whose claim goes to nobody who is granted one."""
+    for _ in takers:  # two that bear one claim could go round for ever
+        if name not in takers:
+            break
+        name = takers[name]
+    return name
 
 
 def _place(claim: Claim) -> Place:
@@ -130,11 +144,12 @@ def starting(
     """The allocations in use behind a container that starts with these IDs.
 
     Init containers hand their IDs on, so that there may be several; all are of one pod. Without the kubelet's
-    checkpoint it is the newest one.
+    checkpoint it is the newest one; also where that says nothing of these IDs: the kubelet may write two at
+    once, and the older one last.
     """
     wanted = frozenset(ids)
     fitting = [it for it in allocations if it.resource == resource and frozenset(it.ids) == wanted]
-    if granted is None:
-        return fitting[-1:]
-    known = {it.allocation for it in granted}
-    return [it for it in fitting if it.id in known]
+    its = tuple(granted or ())
+    known = {it.allocation for it in its}
+    lags = not any(it.resource == resource and frozenset(it.ids) == wanted for it in its)
+    return [it for it in fitting if it.id in known] or (fitting[-1:] if lags else [])

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.vendor import Partition
 
 #: A kubelet that starts without its checkpoint lists its pods without devices, and gives these out again.
 FORGOTTEN = "its pod is there, but the kubelet has lost its record of it; delete the pod to free its devices"
@@ -82,6 +83,16 @@ class Ledger:
         """Attach the owner. Who has one was answered, whatever state a crash left behind."""
         it = self._allocations[allocation_id]
         self.record(replace(it, owner=owner, life=life, state=AllocationState.DONE))
+
+    def made(self, allocation_id: str, partitions: Iterable[Partition], state: AllocationState) -> bool:
+        """The hardware of an allocation was made; whether that is news. What was lacking is there again."""
+        it = self._allocations.get(allocation_id)
+        if it is None or it.state is AllocationState.RELEASED:
+            return False  # over meanwhile: who released it removes the hardware, too
+        reason = it.reason if it.reason == FORGOTTEN else ""
+        ids = tuple(one.id for one in partitions)
+        self.record(replace(it, partitions=ids, state=state, reason=reason))
+        return (ids, state, reason) != (it.partitions, it.state, it.reason)
 
     def remark(self, allocation_id: str, text: str) -> None:
         """Say what a person should know of it."""

@@ -31,16 +31,19 @@ class Granted:
 class Evidence:
     """What every source says at one moment. `None` stands for a source that could not be read."""
 
-    #: The kubelet's checkpoint.
+    #: The kubelet's checkpoint, and whether its checksum was proven.
     granted: tuple[Granted, ...] | None = None
+    proven: bool = True
     pods: Pods | None = None
     #: Vendor to the slices on its hardware, of those that could be asked.
     partitions: Mapping[str, tuple[Partition, ...]] | None = None
     #: uids of the pods whose cgroup is there; None where cgroups can not be seen.
     running: frozenset[str] | None = None
-    #: Which life of the kubelet this is, empty until it has served for long enough to be believed when it
-    #: does not list something. Before, its file is that of the last life.
+    #: Which life of the kubelet this is, read before its checkpoint. It loads that file before it listens:
+    #: what proves is what this life began with, or wrote.
     life: str = ""
+    #: Whether it has served for long enough to be believed when it does not list something.
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ def reconcile(
     changes: list[Change] = []
     for it in allocations:
         owner = owners[it.id]
-        life = evidence.life if evidence.life and it.id in grants else it.life
+        life = evidence.life if evidence.life and evidence.proven and it.id in grants else it.life
         known = it.state is AllocationState.DONE or it.id not in grants
         if owner is not None and (owner, life, known) != (it.owner, it.life, True):
             changes.append(Confirm(it.id, owner, life))
@@ -175,40 +178,59 @@ def reconcile(
     shown = {it.id for it in allocations if it.id not in superseded and _shown(it, owners[it.id], pods)}
     living = {owner.uid for name, owner in owners.items() if owner and owner.uid and name in shown}
     answers = {(it.resource, frozenset(it.ids)) for it in evidence.granted}
-    # A container has one answer for each resource: what it was given anew ends what it had.
-    places = {(it.uid, it.container, it.resource) for it in evidence.granted}
+    anew = _given_anew(allocations, owners, evidence.granted)
+    bearers = {(it.namespace, it.pod): it.uid for name, it in owners.items() if it and name in grants}
     old = [it for it in allocations if it.id not in busy and now - it.since >= grace]
     for it in old:
-        if it.state is not AllocationState.DONE:
-            if it.id not in grants:
-                changes.append(Release(it.id, "never answered"))
-            continue
-        if evidence.pods is None or not evidence.life:
-            continue
         owner = owners[it.id]
-        if it.id in superseded:
+        if it.state is not AllocationState.DONE:
+            changes += [Release(it.id, "never answered")] if it.id not in grants else []
+        elif evidence.pods is None or not evidence.settled:
+            continue
+        elif it.id in anew:
+            changes.append(Release(it.id, "given anew"))
+        elif it.id not in grants and it.id not in shown and _forgotten(it, owner, bearers, evidence):
+            changes += [Remark(it.id, FORGOTTEN)] if it.reason != FORGOTTEN else []
+        elif it.id in superseded:
             changes.append(Release(it.id, "superseded"))
         elif it.source == POD_RESOURCES and (it.resource, frozenset(it.ids)) in answers:
             changes.append(Release(it.id, "the kubelet's checkpoint knows it better"))
-        elif it.id in shown or _runs(owner, living, evidence.running):
-            continue
-        elif it.id in grants:
-            changes.append(Doubt(it.id, it.resource))
-        elif owner is not None and (owner.uid, owner.container, it.resource) in places:
-            changes.append(Release(it.id, "given anew"))
-        elif _forgotten(it, owner, evidence):
-            changes += [Remark(it.id, FORGOTTEN)] if it.reason != FORGOTTEN else []
+        elif it.id in shown or it.id in grants or _runs(owner, living, evidence.running):
+            changes += [Remark(it.id, "")] if it.reason == FORGOTTEN else []
+            if it.id not in shown and not _runs(owner, living, evidence.running):
+                changes.append(Doubt(it.id, it.resource))
         else:
             changes.append(Release(it.id, "pod gone" if owner else "never used"))
     return changes
 
 
-def _forgotten(it: Allocation, owner: Owner | None, evidence: Evidence) -> bool:
-    """Whether a kubelet that began without its memory dropped it, not the end of its pod."""
-    if owner is None or not owner.pod or it.life in ("", evidence.life):
+def _given_anew(
+    allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], granted: Iterable[Granted]
+) -> set[str]:
+    """Those whose container has a later answer: the kubelet keeps one of each resource."""
+    order = {it.id: number for number, it in enumerate(allocations)}
+    latest = {(it.uid, it.container, it.resource): order.get(it.allocation, -1) for it in granted}
+    return {
+        it.id
+        for it in allocations
+        if (owner := owners[it.id])
+        and latest.get((owner.uid, owner.container, it.resource), -1) > order[it.id]
+    }
+
+
+def _forgotten(
+    it: Allocation, owner: Owner | None, bearers: Mapping[tuple[str, str], str], evidence: Evidence
+) -> bool:
+    """Whether a kubelet that began without its memory dropped it, not the end of its pod.
+
+    Where cgroups can not be seen, a pod of its name stands for its pod, unless the kubelet knows that one.
+    """
+    if owner is None or "" in (it.life, evidence.life) or it.life == evidence.life:
         return False
-    ended = evidence.running is not None and owner.uid not in evidence.running
-    return (owner.namespace, owner.pod) in (evidence.pods or {}) and not ended
+    if evidence.running is not None:
+        return owner.uid in evidence.running
+    name = (owner.namespace, owner.pod)
+    return bool(owner.pod) and name in (evidence.pods or {}) and bearers.get(name, owner.uid) == owner.uid
 
 
 def slices(

@@ -27,6 +27,8 @@ def _claim(pod: Candidate, container: str, said: Any, devices: Sequence[str]) ->
     if not isinstance(said, dict):
         raise ValueError(f"{ANNOTATION}: {container} has no JSON object")
     cards, parameters = said.get("devices", []), said.get("parameters", {})
+    if not (isinstance(cards, list) and isinstance(parameters, dict)):
+        raise ValueError(f"{ANNOTATION}: {container} has no list of devices or no object of parameters")
     strange = [it for it in cards if it not in devices]
     if strange:
         raise ValueError(f"{ANNOTATION}: {container} names {strange[0]!r}, which is not here")
