@@ -134,6 +134,9 @@ class Good(Backend):
     def do_garbage(self) -> None:
         os.write(_socket(), b"\x00\xff not json\n")
 
+    def do_nest(self) -> None:
+        os.write(_socket(), b'{"id": 2, "answer": ' + b"[" * 50_000 + b"]" * 50_000 + b"}\n")
+
     def do_a_strange_answer(self) -> None:
         os.write(_socket(), b'{"id": 99, "answer": []}\n')
 

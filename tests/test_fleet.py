@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from agent import fleet
@@ -144,11 +145,14 @@ class FakeProcess:
     def __init__(self, vendor: Vendor, node: Node, memory_limit: int) -> None:
         FakeProcess.started += 1
         self.memory_limit = memory_limit
+        self.after: FakeProcess | None = None
+        self.early = False
 
     def start_early(self) -> None:
-        """Nothing to start."""
+        self.early = True
 
     async def run(self, after: FakeProcess | None = None) -> None:
+        self.after = after
         await anyio.sleep_forever()
 
 
@@ -177,4 +181,35 @@ async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(fou
         assert FakeProcess.started == 1
         await apply(replace(vendor("acme", "acme.com/y"), settings={"library": "/other"}), 3)
         assert FakeProcess.started == 2
+        group.cancel_scope.cancel()
+
+
+async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of_the_first(
+    found: list[Plugin],
+) -> None:
+    found[:] = [plugin("acme", "acme.com/x")]
+    cell = Cell(ConfigState(Config(), "defaults"))
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+
+    async def serving(limit: int, enabled: bool = True) -> FakeProcess | None:
+        settings = VendorSettings(enabled=enabled or False, memory_limit=limit)
+        found[:] = [plugin("acme", "acme.com/x")] if enabled else []
+        cell.set(replace(cell.value, config=Config(vendors={"acme": settings})))
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        return fleet_.processes.get("acme")  # type: ignore[return-value]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, cell)
+        first = await serving(1 << 30)
+        second = await serving(2 << 30)
+        assert first is not None
+        assert second is not None
+        assert [it.memory_limit for it in (first, second)] == [1 << 30, 2 << 30]
+        assert (first.after, first.early) == (None, True)
+        assert (second.after, second.early) == (first, False)
+        assert await serving(2 << 30, enabled=False) is None
+        third = await serving(2 << 30)
+        assert third is not None
+        assert (third.after, third.early) == (second, False)
         group.cancel_scope.cancel()

@@ -210,7 +210,7 @@ def _several(raw: bytes, kind: type[T], limit: int, what: str) -> tuple[T, ...]:
 def _typed(raw: bytes, wanted: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=wanted)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise WrongAnswer(shorten(str(exc), 300)) from exc
 
 

@@ -367,7 +367,7 @@ def _read(line: bytes) -> _Message:
         message = msgspec.json.decode(line, type=_Message)
         message.error = message.error and message.error.bounded()
         message.blind = message.blind and message.blind.bounded()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         message = _Message()
     replies = (bool(bytes(message.answer)), message.error is not None)
     kinds = (message.id is not None, bool(bytes(message.events)), message.blind is not None)

@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from agent.core.vendor import Proof
-from agent.isolation import answers
+from agent.isolation import answers, child
+
+from .strategies import answer_bytes
 
 LISTS: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "discover": (answers.devices, 1024, {"uuid": "a", "index": 0}),
@@ -88,3 +91,24 @@ def test_counters_without_measure_are_refused(counters: dict[str, object], told:
 
     with pytest.raises(answers.WrongAnswer, match=told):
         answers.devices(json.dumps([{**most, "counters": counters}]).encode())
+
+
+@pytest.mark.parametrize("call", sorted(child.CALLS))
+@given(raw=answer_bytes())
+def test_any_bytes_are_an_answer_or_are_refused_in_words(call: str, raw: bytes) -> None:
+    assert len(_refusal(call, raw)) <= 1000
+
+
+def _refusal(call: str, raw: bytes) -> str:
+    """What is said of an answer; empty where it is taken."""
+    try:
+        answers.decode(call, raw)
+    except answers.WrongAnswer as exc:
+        return str(exc)
+    return ""
+
+
+@pytest.mark.parametrize("call", sorted(child.CALLS - {"close", "release"}))
+def test_an_answer_that_nests_deeper_than_we_can_read_is_a_wrong_one(call: str) -> None:
+    with pytest.raises(answers.WrongAnswer):
+        answers.decode(call, b"[" * 100_000 + b"]" * 100_000)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from hypothesis import given
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
@@ -24,6 +25,7 @@ from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.state.lock import AgentLock
 
 from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, until, vendor
+from .strategies import message_lines
 
 
 @pytest.mark.parametrize(
@@ -223,3 +225,26 @@ def _kinds(pid: int | None) -> list[str]:
 
 def _inputs_and_outputs(pid: int | None) -> list[str]:
     return [os.readlink(f"/proc/{pid}/fd/{number}").partition(":")[0] for number in range(3)]
+
+
+@given(line=message_lines())
+def test_any_line_is_a_message_or_costs_the_process_in_words(line: bytes) -> None:
+    reason = _refusal(line)
+
+    assert not reason or reason.startswith("said what is no message: ")
+    assert len(reason) <= 600
+
+
+def test_a_message_that_nests_deeper_than_we_can_read_is_none() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+
+    assert _refusal(b'{"id": 1, "answer": ' + deep + b"}\n").startswith("said what is no message: ")
+
+
+def _refusal(line: bytes) -> str:
+    """What is said of a line; empty where it is a message."""
+    try:
+        contact._read(line)
+    except contact.Lost as exc:
+        return exc.reason
+    return ""

@@ -44,6 +44,7 @@ FATAL = {
     "segfault": "killed by SIGSEGV",
     "exit": "exited with status 7",
     "garbage": "said what is no message: \\x00\\xff not json",
+    "nest": 'said what is no message: {"id": 2, "answer": [[[[',
     "a_strange_answer": "answered call 99, which was not asked",
     "huge_line": "sent a line of more than 16777216 bytes",
     "raise": "discover failed: RuntimeError: the card is on fire",

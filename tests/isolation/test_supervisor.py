@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import structlog.testing
 
 from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
@@ -167,3 +169,137 @@ def test_backoff_grows_with_jitter_and_starts_again_after_good_service() -> None
     assert all(0.05 * 2**n <= pause <= 0.1 * 2**n for n, pause in enumerate(pauses[:8]))
     assert all(15 <= pause <= 30 for pause in pauses[9:])
     assert backoff.pause(served=30) <= 0.1
+
+
+# The breaker
+
+
+async def test_a_process_that_is_lost_again_and_again_is_told_once_and_shown(
+    sink: Recorder, flag: Flag
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with serving(sink, does={"discover": "segfault"}, flag=str(flag)) as process:
+            await sink.until(lambda: process.restarts >= 9)
+            during = process.status
+            flag.lower()
+            await sink.until(lambda: len(sink.lists) >= 3)
+            await until(lambda: process.status.breaker == "closed")
+
+    told = "failed 5 times within 60 s (last: killed by SIGSEGV); tried again after up to 0.01 s"
+    assert [reason for _, reason in sink.losses[:6]] == [*["killed by SIGSEGV"] * 4, told, told]
+    assert [it["reason"] for it in logs if it["event"] == "vendor lost"] == ["killed by SIGSEGV", told]
+    assert during.breaker in ("open", "half-open")
+
+
+async def test_the_next_try_of_an_open_breaker_is_shown_and_far(sink: Recorder) -> None:
+    process = VendorProcess(
+        vendor(does={"discover": "segfault"}),
+        sink,
+        deadlines=QUICK,
+        backoff=(0.001, 1000.0),
+        python_path=(HERE,),
+    )
+    began = time.time()
+    task = asyncio.create_task(process.run())
+    await until(lambda: process.status.breaker == "open" and process.status.next_try)
+
+    assert process.restarts == 5
+    assert process.status.next_try is not None
+    assert process.status.next_try >= began + 500
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_driver_that_is_away_for_long_opens_no_breaker(sink: Recorder, flag: Flag) -> None:
+    async with serving(sink, does={"open": "unavailable"}, flag=str(flag)) as process:
+        await sink.until(lambda: len(sink.losses) >= 10)
+
+        assert process.status.breaker == "closed"
+        assert process.restarts == 0
+
+
+# What does not end
+
+
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Processes that a signal does not end, as those that wait in a driver (state D) do not."""
+    spared: set[contact.Process] = set()
+    with monkeypatch.context() as patch:
+        patch.setattr(contact.Process, "kill", lambda self: spared.add(self))
+        yield
+    for body in spared:
+        if body.ended() is None:
+            os.kill(body.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, body.pid, os.WEXITED | os.WNOWAIT)
+        body.kill()
+
+
+async def stuck(sink: Recorder) -> VendorProcess:
+    """A vendor out of service whose process is still there."""
+    short = Deadlines(call=0.1, close=0.01, kill=0.01)
+    async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
+        await sink.until(lambda: sink.lists)
+        with pytest.raises(VendorTimeout):
+            await process.call("usage")
+        await until(lambda: process.status.stuck)
+    return process
+
+
+@pytest.mark.usefixtures("unkillable")
+async def test_a_process_that_does_not_end_is_shown_and_holds_up_no_end_of_the_agent(
+    sink: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact, "EXIT_PATIENCE", 0.05)
+    process = await stuck(sink)  # it was cancelled, and is over
+
+    pid = process.status.stuck
+    assert pid is not None
+    assert exists(pid)
+
+
+@pytest.mark.usefixtures("unkillable")
+async def test_a_vendor_that_comes_back_waits_for_its_process_that_does_not_end(
+    sink: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact, "EXIT_PATIENCE", 0.05)
+    first = await stuck(sink)
+    pid = first.status.stuck
+    assert pid is not None
+    said = f"the process of the last configuration must end first; process {pid} is killed but does not end"
+
+    second = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    gone_again = asyncio.create_task(second.run(first))
+    await sink.until(lambda: sink.losses[-1] == (VendorState.FAILED, said))
+    gone_again.cancel()
+    await asyncio.wait([gone_again])
+
+    heard = Recorder()
+    third = VendorProcess(vendor(), heard, deadlines=QUICK, python_path=(HERE,))
+    task = asyncio.create_task(third.run(second))
+    await heard.until(lambda: heard.losses)
+    assert heard.losses == [(VendorState.FAILED, said)]
+    assert (third.status.stuck, third.pid) == (pid, None)
+
+    os.kill(pid, signal.SIGKILL)
+    await heard.until(lambda: heard.lists)
+    assert third.status.stuck is None
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_process_that_takes_over_begins_when_the_one_before_has_ended(
+    sink: Recorder, tmp_path: Path
+) -> None:
+    closed = tmp_path / "closed"
+    async with serving(sink, closed=str(closed)) as first:
+        await sink.until(lambda: sink.lists)
+        second = VendorProcess(vendor(), Recorder(), deadlines=QUICK, python_path=(HERE,))
+        task = asyncio.create_task(second.run(first))
+        await sink.until(lambda: len(sink.lists) >= 3)
+        assert second.pid is None
+
+    await until(lambda: second.pid)
+    assert closed.name in os.listdir(tmp_path)
+    task.cancel()
+    await asyncio.wait([task])
