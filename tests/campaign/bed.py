@@ -8,11 +8,12 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from peers.faults import FaultyPodResources
 from scenarios.kubelets import Kind
 
 from agent import operator
@@ -44,9 +45,13 @@ class Broken(Exception):
 
 
 class Bed:
-    def __init__(self, root: Path, kubelet: NodeKubelet, hardware: Hardware) -> None:
+    def __init__(
+        self, root: Path, kubelet: NodeKubelet, lister: FaultyPodResources, hardware: Hardware
+    ) -> None:
         self.root = root
         self.kubelet = kubelet
+        #: PodResources as the agent has it.
+        self.lister = lister
         self.hardware = hardware
         self.state = root / "state"
         self.config = root / "config.json"
@@ -54,6 +59,8 @@ class Bed:
         self.checkpoint = self.state / "checkpoint.json"
         #: The pods that were admitted and not deleted, by uid.
         self.pods: dict[str, Pod] = {}
+        #: Pods that came to their end and were not deleted.
+        self.finished: list[str] = []
         #: Copies of the checkpoint as it was when all was well.
         self.copies: list[bytes] = []
         #: How long it took to serve again after each SIGKILL, seconds.
@@ -75,7 +82,7 @@ class Bed:
     def configure(self) -> None:
         agent = {
             "kubeletDir": str(self.kubelet.plugin_dir),
-            "podResourcesSocket": str(self.kubelet.pod_resources_socket),
+            "podResourcesSocket": str(self.lister.served),
             "stateDir": str(self.state),
             "cdiDir": str(self.root / "cdi"),
             "http": "",
@@ -114,8 +121,17 @@ class Bed:
     async def delete(self, uid: str) -> None:
         """Delete the pod, unless the kubelet is down."""
         if uid in self.pods and kubelets.lives(self.kubelet):
-            await self.kubelet.delete(uid)
-            self.pods.pop(uid, None)
+            with suppress(*kubelets.Down):
+                await self.kubelet.delete(uid)
+                self.pods.pop(uid, None)
+
+    async def finish(self, uid: str) -> None:
+        """Let the pod come to its end: known, and no owner of anything any more."""
+        if uid in self.pods and kubelets.lives(self.kubelet):
+            with suppress(*kubelets.Down):
+                await self.kubelet.finish(uid)
+                self.pods.pop(uid, None)
+                self.finished.append(uid)
 
     async def start(self, pod: Pod) -> str:
         """Let every container of the pod start anew; why one could not."""
@@ -140,10 +156,12 @@ class Bed:
         for card in (Card(offer.vendor, index) for index in offer.cards):
             if card in self.hardware.broken:
                 self.hardware.reset(card)
-                return await self.until(self.counted)
             if card in self.hardware.cordoned and not await self.say("uncordon", card):
                 self.hardware.cordoned.discard(card)
-                return await self.until(self.counted)
+            else:
+                continue
+            await self.until(self.counted)
+            return
 
     def free(self, offer: Offer) -> int:
         """IDs of the resource that surely can be had: those on broken cards may be held, too."""
@@ -342,8 +360,12 @@ def _collected(pid: int) -> bool:
 async def bed(kind: Kind, layout: str, root: Path) -> AsyncIterator[Bed]:
     """A node that serves; `root` is short, for it holds sockets."""
     (root / "k").mkdir()
-    async with kind.open(root / "k", "none") as kubelet:
-        made = Bed(root, kubelet, LAYOUTS[layout](root))
+    async with AsyncExitStack() as stack:
+        kubelet = await stack.enter_async_context(kind.open(root / "k", "none"))
+        lister = await stack.enter_async_context(
+            FaultyPodResources(kubelet.pod_resources_socket, root / "lister.sock")
+        )
+        made = Bed(root, kubelet, lister, LAYOUTS[layout](root))
         made.configure()
         try:
             await made.agent.start()

@@ -13,6 +13,7 @@ from random import Random
 
 from scenarios.kubelets import Kind as KubeletKind
 
+from . import kubelets
 from .bed import DESCRIPTORS, MEMORY, Bed, Broken, bed, orphans
 from .faults import KINDS, Fault, Kind
 from .faults.fault import Unreached
@@ -186,8 +187,7 @@ def _costs(node: Bed) -> Iterator[Violation]:
         yield Violation("memory", f"the agent has {memory >> 20} MiB")
     if descriptors > DESCRIPTORS:
         yield Violation("descriptors", f"the agent has {descriptors} files open")
-    process = getattr(node.kubelet, "_process", None)
-    known = [node.agent.pid, process._process.pid if process and process._process else None]
+    known = [node.agent.pid, kubelets.pid(node.kubelet)]
     if left := orphans(known):
         names = [
             Path(f"/proc/{pid}/cmdline").read_bytes()[:80] for pid in left if os.path.exists(f"/proc/{pid}")

@@ -36,9 +36,15 @@ class Traffic:
 
     async def one(self) -> None:
         if self._rng.random() < len(self._bed.pods) / PODS - 0.2:
-            await self._bed.delete(self._rng.choice(sorted(self._bed.pods)))
+            await self._end(self._rng.choice(sorted(self._bed.pods)))
         else:
             await self._bed.admit(self.pod())
+
+    async def _end(self, uid: str) -> None:
+        if self._rng.random() < 0.75:
+            await self._bed.delete(uid)
+        else:
+            await self._bed.finish(uid)
 
     def begin(self) -> None:
         """Ask for a pod, and do not wait: what is asked may be about to die."""
@@ -75,7 +81,7 @@ class Traffic:
             case _:
                 containers = (first,)
         number = self._rng.getrandbits(128)
-        return Pod(f"pod-{number >> 96:08x}", containers, uid=str(UUID(int=number)))
+        return Pod(f"pod-{number >> 96:08x}", containers, uid=str(UUID(int=number)), static=number % 8 == 0)
 
     def single(self, offer: Offer) -> Pod:
         """A pod of one container with one ID of the resource."""

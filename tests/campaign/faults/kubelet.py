@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from grpclib.client import Channel, UnaryStreamMethod
+from peers.faults import second_stream
+from peers.real import RealKubelet
 
-from agent.kubelet.rpc import Bytes
 from agent.testing.kubelet import SimKubelet
 
 from .. import kubelets
 from ..bed import Bed
 from ..traffic import Traffic
 from .fault import Fault, Kind
-
-LIST_AND_WATCH = "/v1beta1.DevicePlugin/ListAndWatch"
 
 
 class _OfKubelet(Fault):
@@ -84,8 +82,11 @@ class DirectoryRecreated(_OfKubelet):
         if not kept:
             for uid in list(bed.pods):
                 await bed.delete(uid)
+        if not kept:
+            await bed.kubelet.recreate_directory()
+            return
         await kubelets.die(bed.kubelet)
-        kubelets.recreate(bed.kubelet.plugin_dir, kubelets.checkpoint(bed.kubelet) if kept else None)
+        kubelets.recreate(bed.kubelet.plugin_dir, bed.kubelet.checkpoint)
 
 
 class Stranger(Fault):
@@ -94,31 +95,64 @@ class Stranger(Fault):
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         for path in sorted(bed.kubelet.plugin_dir.glob("xpu-*.sock"))[:1]:
             self.detail = path.name.split("-")[1][:8]
-            with suppress(Exception):
-                await _listen(str(path))
-
-
-async def _listen(path: str) -> None:
-    channel = Channel(path=path, codec=Bytes())
-    try:
-        async with asyncio.timeout(2.0):
-            async with UnaryStreamMethod(channel, LIST_AND_WATCH, bytes, bytes).open() as stream:
-                await stream.send_message(b"", end=True)
-                await stream.recv_message()
-                await stream.cancel()
-    finally:
-        channel.close()
+            with suppress(Exception):  # who is not there can not be asked
+                async with asyncio.timeout(2.0), second_stream(path) as lists:
+                    await anext(lists)
 
 
 class StreamCut(Fault):
-    """The connection breaks in the middle of a stream."""
+    """The connection breaks between two messages, or in the middle of a list or of an answer to Allocate."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         offer = self.rng.choice(bed.hardware.offers)
-        self.detail = offer.name
+        inside = self.rng.random() < 0.6
+        self.detail = f"{offer.name}{', inside a message' if inside else ''}"
         assert isinstance(bed.kubelet, SimKubelet)
         with suppress(*kubelets.Down, StopIteration):
-            bed.kubelet.drop_stream(offer.name)
+            if not inside:
+                bed.kubelet.drop_stream(offer.name)
+                return
+            await bed.make_room(offer)
+            bed.kubelet.cut_next_message(offer.name)
+            await bed.admit(traffic.single(offer))
+
+
+class Frozen(Fault):
+    """The kubelet's process stands still for a while; it may be killed then, with a stream half read."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        assert isinstance(bed.kubelet, RealKubelet)
+        pause, self._killed = self.rng.uniform(0.05, 0.8), self.rng.random() < 0.3
+        self.detail = f"{pause:.2f} s{', then killed' if self._killed else ''}"
+        await bed.kubelet.freeze()
+        await asyncio.sleep(pause)
+
+    async def mend(self, bed: Bed) -> None:
+        assert isinstance(bed.kubelet, RealKubelet)
+        if self._killed:
+            await bed.kubelet.kill()
+            await bed.kubelet.start()
+        else:
+            bed.kubelet.thaw()
+
+
+class ApiAway(Fault):
+    """The kubelet restarts while the API server is away: it knows static pods alone, and frees nothing."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        killed = self.rng.random() < 0.4
+        self.detail = "agent killed, too" if killed else ""
+        await kubelets.die(bed.kubelet)
+        await bed.kubelet.start(api_away=True)
+        if killed:
+            await bed.agent.kill()
+            await bed.agent.start()
+        if self.rng.random() < 0.3 and bed.pods:
+            await bed.delete(self.rng.choice(sorted(bed.pods)))
+        await asyncio.sleep(self.rng.uniform(0.2, 1.5))
+
+    async def mend(self, bed: Bed) -> None:
+        await bed.kubelet.api_back()
 
 
 class RegistrationRefused(Fault):
@@ -136,6 +170,10 @@ class RegistrationRefused(Fault):
         bed.kubelet.refuse_registration(None)
 
 
+def is_real(bed: Bed) -> bool:
+    return isinstance(bed.kubelet, RealKubelet)
+
+
 def is_simulated(bed: Bed) -> bool:
     return isinstance(bed.kubelet, SimKubelet)
 
@@ -148,6 +186,8 @@ KINDS = (
     Kind("own socket deleted", OwnSocketDeleted),
     Kind("plugin directory recreated", DirectoryRecreated, mixes=False),
     Kind("second ListAndWatch of a stranger", Stranger),
+    Kind("kubelet frozen", Frozen, is_real, mixes=False),
+    Kind("kubelet restarts without the API server", ApiAway, mixes=False),
     Kind("stream cut in the middle", StreamCut, is_simulated),
     Kind("registration refused for a while", RegistrationRefused, is_simulated),
 )

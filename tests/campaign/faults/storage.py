@@ -7,7 +7,6 @@ import resource
 from contextlib import suppress
 from random import Random
 
-from .. import kubelets
 from ..bed import Bed
 from ..process import children
 from ..traffic import Traffic
@@ -119,7 +118,7 @@ class KubeletCheckpoint(Fault):
     """The kubelet's checkpoint can not be read for a while."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
-        path = kubelets.checkpoint(bed.kubelet)
+        path = bed.kubelet.checkpoint
         if not path.exists():
             raise Unreached("the kubelet has no checkpoint")
         self._good = path.read_bytes()
@@ -141,7 +140,7 @@ class KubeletCheckpoint(Fault):
         await asyncio.sleep(self.rng.choice((0.1, 0.5, 1.0)))
 
     async def mend(self, bed: Bed) -> None:
-        path = kubelets.checkpoint(bed.kubelet)
+        path = bed.kubelet.checkpoint
         with suppress(FileNotFoundError):
             if path.read_bytes() != self._spoilt:
                 return  # the kubelet wrote it anew meanwhile
