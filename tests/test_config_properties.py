@@ -18,6 +18,7 @@ KEYS = st.sampled_from(
     (
         "version",
         *("agent", "kubeletDir", "stateDir", "http", "log", "level", "dir", "maxBytes", "keep"),
+        *("health", "badPolls", "goodPolls", "goodFor", "patience", "forgetAfter"),
         *("vendors", "nvidia", "enabled", "library", "memoryLimit", "settings", "resources"),
         *("name", "devices", "sharing", "kind", "replicas", "policy", "placement", "ids"),
         *("report", "mode", "labels", "nodes", "match", "names", "set"),
@@ -40,6 +41,7 @@ WORDS = st.sampled_from(
         "/x",
         "node-1",
         "50MB",
+        "10s",
         "::1:1",
         "0:1",
         "mixed",

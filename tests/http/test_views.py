@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from http_views import BAD, EMPTY, HOSTILE, VIEW, hostile
+from http_views import BAD, EMPTY, GOOD, HOSTILE, VIEW, hostile
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.core.model import NodeSnapshot, Resource, SessionStatus, VendorState, VendorStatus
+from agent.core.model import Cordon, NodeSnapshot, Resource, SessionStatus, VendorState, VendorStatus
 from agent.core.view import View
 from agent.http.answer import document
 from agent.http.health import healthz, readyz
 from agent.http.inspect import inspect
 from agent.http.metrics import metrics
 from agent.http.routes import Reach, answer
+from agent.inspect import as_text
 
 
 def samples(view: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -281,3 +282,19 @@ def test_an_unknown_path_names_those_that_are_there() -> None:
 
 def test_the_version_is_told() -> None:
     assert json.loads(answer(lambda: VIEW, Reach.LOCAL, "/version").body) == {"version": "1.2.3"}
+
+
+def test_a_cordon_is_told_apart_from_a_fault() -> None:
+    cordon = Cordon("root (alice)", "fan", since=1700.0)
+    cordoned = replace(VIEW, snapshot=replace(VIEW.snapshot, devices=(replace(GOOD, cordon=cordon), BAD)))
+
+    good, bad = inspect(cordoned)["devices"]
+    found = samples(cordoned)
+
+    assert good["cordon"] == {"author": "root (alice)", "reason": "fan", "since": 1700.0}
+    assert (good["health"]["state"], good["inUse"]) == ("healthy", True)
+    assert (bad["cordon"], bad["inUse"]) == (None, False)
+    gpu = (("uuid", "GPU-0"), ("vendor", "nvidia"))
+    assert found["xpu_agent_device_cordoned", gpu] == 1
+    assert found["xpu_agent_device_healthy", (("reason", ""), *gpu)] == 1
+    assert "cordoned by root (alice): fan" in as_text(inspect(cordoned), now=5000.0)

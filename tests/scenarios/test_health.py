@@ -6,6 +6,9 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
+from agent.core.errors import NotOnDisk
 from agent.core.health import LOST_CONTACT, Timing
 from agent.core.model import VendorState, Word
 from agent.core.vendor import Proof, State
@@ -317,6 +320,22 @@ async def test_a_cordon_outlasts_agent_and_kubelet(node: Node, process: AgentPro
     assert cordon["reason"] == "fan"
     await asyncio.to_thread(say, socket, "uncordon", card)
     await node.counts({XPU: (4, 4)})
+
+
+async def test_an_operators_word_that_can_not_be_written_holds_and_says_so(node: Node) -> None:
+    checkpoint = node.state / "checkpoint.json"
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    await node.saved(node.cards.uuids[0])
+    checkpoint.unlink()
+    checkpoint.mkdir()  # no file can be put in its place
+
+    with pytest.raises(NotOnDisk, match=f"{node.cards.uuids[0]}: cordoned, but only until the agent ends"):
+        await node.agent.told(Word("cordon", node.cards.uuids[0], "alice", "fan"))
+
+    await node.counts({XPU: (4, 3)})
+    checkpoint.rmdir()
+    await node.saved('"author":"alice"')  # by itself, once it can be
 
 
 async def test_an_operators_word_clears_a_fault_that_has_no_other_proof(node: Node) -> None:
