@@ -77,6 +77,12 @@ async def test_a_stalled_call_is_answered_when_it_flows(faulty: FaultyPodResourc
     assert await waiting == []
 
 
+async def test_a_slow_answer_is_worth_no_wait(faulty: FaultyPodResources) -> None:
+    faulty.delay = 3600.0
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(names(faulty), 0.05)
+
+
 async def test_a_limited_call_is_refused_in_the_kubelets_words(faulty: FaultyPodResources) -> None:
     faulty.limit()
     with pytest.raises(GRPCError, match="rejected by rate limit"):

@@ -240,19 +240,24 @@ async def without_the_api(kubelet: NodeKubelet) -> Told:
         await kubelet.api_back(readmit=True)
         told += [entries(kubelet, static, stays, goes), await listed(kubelet)]
         told += [await after_a_list(kubelet, plugin, static, stays, goes)]
-        told += [await kubelet.devices(stays.uid) == held, await kubelet.admit(wants)]
+        told += [await kubelet.devices(stays.uid) == held, await kubelet.admit(pod(1))]
         return [*told, shapes(plugin.calls)]
 
 
-async def a_restart_that_finds_the_api(kubelet: NodeKubelet) -> Told:
+async def apis_that_come_back(kubelet: NodeKubelet) -> Told:
+    """Before the plugin is there again, or with the next life."""
     async with toy(kubelet) as plugin:
-        one = pod(1)
-        await kubelet.admit(one)
+        runs, done = pod(1, name="runs"), pod(1, init=1, name="done")
+        told: Told = [await kubelet.admit(runs), await kubelet.admit(done)]
+        for readmit in (False, True):
+            await kubelet.restart(readmit=readmit, api_away=True)
+            told.append(await listed(kubelet))
+            await kubelet.api_back(readmit=readmit)
+            told += [[kubelet.refused.get(it.uid) for it in (runs, done)], await listed(kubelet)]
         await kubelet.restart(api_away=True)
-        told: Told = [await listed(kubelet)]
         await kubelet.restart()
         await again(kubelet, plugin)
-        return [*told, await listed(kubelet), await kubelet.admit(pod(2))]
+        return [*told, await listed(kubelet), await kubelet.admit(pod(1)), await kubelet.admit(pod(2))]
 
 
 async def spoilt_checkpoints(kubelet: NodeKubelet) -> Told:
@@ -422,7 +427,7 @@ SCENARIOS: list[Scenario] = [
     checkpoints,
     frees,
     without_the_api,
-    a_restart_that_finds_the_api,
+    apis_that_come_back,
     spoilt_checkpoints,
     older_checkpoints,
     ends_in_flight,

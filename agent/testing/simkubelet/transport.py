@@ -77,7 +77,7 @@ class GoChannel(Channel):
             self._protocol.processor.close("Connection lost")
 
     def cut(self) -> None:
-        """Lose the connection in the middle of what the plugin sends next."""
+        """Lose the connection while the plugin sends next: nothing of that is taken in."""
         if self._protocol is not None:
             cast("GoProtocol", self._protocol).cut = True
 
@@ -103,9 +103,10 @@ class GoProtocol(H2Protocol):
         self.processor = EventsProcessor(self.handler, self.connection)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data[: len(data) // 2] if self.cut else data)
         if self.cut:
             self.processor.close("Connection lost")
+            return
+        super().data_received(data)
         if not self.settled.done():
             self.settled.set_result(None)
 
