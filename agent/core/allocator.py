@@ -7,11 +7,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from posixpath import isabs
 from typing import Protocol
 
-from agent.core.attribution import Attribution, attribute, exchanged, places, starting
-from agent.core.claims import Candidate
+from agent.core.attribution import Attribution, attribute, exchanged, places, promised, starting
+from agent.core.claims import Candidate, Claim
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
@@ -184,14 +185,13 @@ class Allocator:
     ) -> Attribution:
         if not (vendor.dialects and scene.candidates):
             return Attribution()
-        cards = sorted(scene.snapshot.present(vendor.name), key=lambda it: (it.minor is None, it.minor or 0))
         return attribute(
             resource,
             len(ids),
             {it.uuid for it in devices},
             scene.candidates,
             vendor.dialects,
-            [it.uuid for it in cards],
+            _by_minor(scene, vendor),
             places(self._ledger.in_use(), resource),
         )
 
@@ -268,12 +268,27 @@ class Allocator:
 
     def exchange(self, granted: Sequence[Granted]) -> Sequence[str]:
         """Let claims follow what the kubelet did; the allocations whose claim is another one now."""
-        changed = exchanged(self._ledger.in_use(), granted)
+        scene = self._scene()
+        pods = {it.uid: it for it in scene.candidates}
+        changed = exchanged(self._ledger.in_use(), granted, partial(_promised, scene, pods))
         for name, claim in changed.items():
             it = self._ledger.get(name)
             assert it is not None
             self._ledger.record(replace(it, claim=claim))
         return tuple(changed)
+
+
+def _promised(scene: Scene, pods: Mapping[str, Candidate], it: Allocation, grant: Granted) -> Claim | None:
+    vendor, pod = scene.vendors.get(it.vendor), pods.get(grant.uid)
+    if vendor is None or pod is None or not vendor.dialects:
+        return None
+    return promised(it.resource, pod, grant.container, vendor.dialects, _by_minor(scene, vendor))
+
+
+def _by_minor(scene: Scene, vendor: Vendor) -> Sequence[str]:
+    """The uuids of the vendor's cards, as schedulers count them."""
+    cards = sorted(scene.snapshot.present(vendor.name), key=lambda it: (it.minor is None, it.minor or 0))
+    return [it.uuid for it in cards]
 
 
 def requested(it: Allocation) -> Request:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.claims import Candidate, Claim, Dialect
@@ -96,24 +96,38 @@ def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
     return f"one of {len(fitting)} claims that fit" if len(fitting) > 1 else ""
 
 
-def exchanged(allocations: Sequence[Allocation], granted: Iterable[Granted]) -> dict[str, Claim | None]:
+def promised(
+    resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Sequence[str]
+) -> Claim | None:
+    """The claim of a container that is known to be the one, as its pod says it now."""
+    found = () if pod.over else _claims(pod, resource, dialects, devices, [])
+    return next((it for it in found if _place(it) == (pod.uid, container)), None)
+
+
+def exchanged(
+    allocations: Iterable[Allocation],
+    granted: Iterable[Granted],
+    promise: Callable[[Allocation, Granted], Claim | None],
+) -> dict[str, Claim | None]:
     """The claims that must change hands: allocation to the claim of the container that the kubelet gave it.
 
-    Who bore that claim without being granted gets in return what is left. None: nothing was promised.
+    Who bore that claim without being granted gets in return what is left. A claim that nobody bears is asked
+    of `promise`. None: nothing was promised.
     """
-    before = {it.id: it.claim for it in allocations}
-    bearers = {(it.resource, _place(it.claim)): it.id for it in allocations if it.claim is not None}
-    resources = {it.id: it.resource for it in allocations}
-    givers = {
-        it.allocation: bearers.get((resources[it.allocation], (it.uid, it.container)))
-        for it in granted
-        if it.allocation in resources
-    }
-    takers = {giver: taker for taker, giver in givers.items() if giver is not None}
-    after = {taker: before[giver] if giver is not None else None for taker, giver in givers.items()}
+    known = {it.id: it for it in allocations}
+    bearers = {(it.resource, _place(it.claim)): it.id for it in known.values() if it.claim is not None}
+    takers: dict[str, str] = {}
+    after: dict[str, Claim | None] = {}
+    for grant in granted:
+        if (it := known.get(grant.allocation)) is None:
+            continue
+        giver = bearers.get((it.resource, (grant.uid, grant.container)))
+        after[it.id] = promise(it, grant) if giver is None else known[giver].claim
+        if giver is not None:
+            takers[giver] = it.id
     for name in takers.keys() - after.keys():
-        after[name] = before[_last(name, takers)]
-    return {name: claim for name, claim in after.items() if claim != before[name]}
+        after[name] = known[_last(name, takers)].claim
+    return {name: claim for name, claim in after.items() if claim != known[name].claim}
 
 
 def _last(name: str, takers: Mapping[str, str]) -> str:
