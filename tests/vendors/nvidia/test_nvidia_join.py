@@ -128,4 +128,4 @@ def test_the_process_imports_the_standard_library_and_the_contract_alone() -> No
 
     found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
 
-    assert found.stdout.split() == ["agent", "agent.core", "agent.core.vendor"]
+    assert found.stdout.split() == ["agent", "agent.core", "agent.core.claims", "agent.core.vendor"]
