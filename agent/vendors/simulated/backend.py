@@ -35,6 +35,7 @@ class SimulatedBackend(Backend):
         self._garbage_told = 0
         self._events_told = Script()
         self._stamp_told: tuple[int, ...] = ()
+        self._leaked: list[bytes] = []
 
     def open(self) -> None:
         script = self._script()
@@ -46,6 +47,8 @@ class SimulatedBackend(Backend):
 
     def discover(self) -> Sequence[Device]:
         script = self._behave("discover")
+        if script.leak:
+            self._leaked.append(b"x" * script.leak)
         if script.garbage > self._garbage_told:
             self._garbage_told = script.garbage
             return cast("Sequence[Device]", ["garbage"])

@@ -27,6 +27,7 @@ class Script:
     crash: int = 0  # the process dies each time it grows
     garbage: int = 0  # discover answers nonsense each time it grows
     links_delay: float = 0.0
+    leak: int = 0  # bytes that each `discover` takes and keeps
 
 
 def parse(raw: Mapping[str, Any]) -> Script:
@@ -40,6 +41,7 @@ def parse(raw: Mapping[str, Any]) -> Script:
         crash=raw.get("crash", 0),
         garbage=raw.get("garbage", 0),
         links_delay=raw.get("links_delay", 0.0),
+        leak=raw.get("leak", 0),
     )
 
 
@@ -163,6 +165,10 @@ class Scenario:
     def garbage(self) -> None:
         """Let the next `discover` answer nonsense, once."""
         self.change(garbage=self.read().get("garbage", 0) + 1)
+
+    def leak(self, size: int) -> None:
+        """Let each `discover` keep so many bytes more."""
+        self.change(leak=size)
 
     def hang(self, call: str | None) -> None:
         """Let a call hang until it is told otherwise."""
