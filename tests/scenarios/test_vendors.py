@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent.core.model import VendorState
+from agent.http.inspect import inspect
+from agent.http.metrics import metrics
 from agent.testing.node import Capacity
 
 from .cards import Cards, Nvidia, Simulated
-from .conftest import ANY_KUBELET, EVERY_VENDOR
+from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
 from .node import Node, confirmed, in_use, shared, vendor_is, whole
 
 pytestmark = ANY_KUBELET
@@ -51,6 +53,43 @@ async def test_a_library_that_hangs_holds_up_no_pod(node: Node) -> None:
     node.cards.behave()
     await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.OPEN) and not it.troubles)
     assert node.streams(XPU) == 1
+
+
+async def test_a_library_that_leaks_is_replaced_and_no_pod_notices(node: Node) -> None:
+    limited = {"enabled": True, **node.cards.settings, "memoryLimit": "128MiB", "resources": [whole(XPU)]}
+    node.configure(simulated=limited)
+    await node.start()
+    await node.counts({XPU: (4, 4)})
+    before = await node.admit("before", {XPU: 1})
+
+    simulated(node).scenario.leak(32 << 20)
+    view = await node.until(lambda it: vendor_is(it, "simulated", VendorState.FAILED))
+    during = await node.admit("during", {XPU: 1})
+
+    assert "MiB of memory, vendors.simulated.memoryLimit is 128 MiB" in view.troubles[0]
+    simulated(node).scenario.leak(0)
+    await node.until(lambda it: vendor_is(it, "simulated", VendorState.OPEN) and not it.troubles)
+    assert await node.kubelet.capacity() == {XPU: Capacity(4, 4)}
+    assert not await node.cards_of(before) & await node.cards_of(during)
+    assert node.streams(XPU) == 1
+
+
+@ONLY_NVIDIA
+async def test_a_library_that_crashes_on_and_on_is_given_rest_and_the_reason_is_said(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    node.cards.segfault()
+    view = await node.until(lambda it: it.processes["nvidia"].breaker == "open")
+
+    assert "failed 5 times within 60 s (last: killed by SIGSEGV)" in view.troubles[0]
+    assert view.processes["nvidia"].restarts >= 5
+    document = inspect(view)["vendors"]
+    assert {it["name"]: it["breaker"] for it in document}["nvidia"] == "open"
+    assert b'xpu_agent_vendor_breaker_open{vendor="nvidia"} 1.0' in metrics(view).body
+    node.cards.behave()
+    await node.until(lambda it: it.processes["nvidia"].breaker == "closed" and not it.troubles)
+    await node.admit("after", {XPU: 1})
 
 
 async def test_a_library_that_answers_nonsense_is_started_anew(node: Node) -> None:
