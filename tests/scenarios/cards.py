@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from agent.core.vendor import Proof
 from agent.vendors.simulated.scenario import Scenario
+from agent.vendors.simulated.slices import Slices
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 
 from nvml_stub import DRIVER_NOT_LOADED, Mig, NvmlStub
 
-__all__ = ["Cards", "Mig", "Nvidia", "Simulated"]
+__all__ = ["Cards", "Mig", "Nvidia", "Simulated", "Sliced"]
 
 
 class Cards(Protocol):
@@ -101,6 +102,45 @@ class Simulated:
 
     def behave(self) -> None:
         self.scenario.hang(None)
+
+
+class Sliced(Simulated):
+    """Simulated cards whose hardware is made for each allocation, and outlives every process."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        super().__init__(directory, count)
+        self._file = directory / "slices.json"
+        self._slices = Slices(self._file)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {
+            "settings": {
+                "scenario": str(self.scenario.path),
+                "prepares": True,
+                "partitions": str(self._file),
+            }
+        }
+
+    @property
+    def slices(self) -> dict[str, str | None]:
+        """Each slice on the hardware, and the mark that it bears."""
+        return {it["id"]: it["allocation"] for it in self._slices.read()}
+
+    def made_with(self, mark: str) -> Mapping[str, str]:
+        """The parameters of the slice that bears this mark."""
+        (found,) = (it["parameters"] for it in self._slices.read() if it["allocation"] == mark)
+        parameters: Mapping[str, str] = found
+        return parameters
+
+    def plant(self, name: str, mark: str | None) -> None:
+        """Make a slice that no allocation asked for; without a mark it is another program's."""
+        more: dict[str, Any] = {"id": name, "uuid": self.uuids[0], "allocation": mark, "parameters": {}}
+        self._slices.write([*self._slices.read(), more])
+
+    def lose(self) -> None:
+        """Take every slice, as a reboot does."""
+        self._slices.write([])
 
 
 class Nvidia:

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from peers.faults import FaultyPodResources
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import NodeKubelet
 from agent.testing.simkubelet.topology import Policy
 
-from .cards import Cards, Nvidia, Simulated
+from .cards import Cards, Nvidia, Simulated, Sliced
 from .kubelets import REMEDY, Kind, kinds, simulated
 from .node import Node
 from .process import AgentProcess
@@ -23,6 +24,8 @@ MakeCards = Callable[[Path, int], Cards]
 #: The whole line too, from NVIDIA's library to the kubelet.
 EVERY_VENDOR = pytest.mark.vendors.with_args(Simulated, Nvidia)
 ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would be the decorated one
+#: Cards whose hardware is made.
+ONLY_SLICED = pytest.mark.vendors.with_args(Sliced)
 #: The kubelet's release makes no difference: on its own a run tries one, with the peers all.
 ANY_KUBELET = pytest.mark.any_kubelet
 
@@ -38,7 +41,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         use = one
     marker = metafunc.definition.get_closest_marker("vendors")
     vendors = marker.args if marker else (Simulated,)
-    cases = [(kind, vendor) for vendor in vendors for kind in (use if vendor is Simulated else one)]
+    cases = [(kind, vendor) for vendor in vendors for kind in (one if vendor is Nvidia else use)]
     ids = [f"{kind.id}-{vendor.vendor}" if marker else kind.id for kind, vendor in cases]
     metafunc.parametrize(("kind", "make_cards"), cases, indirect=True, ids=ids)
 
@@ -105,6 +108,21 @@ async def node(root: Path, kubelet: NodeKubelet, cards: Cards) -> AsyncIterator[
     node = Node(root, kubelet, cards)
     yield node
     await node.stop()
+
+
+@pytest.fixture
+async def lister(node: Node, root: Path) -> AsyncIterator[FaultyPodResources]:
+    """Between the agent and the kubelet's PodResources; to be had before the agent starts."""
+    async with FaultyPodResources(node.kubelet.pod_resources_socket, root / "lister.sock") as lister:
+        node.pod_resources = lister.served
+        yield lister
+
+
+@pytest.fixture
+def sliced(cards: Cards) -> Sliced:
+    """The cards, where hardware is made."""
+    assert isinstance(cards, Sliced)
+    return cards
 
 
 @pytest.fixture

@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+from peers.process import PeerError
 
 from agent.app import Agent
 from agent.config import ConfigWatch, Given, Source, given_flags
+from agent.core.allocator import ALLOCATION
+from agent.core.claims import Candidate, PodContainer
 from agent.core.health import Timing
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.view import View
 from agent.demo.node import PACE
 from agent.fleet import check
 from agent.kubelet.session import Intervals
+from agent.state.checkpoint import CheckpointFile
+from agent.testing.kubelet import StartError
 from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
+from agent.vendors.simulated.claims import ANNOTATION
 
 from .cards import Cards
 
@@ -62,7 +68,10 @@ class Node:
         self.config = root / "config.yaml"
         self.state = root / "state"
         self.cdi = root / "cdi"
+        #: Where the agent is told to ask; a test may put something in between.
+        self.pod_resources = kubelet.pod_resources_socket
         self.pace = PACE_OF_TESTS
+        self._pods: tuple[Candidate, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
 
     # The configuration
@@ -72,7 +81,7 @@ class Node:
         own = {self.cards.vendor: {"enabled": True, **self.cards.settings, "resources": rules}}
         agent = {
             "kubeletDir": str(self.kubelet.plugin_dir),
-            "podResourcesSocket": str(self.kubelet.pod_resources_socket),
+            "podResourcesSocket": str(self.pod_resources),
             "stateDir": str(self.state),
             "cdiDir": str(self.cdi),
             "http": "",
@@ -103,7 +112,7 @@ class Node:
         driver = self.cards.settings["library"]
         arguments = {
             "kubelet-dir": str(self.kubelet.plugin_dir),
-            "pod-resources-socket": str(self.kubelet.pod_resources_socket),
+            "pod-resources-socket": str(self.pod_resources),
             "state-dir": str(self.state),
             "cdi-dir": str(self.cdi),
             "http": "",
@@ -115,6 +124,7 @@ class Node:
         watch = ConfigWatch(source, "node", every=0.05, flags=flags, check=check, settle=0.02)
         self.watch = watch
         self.agent = Agent(watch.cell, "node", self.pace)
+        self.agent.pods.set(self._pods)
         self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
 
     async def stop(self) -> None:
@@ -126,6 +136,13 @@ class Node:
         for it in ended:
             if isinstance(it, Exception):
                 raise it
+
+    def reboot(self) -> None:
+        """Let what the agent saved be from before a boot; it must not run."""
+        file = CheckpointFile(self.state / "checkpoint.json")
+        saved, aside = file.load()
+        assert aside is None, aside
+        file.save(replace(saved, boot_id="the one before"), durable=False)
 
     @property
     def view(self) -> View:
@@ -148,6 +165,10 @@ class Node:
 
     def count(self, name: str, **labels: str) -> float:
         return self.view.counters.get((name, tuple(labels.items())), 0)
+
+    def done(self, action: str) -> float:
+        """How often the reconciler did this."""
+        return self.count("reconcile_actions", action=action)
 
     async def saved(self, *texts: str) -> None:
         """Wait until the checkpoint holds these texts: what is killed then has written them."""
@@ -175,6 +196,20 @@ class Node:
 
         await self._wait(look)
 
+    # The pods, as an API server shows them
+
+    def shows(self, *pods: Pod, **annotations: str) -> None:
+        """Let the agent hear of pods that are bound to the node; later ones were created later."""
+        fresh = [_candidate(pod, len(self._pods) + n, annotations) for n, pod in enumerate(pods)]
+        self._pods = (*self._pods, *fresh)
+        if self._tasks:
+            self.agent.pods.set(self._pods)
+
+    def promises(self, pod: Pod, /, **parameters: str) -> None:
+        """Let a scheduler have said how the slices of the pod's main container are to be made."""
+        said = {"main": {"parameters": parameters}}
+        self.shows(pod, **{ANNOTATION: json.dumps(said)})
+
     # The kubelet
 
     async def counts(self, expected: Mapping[str, tuple[int, int]]) -> None:
@@ -195,6 +230,9 @@ class Node:
         assert verdict.admitted, f"{pod.name}: {verdict.reason}: {verdict.message}"
         return pod
 
+    async def admit_at_once(self, *pods: Pod) -> None:
+        await asyncio.gather(*map(self.admit_pod, pods))
+
     async def refused(self, name: str, limits: Mapping[str, int]) -> Admission:
         """Ask for a pod that must not be admitted; what the kubelet says."""
         verdict = await self.kubelet.admit(Pod(name, (Container(dict(limits)),)))
@@ -205,6 +243,19 @@ class Node:
         """The physical cards that the container is told of."""
         options = await self.kubelet.run_options(pod.uid, container)
         return set(options.env[self.cards.visible].split(","))
+
+    async def start_of(self, pod: Pod, container: str = "main") -> str:
+        """Let the kubelet start the container; the allocation that it then has."""
+        options = await self.kubelet.run_options(pod.uid, container)
+        return options.annotations[ALLOCATION]
+
+    async def not_started(self, pod: Pod) -> str:
+        """Start a container that must not start; what the kubelet says."""
+        try:
+            await self.kubelet.run_options(pod.uid, "main")
+        except (StartError, PeerError) as exc:
+            return str(exc)
+        raise AssertionError(f"{pod.name} was started")
 
     async def _wait(self, look: Callable[[], Awaitable[T | None]]) -> T:
         with anyio.move_on_after(PATIENCE):
@@ -226,6 +277,16 @@ class Node:
             f"counters: {dict(view.counters)}",
         ]
         return "\n".join(map(str, parts))
+
+
+def one(name: str, resource: str, count: int = 1, **more: Any) -> Pod:
+    """A pod of one container."""
+    return Pod(name, (Container({resource: count}),), **more)
+
+
+def _candidate(pod: Pod, created: float, annotations: Mapping[str, str]) -> Candidate:
+    containers = (PodContainer(it.name, it.limits, it.init, it.restartable) for it in pod.containers)
+    return Candidate(pod.uid, pod.namespace, pod.name, tuple(containers), annotations, created)
 
 
 def _content(path: Path) -> str:

@@ -71,7 +71,9 @@ class SimulatedBackend(Backend):
         self._behave("prepare")
         if self._slices is None:
             raise RuntimeError("no slices without the setting `partitions`")
-        return self._slices.make(request, uuids)
+        made = self._slices.make(request, uuids)
+        self._behave("prepared")
+        return made
 
     def release(self, allocation: str) -> None:
         self._behave("release")
