@@ -62,6 +62,22 @@ async def test_an_equal_value_is_no_news() -> None:
     assert await waiting == 2
 
 
+async def test_a_touch_wakes_every_reader_with_the_value_as_it_is() -> None:
+    cell = Cell(1)
+    readers = [cell.watch() for _ in range(2)]
+    for it in readers:
+        await take(it)
+    waiting = [asyncio.create_task(take(it)) for it in readers]
+    changed = asyncio.create_task(cell.changed())
+    await asyncio.sleep(0)
+
+    cell.touch()
+
+    assert await asyncio.gather(*waiting) == [1, 1]
+    async with asyncio.timeout(5):
+        await changed
+
+
 async def test_a_value_that_went_and_came_back_is_news_once() -> None:
     cell = Cell(1)
     readings = cell.watch()

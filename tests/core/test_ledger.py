@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from agent.core.ledger import KEPT_RELEASED, Ledger
+from agent.core.ledger import FORGOTTEN, KEPT_RELEASED, Ledger
 from agent.core.model import AllocationState, Owner
+from agent.core.vendor import Partition
 
 from .values import GPU, allocation
 
@@ -62,16 +63,84 @@ def test_an_id_that_two_containers_share_is_held_until_both_are_over() -> None:
     assert ledger.devices_in_use() == frozenset()
 
 
-def test_once_seen_alive_stays_seen() -> None:
-    ledger = Ledger([allocation("one", ["a"])])
+def test_who_has_an_owner_was_answered() -> None:
+    ledger = Ledger([allocation("one", ["a"], state=AllocationState.PREPARED)])
 
-    ledger.confirm("one", OWNER, alive=True)
-    ledger.confirm("one", OWNER, alive=False)
+    ledger.confirm("one", OWNER, "k1")
 
     it = ledger.get("one")
-    assert it is not None
-    assert it.seen_alive
-    assert it.owner == OWNER
+    assert it == allocation("one", ["a"], owner=OWNER, life="k1")
+
+
+def test_what_is_remarked_of_an_allocation_stays_until_it_is_taken_back() -> None:
+    ledger = Ledger([allocation("one", ["a"])])
+
+    ledger.remark("one", "its slice is gone")
+    said = ledger.all()
+    ledger.remark("one", "")
+
+    assert said == (allocation("one", ["a"], reason="its slice is gone"),)
+    assert ledger.all() == (allocation("one", ["a"]),)
+
+
+def test_the_allocations_that_hold_an_id_are_those_in_use_of_that_resource() -> None:
+    ledger = Ledger(
+        [
+            allocation("init", ["a", "b"]),
+            allocation("app", ["a"]),
+            allocation("other", ["a"], resource="acme.com/other"),
+            allocation("over", ["a"]),
+        ]
+    )
+    ledger.release("over", "pod gone", now=1)
+
+    assert [it.id for it in ledger.holders(GPU, ["a", "c"])] == ["init", "app"]
+    assert ledger.holders(GPU, ["c"]) == []
+    assert ledger.holders("acme.com/none", ["a"]) == []
+
+
+def test_ids_that_the_kubelet_has_forgotten_are_told_by_resource_until_they_are_released() -> None:
+    ledger = Ledger([allocation("one", ["a", "b"]), allocation("two", ["c"])])
+
+    ledger.remark("one", FORGOTTEN)
+    forgotten = ledger.forgotten()
+    ledger.release("one", "pod gone", now=1)
+
+    assert forgotten == {GPU: {"a", "b"}}
+    assert ledger.forgotten() == {}
+
+
+def test_hardware_that_was_made_is_noted_and_is_news_once() -> None:
+    """Whatever changed of the allocation while the vendor worked stays as it is."""
+    ledger = Ledger([allocation("one", ["a"], state=AllocationState.INTENT)])
+    slices = [Partition("s0", "a", "one"), Partition("s1", "a", "one")]
+
+    news = [ledger.made("one", slices, AllocationState.PREPARED) for _ in range(2)]
+    ledger.confirm("one", OWNER, "k1")
+    news.append(ledger.made("one", slices, AllocationState.DONE))
+
+    assert news == [True, False, False]
+    assert ledger.all() == (allocation("one", ["a"], owner=OWNER, life="k1", partitions=("s0", "s1")),)
+
+
+def test_hardware_that_is_made_again_ends_the_remark_on_it_and_no_other() -> None:
+    ledger = Ledger(
+        [allocation("one", ["a"], reason="s0 is gone"), allocation("two", ["b"], reason=FORGOTTEN)]
+    )
+
+    for name in ("one", "two"):
+        ledger.made(name, [], AllocationState.DONE)
+
+    assert [it.reason for it in ledger.all()] == ["", FORGOTTEN]
+
+
+def test_hardware_that_was_made_brings_nothing_back_that_is_over() -> None:
+    ledger = Ledger([allocation("one", ["a"])])
+    ledger.release("one", "pod gone", now=1)
+
+    assert not ledger.made("one", [Partition("s0", "a", "one")], AllocationState.DONE)
+    assert not ledger.made("never there", [], AllocationState.DONE)
+    assert ledger.in_use() == ()
 
 
 def test_a_released_allocation_is_still_shown_with_its_reason() -> None:

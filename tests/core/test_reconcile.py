@@ -1,17 +1,46 @@
-"""Who holds an allocation, and which are over."""
+"""Who holds an allocation, which are over, and which slices are anybody's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-from agent.core.model import Allocation, Owner
-from agent.core.reconcile import Change, Confirm, Granted, Pods, Release, reconcile
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
 
-from .values import GPU, allocation
+from agent.core.ledger import FORGOTTEN
+from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.plan import Offer, plan
+from agent.core.reconcile import (
+    KUBELET,
+    POD_RESOURCES,
+    Change,
+    Confirm,
+    Doubt,
+    Evidence,
+    Granted,
+    Pods,
+    Release,
+    Remark,
+    Remove,
+    recall,
+    recall_pods,
+    reconcile,
+    slices,
+)
+from agent.core.vendor import Partition, ResourceRule, Sharing
+
+from .values import GPU, allocation, node, status
 
 GRACE = 60.0
 NOW = 1000.0
 WEB = Owner("uid-web", "main", "default", "web")
+#: A life of the kubelet that is believed.
+LIFE = "k1"
+UNFINISHED = [AllocationState.INTENT, AllocationState.PREPARED]
 
 
 def pods(**containers: Mapping[str, list[str]]) -> Pods:
@@ -22,34 +51,50 @@ def pods(**containers: Mapping[str, list[str]]) -> Pods:
     }
 
 
+def answer(name: str, uid: str, container: str, *ids: str) -> Granted:
+    return Granted(name, uid, container, GPU, ids)
+
+
+def seen(granted: list[Granted] | None, shown: Pods | None, **fields: Any) -> Evidence:
+    """What a kubelet says that has served for long."""
+    return replace(Evidence(None if granted is None else tuple(granted), settled=True), pods=shown, **fields)
+
+
 def changes(
-    allocations: list[Allocation], granted: list[Granted] | None, shown: Pods | None, now: float = NOW
+    allocations: list[Allocation],
+    granted: list[Granted] | None,
+    shown: Pods | None,
+    now: float = NOW,
+    **fields: Any,
 ) -> list[Change]:
-    return reconcile(allocations, granted, shown, now, GRACE)
+    return reconcile(allocations, seen(granted, shown, **fields), now, GRACE)
+
+
+# Owners
 
 
 def test_the_kubelets_checkpoint_proves_pod_and_container() -> None:
-    it = allocation("one", ["a"])
+    it = allocation("one", ["a"], since=NOW)
 
     found = changes([it], [Granted("one", "uid-web", "main")], pods())
 
-    assert found == [Confirm("one", Owner("uid-web", "main"), alive=False)]
+    assert found == [Confirm("one", Owner("uid-web", "main"))]
 
 
-def test_pod_resources_adds_the_name_and_shows_life() -> None:
+def test_pod_resources_adds_the_name() -> None:
     it = allocation("one", ["a", "b"])
 
     found = changes(
         [it], [Granted("one", "uid-web", "main")], pods(other={"main": ["c"]}, web={"main": ["b", "a"]})
     )
 
-    assert found == [Confirm("one", WEB, alive=True)]
+    assert found == [Confirm("one", WEB)]
 
 
 def test_what_is_known_is_not_said_again() -> None:
-    it = allocation("one", ["a"], owner=WEB, seen_alive=True)
+    it = allocation("one", ["a"], owner=WEB, life=LIFE)
 
-    assert changes([it], [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]})) == []
+    assert changes([it], [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]}), life=LIFE) == []
 
 
 def test_an_init_container_that_pod_resources_hides_is_named_after_its_sibling() -> None:
@@ -58,25 +103,93 @@ def test_an_init_container_that_pod_resources_hides_is_named_after_its_sibling()
 
     found = changes([init, app], granted, pods(web={"main": ["a"]}))
 
-    assert found == [
-        Confirm("init", Owner("uid-web", "setup", "default", "web"), alive=False),
-        Confirm("app", WEB, alive=True),
-    ]
+    assert found == [Confirm("init", Owner("uid-web", "setup", "default", "web")), Confirm("app", WEB)]
 
 
-def test_owners_are_learned_from_one_source_alone() -> None:
+def test_owners_are_learned_without_pod_resources_too() -> None:
     it = allocation("one", ["a"])
-    known = allocation("one", ["a"], owner=WEB)
 
     assert changes([it], [Granted("one", "uid-web", "main")], None) == [
-        Confirm("one", Owner("uid-web", "main"), alive=False)
+        Confirm("one", Owner("uid-web", "main"))
     ]
-    assert changes([known], None, pods(web={"main": ["a"]})) == [Confirm("one", WEB, alive=True)]
+
+
+def test_of_two_pods_that_show_the_ids_the_one_that_nobody_bears_is_the_owner() -> None:
+    """Kubelets up to 1.33 also list pods that have ended."""
+    ended = allocation("ended", ["a"], since=1, owner=Owner("uid-1", "main", "default", "ended"))
+    web = allocation("web", ["a"], since=2)
+
+    found = changes(
+        [ended, web], [Granted("web", "uid-web", "main")], pods(ended={"main": ["a"]}, web={"main": ["a"]})
+    )
+
+    assert found == [Confirm("web", WEB), Release("ended", "superseded")]
+
+
+def test_a_wrong_name_is_mended_and_releases_nothing() -> None:
+    web = allocation("web", ["a"], owner=Owner("uid-web", "main", "default", "ended"))
+
+    found = changes([web], [Granted("web", "uid-web", "main")], pods(web={"main": ["a"]}))
+
+    assert found == [Confirm("web", WEB)]
+
+
+# What a crash left half done
+
+
+@pytest.mark.parametrize("state", UNFINISHED)
+def test_what_was_never_answered_is_rolled_back_after_the_grace_whatever_else_can_be_read(
+    state: AllocationState,
+) -> None:
+    it = allocation("one", ["a"], state=state, since=NOW - GRACE)
+    over = [Release("one", "never answered")]
+
+    assert changes([it], [], pods()) == over
+    assert changes([it], [], None) == over
+    assert changes([it], [], pods(), settled=False) == over
+    assert changes([it], [], pods(), now=NOW - 1) == []
+    assert changes([it], None, pods()) == []
+
+
+@pytest.mark.parametrize("state", UNFINISHED)
+def test_what_the_kubelet_grants_was_answered_whatever_state_a_crash_left(state: AllocationState) -> None:
+    it = allocation("one", ["a"], state=state)
+
+    assert changes([it], [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]})) == [
+        Confirm("one", WEB)
+    ]
+
+
+def test_an_intent_ends_no_pod_that_has_its_ids() -> None:
+    old = allocation("old", ["a"], since=1, owner=WEB)
+    intent = allocation("new", ["a"], since=2, state=AllocationState.INTENT)
+
+    found = changes([old, intent], [Granted("old", "uid-web", "main")], pods(web={"main": ["a"]}))
+
+    assert found == [Release("new", "never answered")]
+
+
+def test_an_intent_whose_ids_went_on_is_rolled_back_and_gets_no_name() -> None:
+    intent = allocation("intent", ["a"], since=1, state=AllocationState.INTENT)
+    web = allocation("web", ["a"], since=2, owner=WEB)
+
+    found = changes([intent, web], [Granted("web", "uid-web", "main")], pods(web={"main": ["a"]}))
+
+    assert found == [Release("intent", "never answered")]
+
+
+@pytest.mark.parametrize("state", list(AllocationState)[:3])
+def test_what_is_being_answered_now_is_left_alone(state: AllocationState) -> None:
+    it = allocation("one", ["a"], state=state)
+
+    assert reconcile([it], seen([], pods()), NOW, GRACE, busy={"one"}) == []
+
+
+# What is over
 
 
 def test_without_a_source_nothing_is_released() -> None:
-    gone = allocation("gone", ["a"], owner=WEB, seen_alive=True)
-    unused = allocation("unused", ["b"])
+    gone, unused = allocation("gone", ["a"], owner=WEB), allocation("unused", ["b"])
 
     assert changes([gone, unused], None, pods()) == []
     assert changes([gone, unused], [], None) == []
@@ -90,28 +203,37 @@ def test_within_grace_nothing_is_released() -> None:
     assert changes([unused], [], pods(), now=NOW + 1) == [Release("unused", "never used")]
 
 
-def test_a_pod_that_is_shown_is_alive_whatever_the_checkpoint_says() -> None:
-    it = allocation("one", ["a"], owner=WEB, seen_alive=True)
+def test_a_kubelet_that_has_just_begun_ends_nothing_that_was_answered() -> None:
+    """It lists static pods only, for as long as it has not heard from the API server."""
+    gone = allocation("gone", ["a"], since=1, owner=WEB)
+    older = allocation("older", ["b"], since=1, owner=WEB)
+    newer = allocation("newer", ["b"], since=2, owner=Owner("uid-2", "main"))
+    granted = [Granted("newer", "uid-2", "main")]
+
+    assert changes([gone, older, newer], granted, pods(), settled=False) == []
+
+
+def test_a_pod_that_is_shown_lives_whatever_the_checkpoint_says() -> None:
+    it = allocation("one", ["a"], owner=WEB)
 
     assert changes([it], [], pods(web={"main": ["a"]})) == []
 
 
-def test_a_pod_seen_alive_is_over_when_it_is_no_longer_shown() -> None:
-    it = allocation("one", ["a"], owner=WEB, seen_alive=True)
+def test_a_pod_whose_cgroup_is_there_lives_whatever_the_kubelet_says() -> None:
+    it = allocation("one", ["a"], owner=WEB)
 
-    assert changes([it], [Granted("one", "uid-web", "main")], pods()) == [Release("one", "pod gone")]
-
-
-def test_a_pod_never_seen_is_over_when_the_checkpoint_drops_it() -> None:
-    it = allocation("one", ["a"], owner=Owner("uid-web", "main"))
-
-    assert changes([it], [], pods()) == [Release("one", "pod gone")]
+    assert changes([it], [], pods(), running=frozenset({"uid-web"})) == []
+    assert changes([it], [], pods(), running=frozenset({"uid-2"})) == [Release("one", "pod gone")]
 
 
-def test_after_a_kubelet_restart_a_pod_never_seen_alive_is_kept_while_the_checkpoint_grants_it() -> None:
-    it = allocation("one", ["a"], owner=Owner("uid-web", "main"))
+def test_the_kubelets_checkpoint_is_written_late_so_what_nobody_shows_is_doubted() -> None:
+    it = allocation("one", ["a"], owner=WEB)
 
-    assert changes([it], [Granted("one", "uid-web", "main")], pods()) == []
+    assert changes([it], [Granted("one", "uid-web", "main")], pods()) == [Doubt("one", GPU)]
+
+
+def test_what_the_kubelet_neither_grants_nor_shows_is_over() -> None:
+    assert changes([allocation("one", ["a"], owner=WEB)], [], pods()) == [Release("one", "pod gone")]
 
 
 def test_the_answer_to_a_rejected_pod_was_never_used() -> None:
@@ -120,7 +242,7 @@ def test_the_answer_to_a_rejected_pod_was_never_used() -> None:
 
 def test_the_answer_to_a_rejected_pod_is_over_also_while_another_pod_holds_its_ids() -> None:
     rejected = allocation("rejected", ["a"], since=1)
-    web = allocation("web", ["a"], since=2, owner=WEB, seen_alive=True)
+    web = allocation("web", ["a"], since=2, owner=WEB)
 
     found = changes([rejected, web], [Granted("web", "uid-web", "main")], pods(web={"main": ["a"]}))
 
@@ -129,7 +251,7 @@ def test_the_answer_to_a_rejected_pod_is_over_also_while_another_pod_holds_its_i
 
 def test_ids_that_went_to_another_pod_end_the_older_allocation() -> None:
     old = allocation("old", ["a", "b"], since=1, owner=Owner("uid-old", "main"))
-    new = allocation("new", ["b", "c"], since=2, owner=WEB, seen_alive=True)
+    new = allocation("new", ["b", "c"], since=2, owner=WEB)
     granted = [Granted("old", "uid-old", "main"), Granted("new", "uid-web", "main")]
 
     assert changes([old, new], granted, pods(web={"main": ["b", "c"]})) == [Release("old", "superseded")]
@@ -137,83 +259,310 @@ def test_ids_that_went_to_another_pod_end_the_older_allocation() -> None:
 
 def test_a_pod_of_the_same_name_with_the_same_ids_does_not_keep_its_predecessor() -> None:
     """A StatefulSet's pod comes back under its name, and on a node with one card gets the same IDs."""
-    old = allocation("old", ["a"], since=1, owner=Owner("uid-old", "main", "default", "web"), seen_alive=True)
+    old = allocation("old", ["a"], since=1, owner=Owner("uid-old", "main", "default", "web"))
     new = allocation("new", ["a"], since=2)
     granted = [Granted("old", "uid-old", "main"), Granted("new", "uid-web", "main")]
 
     found = changes([old, new], granted, pods(web={"main": ["a"]}))
 
-    assert found == [Confirm("new", WEB, alive=True), Release("old", "superseded")]
+    assert found == [Confirm("new", WEB), Release("old", "superseded")]
 
 
 def test_a_clock_that_stepped_back_ends_no_living_pod() -> None:
     """The newer answer bears the older time; the order of the ledger tells."""
-    old = allocation(
-        "old", ["a"], since=500, owner=Owner("uid-old", "main", "default", "old"), seen_alive=True
-    )
-    new = allocation("new", ["a"], since=2, owner=WEB, seen_alive=True)
+    old = allocation("old", ["a"], since=500, owner=Owner("uid-old", "main", "default", "old"))
+    new = allocation("new", ["a"], since=2, owner=WEB)
 
     found = changes([old, new], [Granted("new", "uid-web", "main")], pods(web={"main": ["a"]}))
 
     assert found == [Release("old", "pod gone")]
 
 
+def test_allocations_read_back_at_the_same_moment_have_no_order() -> None:
+    one = allocation("one", ["a"], since=NOW - GRACE, owner=Owner("uid-1", "main"))
+    other = allocation("other", ["a"], since=NOW - GRACE, owner=Owner("uid-2", "main"))
+    granted = [Granted("one", "uid-1", "main"), Granted("other", "uid-2", "main")]
+
+    assert changes([one, other], granted, pods(), running=frozenset({"uid-1", "uid-2"})) == []
+
+
 def test_the_same_ids_under_another_resource_end_nothing() -> None:
-    one = allocation("one", ["0"], since=1, owner=WEB, seen_alive=True)
+    one = allocation("one", ["0"], since=1, owner=WEB)
     other = allocation(
         "other", ["0"], since=2, resource="acme.com/x", owner=Owner("uid-2", "main", "default", "b")
     )
 
     found = changes([one, other], [Granted("other", "uid-2", "main")], pods(web={"main": ["0"]}, b={}))
 
-    assert found == []
+    assert found == [Doubt("other", "acme.com/x")]
 
 
 def test_init_and_app_container_of_one_pod_share_ids() -> None:
-    init = allocation("init", ["a", "b"], since=1)
-    app = allocation("app", ["a"], since=2)
+    init, app = allocation("init", ["a", "b"], since=1), allocation("app", ["a"], since=2)
     granted = [Granted("init", "uid-web", "setup"), Granted("app", "uid-web", "main")]
 
     found = changes([init, app], granted, pods(web={"main": ["a"]}))
 
-    assert all(isinstance(it, Confirm) for it in found)
+    assert found == [Confirm("init", Owner("uid-web", "setup", "default", "web")), Confirm("app", WEB)]
 
 
-def test_an_init_containers_allocation_goes_with_its_pod() -> None:
+def test_an_init_container_lives_as_long_as_a_sibling_is_shown() -> None:
     setup = Owner("uid-web", "setup", "default", "web")
     init = allocation("init", ["a", "b"], since=1, owner=setup)
-    app = allocation("app", ["a"], since=2, owner=WEB, seen_alive=True)
-    granted = [Granted("init", "uid-web", "setup"), Granted("app", "uid-web", "main")]
+    app = allocation("app", ["a"], since=2, owner=WEB)
 
-    found = changes([init, app], granted, pods(other={}))
-
-    assert found == [Release("init", "pod gone"), Release("app", "pod gone")]
-
-
-def test_an_init_container_whose_pod_is_listed_without_devices_is_kept() -> None:
-    init = allocation("init", ["a"], owner=Owner("uid-web", "setup"))
-
-    assert changes([init], [Granted("init", "uid-web", "setup")], pods(web={"main": []})) == []
+    assert changes([init, app], [], pods(web={"main": ["a"]})) == []
+    assert changes([init, app], [], pods(other={})) == [
+        Release("init", "pod gone"),
+        Release("app", "pod gone"),
+    ]
 
 
-def test_of_two_pods_that_show_the_ids_the_one_that_nobody_bears_is_the_owner() -> None:
-    """Kubelets up to 1.33 also list pods that have ended."""
-    ended = allocation(
-        "ended", ["a"], since=1, owner=Owner("uid-1", "main", "default", "ended"), seen_alive=True
-    )
-    web = allocation("web", ["a"], since=2)
+def test_a_container_that_was_answered_anew_has_lost_what_it_had() -> None:
+    """A kubelet that lost its checkpoint asks again when a container starts again, for any free IDs."""
+    old = allocation("old", ["b"], since=1, owner=WEB)
+    new = allocation("new", ["a"], since=2, owner=WEB)
+    granted = [answer("new", "uid-web", "main", "a")]
+
+    found = changes([old, new], granted, pods(web={"main": ["a"]}), running=frozenset({"uid-web"}))
+
+    assert found == [Release("old", "given anew")]
+
+
+def test_an_older_snapshot_of_the_kubelet_takes_nothing_from_a_container_that_was_answered_anew() -> None:
+    """It writes without order: what it knew before may land last."""
+    old = allocation("old", ["b"], since=1, owner=WEB)
+    new = allocation("new", ["a"], since=2, owner=WEB)
+    granted = [answer("old", "uid-web", "main", "b")]
+
+    assert changes([old, new], granted, pods(web={"main": ["a"]})) == []
+
+
+# Two lives of the kubelet
+
+
+def test_the_life_that_still_grants_an_allocation_is_noted() -> None:
+    it = allocation("one", ["a"], owner=WEB, life="k1")
+    granted, shown = [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]})
+
+    assert changes([it], granted, shown, life="k2") == [Confirm("one", WEB, "k2")]
+    assert changes([it], granted, shown, life="k2", settled=False) == [Confirm("one", WEB, "k2")]
+
+
+def test_a_life_is_not_noted_on_a_file_that_nobody_has_proven() -> None:
+    """The kubelet itself starts from nothing where the checksum is wrong."""
+    it = allocation("one", ["a"], owner=WEB, life="k1")
 
     found = changes(
-        [ended, web], [Granted("web", "uid-web", "main")], pods(ended={"main": ["a"]}, web={"main": ["a"]})
+        [it], [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]}), life="k2", proven=False
     )
 
-    assert found == [Confirm("web", WEB, alive=True), Release("ended", "superseded")]
+    assert found == []
 
 
-def test_a_wrong_name_is_mended_and_releases_nothing() -> None:
-    wrong = Owner("uid-web", "main", "default", "ended")
-    web = allocation("web", ["a"], owner=wrong, seen_alive=True)
+FORGOT = allocation("one", ["a"], owner=WEB, life="k1")
+BARE = pods(web={"main": []})
 
-    found = changes([web], [Granted("web", "uid-web", "main")], pods(web={"main": ["a"]}))
 
-    assert found == [Confirm("web", WEB, alive=True)]
+def test_a_pod_that_a_kubelet_without_memory_lists_without_devices_keeps_them() -> None:
+    assert changes([FORGOT], [], BARE, life="k2") == [Remark("one", FORGOTTEN)]
+    assert changes([replace(FORGOT, reason=FORGOTTEN)], [], BARE, life="k2") == []
+
+
+@pytest.mark.parametrize(
+    ("it", "fields"),
+    [
+        pytest.param(FORGOT, {"life": "k1"}, id="same life: kubelets up to 1.33 list ended pods"),
+        pytest.param(replace(FORGOT, life=""), {"life": "k2"}, id="no life is known to have had it"),
+        pytest.param(FORGOT, {"life": ""}, id="no life is known to have dropped it"),
+        pytest.param(FORGOT, {"life": "k2", "running": frozenset({"uid-2"})}, id="its cgroup is gone"),
+        pytest.param(
+            replace(FORGOT, owner=Owner("uid-web", "main", "default", "gone")),
+            {"life": "k2"},
+            id="not listed",
+        ),
+        pytest.param(replace(FORGOT, owner=Owner("uid-web", "main")), {"life": "k2"}, id="nameless"),
+    ],
+)
+def test_a_pod_that_ended_is_not_taken_for_a_forgotten_one(it: Allocation, fields: Mapping[str, Any]) -> None:
+    assert changes([it], [], BARE, **fields) == [Release("one", "pod gone")]
+
+
+def test_a_pod_that_runs_is_forgotten_also_where_the_kubelet_does_not_list_it_yet() -> None:
+    assert changes([FORGOT], [], pods(), life="k2", running=frozenset({"uid-web"})) == [
+        Remark("one", FORGOTTEN)
+    ]
+
+
+def test_a_pod_that_came_back_under_its_name_keeps_nothing_for_its_predecessor() -> None:
+    """A StatefulSet's pod, made anew while the kubelet was away."""
+    old = replace(FORGOT, owner=Owner("uid-old", "main", "default", "web"), since=1)
+    new = allocation("new", ["b"], since=2, owner=WEB, life="k2")
+
+    found = changes([old, new], [Granted("new", "uid-web", "main")], pods(web={"main": ["b"]}), life="k2")
+
+    assert found == [Release("one", "pod gone")]
+
+
+def test_a_forgotten_pod_is_not_ended_by_another_that_got_its_ids() -> None:
+    new = allocation("new", ["a"], since=2, owner=Owner("uid-2", "main", "default", "next"), life="k2")
+
+    found = changes(
+        [FORGOT, new],
+        [Granted("new", "uid-2", "main")],
+        pods(web={"main": []}, next={"main": ["a"]}),
+        life="k2",
+    )
+
+    assert found == [Remark("one", FORGOTTEN)]
+
+
+def test_a_pod_that_the_kubelet_knows_again_is_forgotten_no_more() -> None:
+    it = replace(FORGOT, reason=FORGOTTEN)
+    granted = [Granted("one", "uid-web", "main")]
+
+    assert changes([it], granted, pods(web={"main": ["a"]}), life="k3") == [
+        Confirm("one", WEB, "k3"),
+        Remark("one", ""),
+    ]
+    assert changes([it], [], pods(web={"main": ["a"]}), life="k3") == [Remark("one", "")]
+
+
+# Reading back
+
+RULE = ResourceRule(GPU, sharing=Sharing("replicas", 4))
+PLAN = plan([Offer("acme", (RULE,))], node(status("a"), status("b", 1)), {}, {})
+
+
+def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
+    (found,) = recall([answer("one", "uid-web", "main", "a::1", "b::0")], PLAN, NOW)
+
+    assert found.allocation == allocation(
+        "one", ["a::1", "b::0"], since=NOW, owner=Owner("uid-web", "main"), source=KUBELET
+    )
+
+
+def test_what_only_pod_resources_shows_is_read_back_without_a_uid() -> None:
+    shown: Pods = {
+        ("default", "web"): {"main": {GPU: frozenset({"b::0", "a::1"}), "amd.com/gpu": frozenset()}}
+    }
+
+    (found,) = recall_pods(shown, PLAN, lambda place: f"<{place}>", NOW)
+
+    assert found.allocation == allocation(
+        f"<default/web/main/{GPU}>",
+        ["a::1", "b::0"],
+        since=NOW,
+        owner=Owner("", "main", "default", "web"),
+        source=POD_RESOURCES,
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "ids"), [("amd.com/gpu", ("a::1",)), (GPU, ()), (GPU, ("c::0",)), (GPU, ("a::1", "c::0"))]
+)
+def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[str, ...]) -> None:
+    assert recall([Granted("one", "uid", "main", resource, ids)], PLAN, NOW) == []
+    assert recall_pods({("ns", "web"): {"main": {resource: frozenset(ids)}}}, PLAN, str, NOW) == []
+
+
+@given(strategies.hostile_texts, st.lists(strategies.hostile_texts | st.sampled_from(["a::0", "b::1"])))
+def test_hostile_names_are_read_back_as_they_are_or_not_at_all(name: str, ids: list[str]) -> None:
+    known = {"a::0", "b::1"}
+
+    found = recall([Granted(name, name, name, GPU, tuple(ids))], PLAN, NOW)
+    shown = recall_pods({(name, name): {name: {GPU: frozenset(ids), name: frozenset(ids)}}}, PLAN, str, NOW)
+
+    whole = bool(ids) and known.issuperset(ids)
+    assert [it.allocation.owner for it in found] == [Owner(name, name)] * whole
+    assert [it.allocation.owner for it in shown] == [Owner("", name, name, name)] * whole
+
+
+def test_what_pod_resources_showed_gives_way_to_what_the_kubelets_checkpoint_knows() -> None:
+    bare = Owner("", "main", "default", "web")
+    shown = allocation("shown", ["a", "b"], owner=bare, source=POD_RESOURCES)
+    known = allocation("known", ["b", "a"], owner=WEB, source=KUBELET)
+
+    found = changes(
+        [shown, known], [answer("known", "uid-web", "main", "b", "a")], pods(web={"main": ["a", "b"]})
+    )
+
+    assert found == [Release("shown", "the kubelet's checkpoint knows it better")]
+
+
+def test_what_pod_resources_showed_is_kept_while_nothing_else_knows_it() -> None:
+    it = allocation("shown", ["a"], owner=Owner("", "main", "default", "web"), source=POD_RESOURCES)
+
+    assert changes([it], None, pods()) == []
+    assert changes([it], [], pods(web={"main": ["a"]})) == []
+    assert changes([it], [], pods()) == [Release("shown", "pod gone")]
+
+
+# Slices
+
+
+def there(*marks: str | None) -> Mapping[str, tuple[Partition, ...]]:
+    """One slice for each mark, named after it."""
+    return {"acme": tuple(Partition(f"{it}/0", "a", it) for it in marks)}
+
+
+SLICED = allocation("one", ["a"], owner=WEB, partitions=("one/0",))
+
+
+def test_a_slice_that_is_gone_is_said_once() -> None:
+    evidence = Evidence((), partitions=there())
+    text = "one/0 is gone from the hardware; made again when the container starts anew"
+
+    assert slices([SLICED], evidence) == [Remark("one", text)]
+    assert slices([replace(SLICED, reason=text)], evidence) == []
+
+
+def test_a_slice_that_a_reboot_took_is_said_to_be() -> None:
+    assert slices([SLICED], Evidence((), partitions=there()), rebooted={"one"}) == [
+        Remark("one", "the reboot took one/0; made again before the container starts")
+    ]
+
+
+def test_a_slice_that_is_back_takes_the_remark_back() -> None:
+    lost = replace(SLICED, reason="one/0 is gone")
+
+    assert slices([lost], Evidence((), partitions=there("one"))) == [Remark("one", "")]
+
+
+def test_nothing_is_said_of_the_slices_of_who_is_forgotten_or_busy() -> None:
+    evidence = Evidence((), partitions=there())
+
+    assert slices([replace(SLICED, reason=FORGOTTEN)], evidence) == []
+    assert slices([SLICED], evidence, busy={"one"}) == []
+
+
+def test_a_vendor_that_could_not_be_asked_has_lost_no_slice() -> None:
+    assert slices([SLICED], Evidence((), partitions={"other": ()})) == []
+    assert slices([SLICED], Evidence((), partitions=None)) == []
+
+
+def test_slices_of_ours_that_nobody_owns_are_removed_and_foreign_ones_never() -> None:
+    found = slices([SLICED], Evidence((), partitions=there("one", "lost", "lost", None)))
+
+    assert found == [Remove("acme", "lost")]
+
+
+def test_a_slice_of_an_allocation_that_only_the_kubelet_knows_is_kept() -> None:
+    assert slices([], Evidence((Granted("lost", "uid", "main"),), partitions=there("lost"))) == []
+
+
+def test_without_the_kubelets_checkpoint_no_slice_is_removed() -> None:
+    assert slices([], Evidence(None, partitions=there("lost"))) == []
+
+
+def test_the_slice_of_an_answer_that_is_being_made_is_kept() -> None:
+    assert slices([], Evidence((), partitions=there("lost")), busy={"lost"}) == []
+
+
+@pytest.mark.parametrize("state", UNFINISHED)
+def test_the_slice_of_what_a_crash_left_half_done_goes_with_its_allocation(state: AllocationState) -> None:
+    """Reconcile rolls that back; until then its slice is owned, and nobody says that one is missing."""
+    it = replace(SLICED, state=state)
+
+    assert slices([it], Evidence((), partitions=there("one"))) == []
+    assert slices([it], Evidence((), partitions=there())) == []

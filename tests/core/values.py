@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agent.core.claims import Claim
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
@@ -84,9 +85,13 @@ def allocation(
     since: float = 0.0,
     resource: str = GPU,
     owner: Owner | None = None,
-    seen_alive: bool = False,
     state: AllocationState = AllocationState.DONE,
     devices: tuple[str, ...] | None = None,
+    source: str = "allocate",
+    reason: str = "",
+    life: str = "",
+    partitions: tuple[str, ...] = (),
+    claim: Claim | None = None,
 ) -> Allocation:
     listed = tuple(ids)
     return Allocation(
@@ -97,8 +102,12 @@ def allocation(
         tuple(it.partition("::")[0] for it in listed) if devices is None else devices,
         state,
         since,
-        owner=owner,
-        seen_alive=seen_alive,
+        source,
+        reason,
+        owner,
+        life,
+        partitions,
+        claim,
     )
 
 
