@@ -1,0 +1,424 @@
+"""Whose request it is, as far as pods and schedulers tell, and what the kubelet makes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.attribution import Attribution, attribute, exchanged, places, promised, starting
+from agent.core.claims import Candidate, Claim, Dialect, PodContainer
+from agent.core.model import Allocation, Owner
+from agent.core.reconcile import Granted
+
+from .values import GPU, allocation
+
+#: The cards of the node, by minor.
+CARDS = ("c0", "c1", "c2")
+
+
+def pod(
+    name: str,
+    *containers: tuple[str, int],
+    says: str | None = "",
+    created: float = 0.0,
+    over: bool = False,
+) -> Candidate:
+    """A pod whose scheduler says on which cards it is to be: "c0,c1", anywhere, or (None) nothing."""
+    its = tuple(PodContainer(one, {GPU: count}) for one, count in containers or (("main", 1),))
+    annotations = {} if says is None else {"cards": says}
+    return Candidate(f"uid-{name}", "default", name, its, annotations, created, over)
+
+
+def claim(name: str, *devices: str, container: str = "main", **parameters: str) -> Claim:
+    return Claim(f"uid-{name}", "default", name, container, devices, parameters)
+
+
+def spoken(it: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+    """One claim for each container, on the cards of the annotation."""
+    said = it.annotations.get("cards")
+    if said is None:
+        return ()
+    cards = tuple(said.split(",")) if said else ()
+    if not set(cards) <= set(devices):
+        raise ValueError(f"no card is called {said}")
+    return [Claim(it.uid, it.namespace, it.name, one.name, cards) for one in it.containers]
+
+
+DIALECT = Dialect("plain", spoken)
+
+
+def asked(
+    *candidates: Candidate,
+    count: int = 1,
+    cards: Iterable[str] = ("c0",),
+    dialects: Sequence[Dialect] = (DIALECT,),
+    taken: Iterable[tuple[str, str]] = (),
+) -> Attribution:
+    return attribute(GPU, count, set(cards), candidates, dialects, CARDS, set(taken))
+
+
+WEB, JOB = pod("web", created=1), pod("job", created=2)
+BOTH = pod("both", ("setup", 2), ("main", 1))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(asked(), Attribution(None, "no pod that waits has a claim"), id="nobody waits"),
+        pytest.param(asked(WEB), Attribution(claim("web")), id="one pod"),
+        pytest.param(
+            asked(JOB, WEB),
+            Attribution(claim("web"), "one of 2 claims that fit"),
+            id="equal pods: the oldest",
+        ),
+        pytest.param(
+            asked(replace(JOB, created=1), WEB),
+            Attribution(claim("job"), "one of 2 claims that fit"),
+            id="equal pods of one moment: always the same",
+        ),
+        pytest.param(
+            asked(WEB, pod("stranger", says=None)),
+            Attribution(claim("web"), "default/stranger asks for as much and has no claim"),
+            id="another scheduler's pod",
+        ),
+        pytest.param(
+            asked(pod("stranger", says=None)),
+            Attribution(None, "no pod that waits has a claim"),
+            id="another scheduler's pod alone",
+        ),
+        pytest.param(
+            asked(replace(WEB, over=True), JOB), Attribution(claim("job")), id="a pod that is over or deleted"
+        ),
+        pytest.param(
+            asked(WEB, count=2), Attribution(None, "no pod that waits has a claim"), id="another count"
+        ),
+        pytest.param(
+            asked(pod("web", says="c1"), pod("job", says="c0", created=9)),
+            Attribution(claim("job", "c0")),
+            id="the claim on this card",
+        ),
+        pytest.param(
+            asked(pod("web", says="c1"), pod("job", says="c0,c1")),
+            Attribution(None, "claims are on other cards: default/job on c0, c1, default/web on c1"),
+            id="claims on other cards",
+        ),
+        pytest.param(
+            asked(pod("web", ("main", 2), says="c1,c0"), count=2, cards=("c0", "c1")),
+            Attribution(claim("web", "c1", "c0")),
+            id="cards in any order",
+        ),
+        pytest.param(
+            asked(pod("web", says="c7")),
+            Attribution(None, "default/web: plain: no card is called c7"),
+            id="a malformed annotation",
+        ),
+        pytest.param(
+            asked(pod("web", says="c7"), JOB),
+            Attribution(claim("job"), "default/web asks for as much and has no claim"),
+            id="a malformed annotation beside a good one",
+        ),
+        pytest.param(
+            asked(WEB, JOB, taken=[("uid-web", "main")]),
+            Attribution(claim("job")),
+            id="a container that has its allocation",
+        ),
+        pytest.param(
+            asked(BOTH, count=2),
+            Attribution(claim("both", container="setup")),
+            id="the init container, by its count",
+        ),
+        pytest.param(asked(BOTH), Attribution(claim("both")), id="the app container, by its count"),
+        pytest.param(
+            asked(pod("both", ("setup", 1), ("main", 1)), taken=[("uid-both", "setup")]),
+            Attribution(claim("both")),
+            id="the app container, after the init container",
+        ),
+    ],
+)
+def test_a_request_is_that_of_the_pod_that_asks_for_just_this(
+    found: Attribution, expected: Attribution
+) -> None:
+    assert found == expected
+
+
+def silent(it: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+    return ()
+
+
+def urgent(it: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+    return [Claim(it.uid, it.namespace, it.name, "main", (), {"priority": "high"})]
+
+
+def test_the_first_dialect_that_claims_counts() -> None:
+    silence, urgency = Dialect("silent", silent), Dialect("urgent", urgent)
+
+    assert asked(WEB, dialects=[silence, urgency, DIALECT]).claim == claim("web", priority="high")
+    assert asked(WEB, dialects=[silence]).claim is None
+
+
+def test_a_dialect_claims_for_the_pod_that_it_is_asked_of_alone() -> None:
+    thief = Dialect("thief", lambda it, resource, devices: [claim("job")])
+
+    assert asked(WEB, dialects=[thief]).claim is None
+
+
+def late(it: Candidate, resource: str, devices: Sequence[str]) -> Iterator[Claim]:
+    yield claim("web")
+    raise OSError("after the first")
+
+
+def unwritable(it: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+    """Half a character, as JSON may escape it: the checkpoint can not hold it."""
+    return [claim("web", memory="\udc80")]
+
+
+def shapeless(it: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+    return [Claim("uid-web", "default", "web", cast("str", None))]
+
+
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        (lambda *_: 1 / 0, "division by zero"),
+        (lambda *_: [].pop(), "pop from empty list"),
+        (lambda *_: exec("raise KeyError"), "KeyError()"),
+        (lambda *_: ["no claim"], "'str' object has no attribute 'uid'"),
+        (shapeless, "'NoneType' object has no attribute 'encode'"),
+        (late, "after the first"),
+        (unwritable, "'utf-8' codec can't encode character"),
+    ],
+)
+def test_a_dialect_that_fails_in_any_way_fails_no_allocate(
+    claims: Callable[..., Sequence[Claim]], told: str
+) -> None:
+    found = asked(WEB, dialects=[Dialect("broken", claims)])
+
+    assert found.claim is None
+    assert found.doubt.startswith(f"default/web: broken: {told}")
+
+
+def test_a_claim_of_a_dialect_stands_for_the_one_before_it_that_broke() -> None:
+    broken = Dialect("broken", lambda *_: 1 / 0)  # type: ignore[arg-type]
+
+    assert asked(WEB, dialects=[broken, DIALECT]).claim == claim("web")
+
+
+containers = st.sampled_from(["setup", "main", "side"])
+candidates = st.builds(
+    pod,
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.tuples(containers, st.integers(1, 2)),
+    says=st.sampled_from(["", "c0", "c1", "c0,c1", None, "c7"]),
+    created=st.integers(0, 2),
+    over=st.booleans(),
+)
+
+
+@given(
+    st.lists(candidates, max_size=5, unique_by=lambda it: it.uid),
+    st.integers(1, 2),
+    st.sets(st.sampled_from(CARDS), min_size=1, max_size=2),
+    st.sets(st.tuples(st.sampled_from(["uid-a", "uid-b"]), containers)),
+)
+def test_what_is_attributed_is_a_waiting_candidates_own_claim_if_there_is_one(
+    pods: list[Candidate], count: int, cards: set[str], taken: set[tuple[str, str]]
+) -> None:
+    found = asked(*pods, count=count, cards=cards, taken=taken).claim
+
+    fitting = [
+        it
+        for one in pods
+        if not one.over and one.annotations.get("cards") != "c7" and one.containers[0].limits[GPU] == count
+        for it in spoken(one, GPU, CARDS)
+        if set(it.devices) in (set(), cards) and (it.uid, it.container) not in taken
+    ]
+    assert found in fitting or (found is None and not fitting)
+
+
+@given(strategies.hostile_texts, strategies.hostile_texts)
+def test_hostile_words_are_told_bounded_and_printable(name: str, says: str) -> None:
+    def quoting(it: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+        raise ValueError(it.annotations["cards"])
+
+    found = asked(pod("web", says=says), dialects=[Dialect("quoting", quoting)])
+
+    assert found.claim is None
+    assert found.doubt.isprintable()
+    assert len(found.doubt) < 250
+
+
+# What the kubelet did
+
+
+def held(name: str, of: Claim | None, resource: str = GPU) -> Allocation:
+    return allocation(name, [name], claim=of, resource=resource)
+
+
+def given_to(name: str, owner: str, container: str = "main") -> Granted:
+    return Granted(name, f"uid-{owner}", container)
+
+
+def unpromised(it: Allocation, grant: Granted) -> None:
+    """No pod says anything."""
+
+
+A, B, C = claim("a"), claim("b"), claim("c")
+
+
+@pytest.mark.parametrize(
+    ("bore", "granted", "expected"),
+    [
+        pytest.param({"1": A, "2": B}, {"1": "a", "2": "b"}, {}, id="as it was thought"),
+        pytest.param({"1": A, "2": B}, {"1": "b", "2": "a"}, {"1": B, "2": A}, id="a pair"),
+        pytest.param({"1": A, "2": B}, {"1": "b"}, {"1": B, "2": A}, id="a pair of which one is in flight"),
+        pytest.param(
+            {"1": A, "2": B, "3": C},
+            {"1": "b", "2": "c", "3": "a"},
+            {"1": B, "2": C, "3": A},
+            id="a chain of three",
+        ),
+        pytest.param(
+            {"1": A, "2": B, "3": C},
+            {"1": "b", "2": "c"},
+            {"1": B, "2": C, "3": A},
+            id="a chain whose end is in flight",
+        ),
+        pytest.param(
+            {"1": A}, {"1": "stranger"}, {"1": None}, id="a container that nobody promised anything"
+        ),
+        pytest.param(
+            {"1": A, "2": B},
+            {"1": "stranger", "2": "a"},
+            {"1": None, "2": A},
+            id="a stranger's claim goes to its container",
+        ),
+        pytest.param(
+            {"1": A, "2": None}, {"1": "b", "2": "a"}, {"1": None, "2": A}, id="one that was not attributed"
+        ),
+        pytest.param({"1": None, "2": A}, {"1": "a"}, {"1": A, "2": None}, id="nothing to give in return"),
+        pytest.param({"1": A}, {"other": "b"}, {}, id="an allocation that we do not know"),
+        pytest.param({"1": A, "2": B}, {}, {}, id="nothing is granted yet"),
+    ],
+)
+def test_claims_follow_what_the_kubelet_did_in_whatever_order_it_tells(
+    bore: Mapping[str, Claim | None], granted: Mapping[str, str], expected: Mapping[str, Claim | None]
+) -> None:
+    its = [held(name, of) for name, of in bore.items()]
+    grants = [given_to(name, owner) for name, owner in granted.items()]
+
+    assert exchanged(its, grants, unpromised) == expected
+    assert exchanged(its, grants[::-1], unpromised) == expected
+
+
+def test_claims_stay_with_their_resource() -> None:
+    its = [held("1", A), held("2", B, "acme.com/other")]
+
+    assert exchanged(its, [given_to("1", "b")], unpromised) == {"1": None}
+
+
+def test_two_that_bear_one_claim_end_nothing() -> None:
+    its = [held("1", A), held("2", A), held("3", B)]
+
+    assert exchanged(its, [given_to("1", "a"), given_to("3", "a")], unpromised)["3"] == A
+
+
+def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
+    def promise(it: Allocation, grant: Granted) -> Claim:
+        return claim(grant.uid.removeprefix("uid-"), on=it.id)
+
+    its = [held("1", A), held("2", None), held("3", C)]
+    found = exchanged(its, [given_to("1", "b"), given_to("2", "d"), given_to("3", "c")], promise)
+
+    assert found == {"1": claim("b", on="1"), "2": claim("d", on="2")}
+
+
+def test_what_a_pod_says_of_its_container_is_promised_unless_it_is_over() -> None:
+    def promise(it: Candidate, container: str) -> Claim | None:
+        return promised(GPU, it, container, [DIALECT], CARDS)
+
+    assert promise(BOTH, "setup") == claim("both", container="setup")
+    assert promise(BOTH, "none") is None
+    assert promise(replace(BOTH, over=True), "setup") is None
+    assert promise(pod("web", says="c7"), "main") is None
+    assert promise(pod("web", says=None), "main") is None
+
+
+names = st.integers(0, 5)
+
+
+@given(
+    st.dictionaries(names, st.none() | names, max_size=6).filter(
+        lambda it: len(claimed := [one for one in it.values() if one is not None]) == len(set(claimed))
+    ),
+    st.dictionaries(names, names, max_size=6).filter(lambda it: len(set(it.values())) == len(it)),
+)
+def test_an_exchange_gives_everybody_its_own_loses_nothing_that_fits_and_is_over_at_once(
+    bore: Mapping[int, int | None], granted: Mapping[int, int]
+) -> None:
+    its = [held(str(it), None if of is None else claim(str(of))) for it, of in bore.items()]
+    grants = [given_to(str(it), str(owner)) for it, owner in granted.items()]
+
+    change = exchanged(its, grants, unpromised)
+
+    after = [replace(it, claim=change.get(it.id, it.claim)) for it in its]
+    assert exchanged(after, grants, unpromised) == {}
+    borne = {of for of in bore.values() if of is not None}
+    for it in after:
+        if int(it.id) in granted:
+            owner = granted[int(it.id)]
+            assert it.claim == (claim(str(owner)) if owner in borne else None)
+    left = sorted(it.claim.pod for it in after if it.claim is not None)
+    assert len(set(left)) == len(left)
+    assert set(left) <= {str(it) for it in borne}
+    if set(granted) == set(bore) and set(granted.values()) == borne == set(granted):
+        assert left == sorted(map(str, borne))
+
+
+def test_containers_are_known_by_their_owner_or_else_by_their_claim() -> None:
+    its = [
+        allocation("1", ["1"], owner=Owner("uid-a", "main"), claim=B),
+        allocation("2", ["2"], claim=C),
+        allocation("3", ["3"]),
+        allocation("4", ["4"], resource="acme.com/other", claim=claim("d")),
+    ]
+
+    assert places(its, GPU) == {("uid-a", "main"), ("uid-c", "main")}
+
+
+# Who starts
+
+
+INIT, APP, OTHER = allocation("init", ["x", "y"]), allocation("app", ["y", "x"]), allocation("other", ["x"])
+
+
+@pytest.mark.parametrize(
+    ("granted", "expected"),
+    [
+        pytest.param(
+            [Granted("init", "u", "i"), Granted("app", "u", "a")], ["init", "app"], id="init and app"
+        ),
+        pytest.param([Granted("init", "u", "i", GPU, ("x", "y"))], ["init"], id="one of them is over"),
+        pytest.param(None, ["app"], id="the kubelet's checkpoint can not be read: the newest"),
+        pytest.param([], ["app"], id="it is an older one, that says nothing of these IDs: the newest"),
+        pytest.param(
+            [Granted("u", "u", "a", GPU, ("x",))], ["app"], id="it says something of other IDs only"
+        ),
+        pytest.param(
+            [Granted("u", "u", "a", GPU, ("y", "x"))], [], id="these IDs are granted to one unknown"
+        ),
+        pytest.param([Granted("u", "u", "a", "acme.com/x", ("y", "x"))], ["app"], id="of another resource"),
+    ],
+)
+def test_a_container_starts_with_the_allocations_of_just_its_ids(
+    granted: Sequence[Granted] | None, expected: Sequence[str]
+) -> None:
+    its = [OTHER, INIT, APP, replace(APP, id="far", resource="acme.com/other")]
+
+    assert [it.id for it in starting(its, granted, GPU, ["x", "y"])] == expected
+    assert starting(its, granted, GPU, ["z"]) == []
