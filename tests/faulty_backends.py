@@ -96,7 +96,7 @@ class Good(Backend):
         self.reserved = mmap.mmap(-1, 1 << 36, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0)
 
     def do_leap(self) -> None:
-        bytearray(1 << 40)
+        bytearray(4 << 30)
 
     def do_leak_and_segfault(self) -> None:
         with suppress(MemoryError):
