@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene, UnusableEdits, admit
+from agent.core.claims import Candidate, Claim, Dialect, PodContainer
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
     InvalidRequest,
+    NotAllocated,
+    StillHeld,
     UnhealthyDevice,
     UnknownDevice,
     UnknownResource,
@@ -24,8 +27,9 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState, Cordon
+from agent.core.model import Allocation, AllocationState, Cordon, Owner
 from agent.core.plan import Offer, plan
+from agent.core.reconcile import Granted
 from agent.core.topology import topology
 from agent.core.vendor import (
     ContainerEdits,
@@ -59,6 +63,7 @@ class Room:
 
     prepares: bool = False
     log: list[str] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     disk: tuple[Allocation, ...] = ()
     prepare_fails: Exception | None = None
     release_fails: Exception | None = None
@@ -67,12 +72,27 @@ class Room:
     release_takes: float = 0.0
     emptied: asyncio.Event = field(default_factory=asyncio.Event)
     edits: Edits = edits
+    dialects: tuple[Dialect, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    #: What the kubelet says.
+    life: str = "k1"
+    grants: Sequence[Granted] | None = ()
+    listed: frozenset[str] = frozenset()
+    #: What happens while the vendor prepares.
+    meanwhile: Callable[[Ledger], object] = lambda ledger: None
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
         self.allocator = Allocator(
-            self.scene, self.ledger, self, lambda: 1234.5, prepare=self.prepare, release=self.release
+            self.scene, self.ledger, self, lambda: 1234.5, self.prepare, self.release, witness=self
         )
+
+    async def granted(self) -> Sequence[Granted] | None:
+        return self.grants
+
+    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
+        self.log.append(f"list {','.join(sorted(it.pod for it in owners))}")
+        return {it for it in owners if it.pod in self.listed}
 
     def scene(self) -> Scene:
         cards = [status(f"c{n}", n) for n in range(4)]
@@ -85,22 +105,32 @@ class Room:
                 ONE, devices=("c3",), sharing=Sharing("replicas", 4, fail_requests_greater_than_one=True)
             ),
         )
-        vendor = Vendor("acme", "", self.edits, WHOLE, settings={"key": "value"}, prepares=self.prepares)
+        vendor = Vendor(
+            "acme",
+            "",
+            self.edits,
+            WHOLE,
+            settings={"key": "value"},
+            prepares=self.prepares,
+            dialects=self.dialects,
+        )
         planned = plan([Offer("acme", rules)], snapshot, {}, {})
-        return Scene(planned, snapshot, topology(snapshot), {"acme": vendor})
+        return Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=self.candidates)
 
     async def save(self, *, durable: bool) -> None:
-        self.log.append("save durable" if durable else "save")
         if self.save_fails:
+            self.log.append("save fails")
             raise self.save_fails
         self.disk = self.ledger.all()
+        states = ",".join(it.state for it in self.disk)
+        self.log.append(f"save {'durable ' * durable}{states}".strip())
         if not self.disk:
             self.emptied.set()
 
     async def prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         self.log.append(f"prepare {','.join(request.ids)} on {','.join(uuids)}")
-        assert self.disk[-1].id == request.allocation
-        assert self.disk[-1].state is AllocationState.INTENT
+        self.requests.append(request)
+        self.meanwhile(self.ledger)
         if self.gate:
             await self.gate.wait()
         if self.prepare_fails:
@@ -122,10 +152,10 @@ async def test_an_answer_is_recorded_before_it_is_given() -> None:
 
     [it] = room.ledger.all()
     assert it == Allocation(
-        it.id, WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, since=1234.5, source="allocate"
+        it.id, WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, 1234.5, source="allocate", life="k1"
     )
     assert room.disk == (it,)
-    assert room.log == ["save"]
+    assert room.log == ["save done"]
     assert answer.env == {"ACME": "c0"}
 
 
@@ -267,6 +297,7 @@ async def test_a_disk_that_refuses_leaves_no_trace() -> None:
             await room.allocator.allocate(WHOLE, [["c0"]])
 
         assert room.ledger.all() == ()
+        assert room.allocator.busy == set()
         assert not any(line.startswith("prepare") for line in room.log)
 
 
@@ -275,7 +306,12 @@ async def test_hardware_is_made_between_two_durable_writes() -> None:
 
     [answer] = await room.allocator.allocate(SLICE, [["c2::1", "c2::0"]])
 
-    assert room.log == ["save durable", "prepare c2::1,c2::0 on c2,c2", "save durable", "save"]
+    assert room.log == [
+        "save durable intent",
+        "prepare c2::1,c2::0 on c2,c2",
+        "save durable prepared",
+        "save done",
+    ]
     [it] = room.ledger.all()
     assert it.state is AllocationState.DONE
     assert it.partitions == ("slice-of-c2",)
@@ -289,8 +325,9 @@ async def test_a_prepare_that_fails_is_released_and_forgotten() -> None:
     with pytest.raises(VendorCrashed):
         await room.allocator.allocate(SLICE, [["c2::0"]])
 
-    assert room.log == ["save durable", "prepare c2::0 on c2", "release c2::0", "save"]
+    assert room.log == ["save durable intent", "prepare c2::0 on c2", "release c2::0", "save"]
     assert room.ledger.all() == room.disk == ()
+    assert room.allocator.busy == set()
 
 
 async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:
@@ -302,6 +339,7 @@ async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:
 
     assert room.log[-2:] == ["release c2::0", "save"]
     assert room.ledger.all() == room.disk == ()
+    assert room.allocator.busy == set()
 
 
 async def test_a_prepare_that_is_cut_off_again_and_again_is_released_all_the_same() -> None:
@@ -320,6 +358,7 @@ async def test_a_prepare_that_is_cut_off_again_and_again_is_released_all_the_sam
     assert call.cancelled()
     assert room.log[-2:] == ["release c2::0", "save"]
     assert room.ledger.all() == ()
+    assert room.allocator.busy == set()
 
 
 async def test_hardware_that_can_not_be_removed_stays_known_and_the_first_error_is_told() -> None:
@@ -330,6 +369,30 @@ async def test_hardware_that_can_not_be_removed_stays_known_and_the_first_error_
         await room.allocator.allocate(SLICE, [["c2::0"]])
 
     assert [it.state for it in room.ledger.all()] == [AllocationState.INTENT]
+    assert room.allocator.busy == set()
+
+
+async def test_what_is_being_answered_is_busy_until_it_is_answered() -> None:
+    room = Room(prepares=True)
+    busy: list[set[str]] = []
+    room.meanwhile = lambda ledger: busy.append({*room.allocator.busy})
+
+    await room.allocator.allocate(SLICE, [["c2::0"], ["c2::1"]])
+
+    first, second = (it.id for it in room.ledger.all())
+    assert busy == [{first}, {first, second}]
+    assert room.allocator.busy == set()
+
+
+async def test_what_happens_to_an_allocation_while_its_hardware_is_made_stays() -> None:
+    """Reconcile may let it have another's claim."""
+    room = Room(prepares=True)
+    room.meanwhile = lambda ledger: ledger.record(replace(ledger.all()[0], claim=LOW))
+
+    await room.allocator.allocate(SLICE, [["c2::0"]])
+
+    [it] = room.ledger.all()
+    assert (it.claim, it.state, it.partitions) == (LOW, AllocationState.DONE, ("slice-of-c2",))
 
 
 async def test_calls_are_answered_one_at_a_time() -> None:
@@ -343,11 +406,12 @@ async def test_calls_are_answered_one_at_a_time() -> None:
     room.gate.set()
     await asyncio.gather(*calls)
 
-    assert waiting == ["save durable", "prepare c2::0 on c2"]
-    assert room.log == [
-        *("save durable", "prepare c2::0 on c2", "save durable", "save"),
-        *("save durable", "prepare c2::1 on c2", "save durable", "save"),
+    assert waiting == ["save durable intent", "prepare c2::0 on c2"]
+    assert [it for it in room.log if it.startswith("prepare")] == [
+        "prepare c2::0 on c2",
+        "prepare c2::1 on c2",
     ]
+    assert room.log.index("save done") < room.log.index("prepare c2::1 on c2")
 
 
 async def test_a_refused_call_does_not_block_the_next() -> None:
@@ -502,3 +566,288 @@ async def test_edits_with_every_field_are_taken_as_they_are() -> None:
     [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
 
     assert replace(answer, annotations=full.annotations) == full
+
+
+# Whose request it is
+
+
+LOW, HIGH = (Claim(f"uid-{it}", "default", it, "main", (), {"priority": it}) for it in ("low", "high"))
+WAITING = tuple(
+    Candidate(f"uid-{it}", "default", it, (PodContainer("main", {SLICE: 1}),), {"priority": it}, created)
+    for created, it in enumerate(("low", "high"))
+)
+
+
+def claims(pod: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", (), pod.annotations)]
+
+
+def promising() -> Room:
+    """Two equal pods wait, to which a scheduler has promised slices of different priorities."""
+    return Room(prepares=True, dialects=(Dialect("plain", claims),), candidates=WAITING)
+
+
+def granted(it: Allocation, pod: str) -> Granted:
+    return Granted(it.id, f"uid-{pod}", "main", it.resource, it.ids)
+
+
+async def test_hardware_is_made_as_the_pod_that_has_waited_longest_was_promised() -> None:
+    room = promising()
+
+    for n in range(3):
+        await room.allocator.allocate(SLICE, [[f"c2::{n}"]])
+
+    assert [it.claim for it in room.ledger.all()] == [LOW, HIGH, None]
+    assert [it.parameters for it in room.requests] == [{"priority": "low"}, {"priority": "high"}, {}]
+
+
+async def test_devices_are_named_to_schedulers_in_the_order_of_their_minors() -> None:
+    named: list[Sequence[str]] = []
+
+    def listen(pod: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+        named.append(devices)
+        return ()
+
+    minors = {"late": 2, "none": None, "first": 0}
+    room = Room(dialects=(Dialect("listening", listen),), candidates=WAITING[:1])
+    scene = room.scene()
+    snapshot = node(
+        *(status(it, n, minor=minor) for n, (it, minor) in enumerate(minors.items())), *scene.snapshot.devices
+    )
+    asking = replace(room.candidates[0], containers=(PodContainer("main", {WHOLE: 1}),))
+    room.allocator = Allocator(
+        lambda: replace(scene, snapshot=snapshot, candidates=(asking,)),
+        room.ledger,
+        room,
+        lambda: 0.0,
+        room.prepare,
+        room.release,
+        room,
+    )
+
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert [it[:3] for it in named] == [["first", "late", "none"]]
+
+
+async def test_claims_follow_what_the_kubelet_did() -> None:
+    room = promising()
+    await room.allocator.allocate(SLICE, [["c2::0"]])
+    await room.allocator.allocate(SLICE, [["c2::1"]])
+    one, other = room.ledger.all()
+    grants = [granted(one, "high"), granted(other, "low")]
+
+    assert set(room.allocator.exchange(grants)) == {one.id, other.id}
+    assert [it.claim for it in room.ledger.all()] == [HIGH, LOW]
+    assert room.allocator.exchange(grants) == ()
+
+
+async def test_who_was_not_attributed_is_given_its_promise_once_the_kubelet_says_who_it_is() -> None:
+    room = promising()
+    heard, room.candidates = room.candidates, ()
+    await room.allocator.allocate(SLICE, [["c2::0"]])
+    [it] = room.ledger.all()
+    room.candidates = heard
+
+    room.allocator.exchange([granted(it, "high"), Granted("other", "uid-low", "main")])
+
+    assert it.claim is None
+    assert [one.claim for one in room.ledger.all()] == [HIGH]
+
+
+# Devices of pods that the kubelet has forgotten
+
+
+GONE = Owner("uid-gone", "main", "default", "gone")
+
+
+def holding(life: str, owner: Owner | None = GONE, *, now: str = "k1") -> Room:
+    """Card c0 is held since that life of the kubelet, and the kubelet lists its pod."""
+    room = Room(listed=frozenset({"gone"}), life=now)
+    room.ledger.record(
+        Allocation("old", WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, 1, owner=owner, life=life)
+    )
+    return room
+
+
+async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_name() -> None:
+    room = holding("k0")
+
+    with pytest.raises(StillHeld) as refused:
+        await room.allocator.allocate(WHOLE, [["c1"], ["c1", "c0"]])
+
+    assert str(refused.value) == (
+        'invalid allocation request for "acme.com/whole": device c0 is held by default/gone, of which the '
+        "kubelet has lost its record; delete that pod to free it"
+    )
+    assert [it.id for it in room.ledger.all()] == ["old"]
+    assert room.allocator.busy == set()
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        pytest.param(holding("k1"), id="same life: it gave the devices back"),
+        pytest.param(holding(""), id="never seen in a checkpoint"),
+        pytest.param(holding("k0", now=""), id="no kubelet.sock: no other kubelet"),
+        pytest.param(holding("k0", None), id="nobody knows whose it was"),
+        pytest.param(holding("k0", Owner("uid-gone", "main")), id="nobody knows its name"),
+    ],
+)
+async def test_a_device_that_the_kubelet_gives_out_again_is_given_without_asking(room: Room) -> None:
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert room.log == ["save done,done"]
+
+
+async def test_a_device_of_a_pod_that_is_not_listed_is_given() -> None:
+    room = holding("k0")
+    room.listed = frozenset()
+
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert room.log == ["list gone", "save done,done"]
+
+
+async def test_the_kubelet_is_asked_once_for_all_holders() -> None:
+    """PodResources takes a call a second from the whole node."""
+    room = holding("k0")
+    room.listed = frozenset({"next"})
+    owner = Owner("uid-next", "main", "default", "next")
+    room.ledger.record(replace(room.ledger.all()[0], id="next", ids=("c1",), owner=owner))
+
+    with pytest.raises(StillHeld, match="device c1 is held by default/next"):
+        await room.allocator.allocate(WHOLE, [["c0", "c1"]])
+
+    assert room.log == ["list gone,next"]
+
+
+# Containers that start
+
+
+async def started(room: Room, ids: Sequence[str]) -> list[Request]:
+    """What the vendor is asked to make when a container with these IDs starts."""
+    before = len(room.requests)
+    await room.allocator.pre_start(SLICE, ids)
+    return room.requests[before:]
+
+
+async def sliced(room: Room, *containers: Sequence[str]) -> list[Allocation]:
+    """Allocations of which the hardware is there; nothing is logged of it."""
+    for ids in containers:
+        await room.allocator.allocate(SLICE, [ids])
+    room.log.clear()
+    return list(room.ledger.all())
+
+
+async def test_a_container_whose_hardware_is_there_starts_and_writes_nothing() -> None:
+    room = Room(prepares=True)
+    [it] = await sliced(room, ["c2::0"])
+    room.grants = [granted(it, "web")]
+
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.log == ["prepare c2::0 on c2"]
+    assert room.ledger.all() == (it,)
+
+
+async def test_what_a_reboot_took_is_made_again_before_the_container_starts() -> None:
+    room = Room(prepares=True)
+    [it] = await sliced(room, ["c2::0"])
+    room.grants = [granted(it, "web")]
+    room.ledger.record(replace(it, partitions=("of-old",), reason="the reboot took of-old"))
+
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.ledger.all() == room.disk == (it,)
+    assert room.log == ["prepare c2::0 on c2", "save durable done"]
+
+
+async def test_a_vendor_that_makes_no_hardware_is_asked_nothing_when_a_container_starts() -> None:
+    room = Room()
+
+    await room.allocator.pre_start(WHOLE, ["never allocated"])
+
+    assert room.log == []
+
+
+async def test_a_container_with_ids_that_nobody_allocated_is_refused() -> None:
+    room = Room(prepares=True)
+    await sliced(room, ["c2::0"])
+
+    with pytest.raises(NotAllocated) as refused:
+        await room.allocator.pre_start(SLICE, ["c2::0", "c2::1"])
+    with pytest.raises(UnknownResource):
+        await room.allocator.pre_start("acme.com/none", ["c2::0"])
+
+    assert str(refused.value) == (
+        "acme.com/slice: no allocation here holds c2::0, c2::1; "
+        "if this stays so, delete the pod: its controller creates it anew"
+    )
+    assert room.log == []
+
+
+async def test_a_swap_is_mended_before_the_container_starts() -> None:
+    room = promising()
+    one, other = await sliced(room, ["c2::0"], ["c2::1"])
+    room.grants = [granted(one, "high"), granted(other, "low")]
+
+    requests = await started(room, ["c2::0"])
+
+    assert requests == [Request(one.id, SLICE, ("c2::0",), {"priority": "high"})]
+    assert [it.claim for it in room.ledger.all()] == [HIGH, LOW]
+
+
+async def test_an_init_container_and_the_app_container_on_its_ids_are_both_made() -> None:
+    room = Room(prepares=True)
+    init, app, _ = await sliced(room, ["c2::0", "c2::1"], ["c2::1", "c2::0"], ["c2::0"])
+    room.grants = [granted(init, "web"), granted(app, "web")]
+
+    assert [it.allocation for it in await started(room, ["c2::0", "c2::1"])] == [init.id, app.id]
+
+
+async def test_where_the_kubelets_checkpoint_can_not_be_read_the_newest_is_made() -> None:
+    room = Room(prepares=True)
+    _, newer = await sliced(room, ["c2::0"], ["c2::0"])
+    room.grants = None
+
+    assert [it.allocation for it in await started(room, ["c2::0"])] == [newer.id]
+
+
+async def test_a_container_is_not_started_without_its_hardware() -> None:
+    room = Room(prepares=True)
+    [it] = await sliced(room, ["c2::0"])
+    room.prepare_fails = VendorCrashed("acme", "signal 11")
+
+    with pytest.raises(VendorCrashed):
+        await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.ledger.all() == (it,)
+    assert room.allocator.busy == set()
+
+
+async def test_what_starts_is_busy_and_keeps_what_happens_to_it_meanwhile() -> None:
+    room = Room(prepares=True)
+    [it] = await sliced(room, ["c2::0"])
+    busy: list[set[str]] = []
+
+    def confirmed(ledger: Ledger) -> None:
+        busy.append({*room.allocator.busy})
+        ledger.confirm(it.id, GONE, "k2")
+
+    room.meanwhile = confirmed
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert busy == [{it.id}]
+    assert room.allocator.busy == set()
+    assert room.ledger.all() == (replace(it, owner=GONE, life="k2"),)
+
+
+async def test_a_start_brings_nothing_back_that_was_released_meanwhile() -> None:
+    room = Room(prepares=True)
+    [it] = await sliced(room, ["c2::0"])
+    room.meanwhile = lambda ledger: ledger.release(it.id, "pod gone", 2.0)
+
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.ledger.in_use() == ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.ledger import Ledger
-from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
+from agent.core.model import DeviceStatus, Health, NodeSnapshot, Owner, Resource, VendorState, VendorStatus
 from agent.core.plan import Offer, plan
+from agent.core.reconcile import Granted
 from agent.core.topology import topology
 from agent.core.vendor import (
     ContainerEdits,
@@ -114,7 +115,7 @@ async def allocated(
     planned = plan([_offer(offered(settings, devices))], snapshot, {}, {})
     scene = Scene(planned, snapshot, topology(snapshot), {"nvidia": vendor})
     ledger = Ledger()
-    allocator = Allocator(lambda: scene, ledger, _NoDisk(), lambda: 0.0, prepare=_prepare, release=_release)
+    allocator = Allocator(lambda: scene, ledger, _NoDisk(), lambda: 0.0, _prepare, _release, _NoKubelet())
     [edits] = await allocator.allocate(resource, [ids])
     annotations = {key: value for key, value in edits.annotations.items() if key != ALLOCATION}
     return ContainerEdits(edits.env, edits.device_nodes, edits.mounts, annotations, edits.cdi_devices)
@@ -130,6 +131,16 @@ def given(settings: Mapping[str, Any], devices: Sequence[Device], allocation: st
 class _NoDisk:
     async def save(self, *, durable: bool) -> None:
         pass
+
+
+class _NoKubelet:
+    life = ""
+
+    async def granted(self) -> Sequence[Granted] | None:
+        raise AssertionError("NVIDIA's containers start without us")
+
+    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
+        raise AssertionError("nobody holds anything")
 
 
 async def _prepare(vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
