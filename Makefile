@@ -2,8 +2,10 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
+SEED ?= 1
+FAULTS ?= 1000
 
-.PHONY: setup check test demo bench bench-check peers proto lock clean help
+.PHONY: setup check test demo bench bench-check peers campaign proto lock clean help
 
 help:  ## Show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
@@ -33,7 +35,11 @@ check: setup  ## Format, lint, types, rooms, tests; warnings are errors
 
 peers: setup  ## Build the real kubelet device managers (Go) and run the scenarios against them
 	tests/peers/build.sh
-	$(BIN)/python -m pytest tests/peers tests/scenarios --require-peers
+	$(BIN)/python -m pytest tests/peers tests/scenarios tests/campaign/test_campaign.py --require-peers
+
+campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, write docs/reliability.md
+	tests/peers/build.sh
+	PYTHONPATH=tests $(BIN)/python -m campaign --seed $(SEED) --faults $(FAULTS) --fuzz 10000 --report docs/reliability
 
 bench: setup  ## Measure, and print our figure beside the reference
 	tests/peers/build.sh

@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from scenarios.kubelets import Kind
+
 from .faults import KINDS
+from .fuzz import TARGETS, Unclear, fuzz
 from .hardware import LAYOUTS
 from .kubelets import kinds
-from .report import markdown, text
+from .orphans import adopt
+from .report import markdown, write
 from .run import CHAPTER, Plan, Struck, run
 
 
 def main() -> int:
     known = kinds()
-    options = _parser(list(known)).parse_args()
+    options = _parser(known).parse_args()
     if options.list:
         print("\n".join(KINDS))
         return 0
@@ -28,23 +33,30 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    plan = Plan(
+    try:
+        tallies = [fuzz(it, options.fuzz, options.seed) for it in TARGETS if options.fuzz]
+    except Unclear as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    adopt()
+    result = asyncio.run(run(_plan(options, chosen), _tell))
+    command = f"python -m campaign {' '.join(sys.argv[1:])}"
+    print(f"\n{markdown(result, tallies, command)}")
+    if options.report:
+        write(result, tallies, command, Path(options.report))
+    return 1 if result.violations else 0
+
+
+def _plan(options: argparse.Namespace, chosen: list[Kind]) -> Plan:
+    return Plan(
         options.seed,
         options.faults,
         chosen,
         options.cards.split(","),
-        only=options.only or (),
+        kinds=[KINDS[name] for name in options.only or KINDS],
         chapter=options.chapter,
         go_on=options.go_on,
     )
-    result = asyncio.run(run(plan, _tell))
-    command = f"python -m campaign {' '.join(sys.argv[1:])}"
-    page = markdown(result, command)
-    print(f"\n{page}")
-    if options.report:
-        Path(f"{options.report}.md").write_text(f"{page}\n")
-        Path(f"{options.report}.json").write_text(f"{text(result, command)}\n")
-    return 1 if result.violations else 0
 
 
 def _tell(struck: Struck) -> None:
@@ -53,20 +65,24 @@ def _tell(struck: Struck) -> None:
         print(struck.evidence, flush=True)
 
 
-def _parser(known: list[str]) -> argparse.ArgumentParser:
+def _parser(known: Mapping[str, Kind]) -> argparse.ArgumentParser:
+    built = ",".join(name for name, kind in known.items() if kind.is_built)
     parser = argparse.ArgumentParser(prog="campaign", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument(
-        "--kubelet", default="sim-1.36", help=f"one or more of {', '.join(known)}, with commas"
+        "--kubelet", default=built, help=f"some of {', '.join(known)}, with commas; all that are built"
     )
-    parser.add_argument("--cards", default="sliced", help=f"one or more of {', '.join(LAYOUTS)}, with commas")
+    parser.add_argument(
+        "--cards", default=",".join(LAYOUTS), help=f"some of {', '.join(LAYOUTS)}; all of them"
+    )
     parser.add_argument(
         "--chapter", type=int, default=CHAPTER, help="faults on one node before the next begins"
     )
-    parser.add_argument("--only", action="append", help="this kind of fault alone; may be given again")
+    parser.add_argument("--only", action="append", choices=KINDS, metavar="KIND", help="may be given again")
+    parser.add_argument("--fuzz", type=int, default=0, help="hostile inputs of each kind, before the faults")
     parser.add_argument("--go-on", action="store_true", help="go on with a new node after a violation")
-    parser.add_argument("--report", help="write REPORT.md and REPORT.json")
+    parser.add_argument("--report", help="write REPORT.json, and into REPORT.md")
     parser.add_argument("--list", action="store_true", help="name the kinds of faults")
     return parser
 

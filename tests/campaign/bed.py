@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from agent.testing.node import NodeKubelet, Pod
 from . import kubelets
 from .hardware import LAYOUTS, Card, Hardware, Offer
 from .invariants import Look, Place, Told, Violation, swapped, violations
-from .process import Agent, children
+from .process import Agent
 from .switches import VARIABLE, Switches
 
 #: Seconds until everything must be as it should be again, and between two looks.
@@ -342,18 +341,6 @@ def tracebacks(log: str) -> list[str]:
         for n, line in enumerate(lines)
         if mark in line and '"vendor output"' not in line
     ]
-
-
-def orphans(known: Sequence[int | None]) -> list[int]:
-    """Children of this process, and of its dead children, that nobody knows; the dead are collected."""
-    return [pid for pid in children("self") if pid not in known and not _collected(pid)]
-
-
-def _collected(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 @asynccontextmanager

@@ -4,29 +4,44 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from .faults.storage import REGIONS
+from .fuzz import Tally, table
 from .run import SOON, Result
 
 #: What the project promises never to happen, and the kinds of violation that would be it.
 PROMISES = {
-    "lost": ("lost",),
-    "doubled": ("doubled",),
-    "swapped": ("swapped", "start"),
-    "leaked": ("leaked",),
-    "foreign slices touched": ("foreign",),
-    "views apart": ("view", "away", "late"),
-    "faults forgotten": ("forgotten",),
+    "allocations or devices lost": ("lost",),
+    "IDs with two owners": ("doubled",),
+    "allocations with the wrong pod": ("swapped", "start"),
+    "allocations or slices leaked": ("leaked",),
+    "slices of others touched": ("foreign",),
+    "views of kubelet and agent apart": ("view", "away", "late"),
+    "faults or cordons forgotten": ("forgotten",),
     "unplanned exits": ("exit",),
-    "tracebacks": ("traceback",),
+    "exceptions in the log": ("traceback",),
     "admissions that hung": ("hung",),
     "memory, files or processes without bound": ("memory", "descriptors", "orphans"),
 }
+BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
 
 
-def document(result: Result, command: str) -> dict[str, Any]:
+def write(result: Result, tallies: Sequence[Tally], command: str, at: Path) -> None:
+    """Write AT.json, and AT.md: whole, or where it has a place for a result, into that."""
+    everything = document(result, tallies, command)
+    at.with_suffix(".json").write_text(f"{json.dumps(everything, indent=1)}\n")
+    page, fresh = at.with_suffix(".md"), markdown(result, tallies, command)
+    old = page.read_text() if page.exists() else f"{BEGIN}\n{END}\n"
+    head, _, rest = old.partition(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n{fresh}\n{END}{rest.partition(END)[2]}")
+
+
+def document(result: Result, tallies: Sequence[Tally], command: str) -> dict[str, Any]:
     """Everything, as JSON."""
     return {
         "seed": result.seed,
@@ -38,6 +53,7 @@ def document(result: Result, command: str) -> dict[str, Any]:
         "nodes": dict(Counter(one.node for one in result.struck)),
         "kinds": _kinds(result),
         "violations": {name: _count(result, kinds) for name, kinds in PROMISES.items()},
+        "regions_spoilt": len(_regions(result)),
         "agent_starts": result.starts,
         "serving_again": _spread(result.served_again),
         "memory": {
@@ -45,43 +61,34 @@ def document(result: Result, command: str) -> dict[str, Any]:
             "largest_mib": [largest >> 20 for _, largest in result.memory],
         },
         "descriptors": result.descriptors,
+        "fuzz": {it.name: {"inputs": it.inputs, "taken": it.taken, "refused": it.refused} for it in tallies},
         "broken": [{"fault": str(one), "evidence": one.evidence} for one in result.struck if one.violations],
     }
 
 
-def markdown(result: Result, command: str) -> str:
+def markdown(result: Result, tallies: Sequence[Tally], command: str) -> str:
     """The same as a page, without the evidence."""
-    return "\n".join(_lines(document(result, command)))
+    lines = [*_lines(document(result, tallies, command))]
+    return "\n".join([*lines, *(["", table(tallies)] if tallies else [])])
 
 
 def _lines(it: dict[str, Any]) -> Iterator[str]:
-    again = it["serving_again"]
-    yield f"`{it['command']}`"
-    yield ""
     nodes = ", ".join(f"{node} ({count})" for node, count in it["nodes"].items())
-    yield f"{it['faults']} times in {it['seconds']:g} s, {it['several_at_once']} times two faults at once,"
-    yield f"on {nodes}; Python {it['python']}."
-    yield ""
-    yield "| promise | broken |"
-    yield "|---|---|"
+    yield f"`{it['command']}`: {it['faults']} times in {it['seconds']:g} s,"
+    yield f"{it['several_at_once']} times two faults at once, on {nodes}; Python {it['python']}."
+    yield from ("", "| what must not happen | times |", "|---|---|")
     for name, count in it["violations"].items():
         yield f"| {name} | {count} |"
     yield ""
-    if again:
-        yield (
-            f"Serving again after the process's end, {again['count']} times: median {again['p50']:g} s, "
-            f"99 of 100 within {again['p99']:g} s, the longest {again['max']:g} s; "
-            f"more than {SOON:g} s: {again['late']} times."
-        )
-    if it["memory"]["largest_mib"]:
-        yield (
-            f"Memory (PSS) of the agent's process: {min(it['memory']['first_mib'])} to "
-            f"{max(it['memory']['first_mib'])} MiB at first, {max(it['memory']['largest_mib'])} MiB at most; "
-            f"open files: {it['descriptors']} at most; starts: {it['agent_starts']}."
-        )
-    yield ""
-    yield "| fault | times | did not come about |"
-    yield "|---|---|---|"
+    if again := it["serving_again"]:
+        yield f"Serving again after the end of the process, {again['count']} times: median {again['p50']:g} s,"
+        yield f"99 of 100 within {again['p99']:g} s, the longest {again['max']:g} s;"
+        yield f"more than {SOON:g} s: {again['late']} times."
+    if largest := it["memory"]["largest_mib"]:
+        yield f"Memory (PSS) of the agent's process: {max(it['memory']['first_mib'])} MiB at first,"
+        yield f"{max(largest)} MiB at most; {it['descriptors']} files open at most; {it['agent_starts']} starts."
+    yield f"The checkpoint was torn or edited in {it['regions_spoilt']} of its {REGIONS} regions."
+    yield from ("", "| fault | times | could not be struck |", "|---|---|---|")
     for name, counts in it["kinds"].items():
         yield f"| {name} | {counts['struck']} | {counts['unreached']} |"
 
@@ -102,6 +109,12 @@ def _count(result: Result, kinds: tuple[str, ...]) -> int:
     return sum(any(it.kind in kinds for it in one.violations) for one in result.struck)
 
 
+def _regions(result: Result) -> set[str]:
+    return {
+        found[1] for one in result.struck for it in one.details if (found := re.search(r"region (\d+)", it))
+    }
+
+
 def _spread(seconds: list[float]) -> dict[str, Any]:
     if not seconds:
         return {}
@@ -110,8 +123,3 @@ def _spread(seconds: list[float]) -> dict[str, Any]:
     p50, p99 = (round(ordered[min(last, int(part * len(ordered)))], 2) for part in (0.5, 0.99))
     late = sum(it > SOON for it in ordered)
     return {"count": len(ordered), "p50": p50, "p99": p99, "max": round(ordered[last], 2), "late": late}
-
-
-def text(result: Result, command: str) -> str:
-    """The document as it is written to a file."""
-    return json.dumps(document(result, command), indent=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,20 +12,18 @@ from random import Random
 from scenarios.kubelets import Kind as KubeletKind
 
 from . import kubelets
-from .bed import DESCRIPTORS, MEMORY, Bed, Broken, bed, orphans
+from .bed import CAP, DESCRIPTORS, MEMORY, Bed, Broken, bed
 from .faults import KINDS, Fault, Kind
 from .faults.fault import Unreached
 from .invariants import Violation
+from .orphans import left_behind
 from .traffic import Hung, Traffic
 
-#: How often a second fault comes with the first one.
 BOTH = 0.12
 #: Faults on one node before the next node begins.
 CHAPTER = 60
 #: Seconds in which an agent that was killed is to serve again.
 SOON = 2.0
-
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +75,20 @@ class Plan:
     faults: int
     kubelets: Sequence[KubeletKind]
     layouts: Sequence[str]
-    #: Only these kinds, all of them where there are none.
-    only: Sequence[str] = ()
+    kinds: Sequence[Kind] = tuple(KINDS.values())
+    #: Whether the kinds come in an order of the seed's, or as they are.
+    shuffled: bool = True
+    #: How often a second fault comes with the first one.
+    both: float = BOTH
     chapter: int = CHAPTER
+    #: Whether a new node follows one where something does not hold.
     go_on: bool = False
+    #: Seconds after which it does not.
+    cap: float = CAP
 
 
 async def run(plan: Plan, tell: Callable[[Struck], None] = lambda _: None) -> Result:
     """Strike, heal, look, again and again; end at the first violation unless the plan goes on."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     result, began = Result(plan.seed), time.monotonic()
     nodes = [(kubelet, layout) for kubelet in plan.kubelets for layout in plan.layouts]
     bag = _Bag(plan, Random(f"{plan.seed}/kinds"))
@@ -152,7 +153,7 @@ async def _strike(plan: Plan, number: int, bag: _Bag, node: Bed, where: str) -> 
                 await fault.mend(node)
         await node.revive()
         await traffic.end()
-        await node.settle()
+        await node.settle(plan.cap)
         found = list(_costs(node))
     except Broken as exc:
         found, evidence = exc.violations, _evidence(exc)
@@ -187,13 +188,8 @@ def _costs(node: Bed) -> Iterator[Violation]:
         yield Violation("memory", f"the agent has {memory >> 20} MiB")
     if descriptors > DESCRIPTORS:
         yield Violation("descriptors", f"the agent has {descriptors} files open")
-    known = [node.agent.pid, kubelets.pid(node.kubelet)]
-    if left := orphans(known):
-        names = [
-            Path(f"/proc/{pid}/cmdline").read_bytes()[:80] for pid in left if os.path.exists(f"/proc/{pid}")
-        ]
-        if names:
-            yield Violation("orphans", f"processes of dead agents live: {names}")
+    if left := left_behind([node.agent.pid, kubelets.pid(node.kubelet)]):
+        yield Violation("orphans", f"processes of dead agents live: {left}")
 
 
 def _evidence(exc: Broken) -> str:
@@ -220,19 +216,16 @@ class _Bag:
     """Gives every kind in turn, in an order of the seed's, so that none is missed for long."""
 
     def __init__(self, plan: Plan, rng: Random) -> None:
-        unknown = set(plan.only) - KINDS.keys()
-        if unknown:
-            raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
-        self._kinds = [kind for name, kind in KINDS.items() if not plan.only or name in plan.only]
+        self._plan = plan
         self._rng = rng
         self._left: list[Kind] = []
 
     def draw(self, node: Bed, rng: Random) -> list[Kind]:
         """One kind that the node can show, and now and then a second one."""
         first = self._next(node)
-        if not first.mixes or rng.random() >= BOTH:
+        if not first.mixes or rng.random() >= self._plan.both:
             return [first]
-        others = [kind for kind in self._kinds if kind.mixes and kind is not first and kind.fits(node)]
+        others = [kind for kind in self._plan.kinds if kind.mixes and kind is not first and kind.fits(node)]
         return [first, rng.choice(others)] if others else [first]
 
     def _next(self, node: Bed) -> Kind:
@@ -240,5 +233,6 @@ class _Bag:
             for place, kind in enumerate(self._left):
                 if kind.fits(node):
                     return self._left.pop(place)
-            self._left += self._rng.sample(self._kinds, len(self._kinds))
+            kinds = list(self._plan.kinds)
+            self._left += self._rng.sample(kinds, len(kinds)) if self._plan.shuffled else kinds
         raise ValueError("no fault fits this node")
