@@ -1,0 +1,636 @@
+"""The loop that keeps the ledger true: what it reads before it acts, in which order, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+from core.values import allocation, node, status
+
+from agent.core.allocator import ALLOCATION, Allocator, Scene
+from agent.core.cell import Cell
+from agent.core.claims import Claim
+from agent.core.errors import VendorError
+from agent.core.ledger import FORGOTTEN, Ledger
+from agent.core.model import Allocation, AllocationState, NodeSnapshot, Owner, Plan
+from agent.core.plan import Offer, plan
+from agent.core.reconcile import KUBELET, POD_RESOURCES, Change, Confirm, Doubt, Pods, Recall, Release, Remove
+from agent.core.topology import Topology
+from agent.core.vendor import ContainerEdits, Partition, Request, ResourceRule, Sharing, Vendor
+from agent.evidence import Sources
+from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.errors import KubeletError
+from agent.reconciler import Reconciler, jittered
+
+XPU = "example.com/xpu"
+GRACE, DOUBT_AGAIN = 60.0, 300.0
+WEB = Owner("uid-web", "main", "default", "web")
+PLAN = plan([Offer("acme", (ResourceRule(XPU, sharing=Sharing("replicas", 4)),))], node(status("a")), {}, {})
+ALIVE: Pods = {("default", "web"): {"main": {XPU: frozenset({"a::1"})}}}
+
+
+def vendor(*, prepares: bool) -> Vendor:
+    return Vendor("acme", "", lambda devices, request: ContainerEdits(), XPU, prepares=prepares)
+
+
+def entry(name: str, uid: str = "uid-web", ids: Sequence[str] = ("a::1",), resource: str = XPU) -> Entry:
+    """An answer of ours as the kubelet keeps it; "" is another plugin's."""
+    edits = ContainerEdits(annotations={ALLOCATION: name} if name else {"other/plugin": "it"})
+    return Entry(uid, "main", resource, tuple(ids), edits)
+
+
+def held(name: str = "a1", *, since: float = 1.0, owner: Owner | None = WEB, **fields: Any) -> Allocation:
+    it = allocation(name, ["a::1"], since=since, resource=XPU, owner=owner, life="k1")
+    return replace(it, **fields)
+
+
+@dataclass
+class Node:
+    """A reconciler between sources that say what they are told to and hands that write down what they do."""
+
+    allocations: Sequence[Allocation] = ()
+    entries: Sequence[Entry] | None = ()
+    pods: Pods | None = field(default_factory=dict)
+    slices: list[Partition] = field(default_factory=list)
+    prepares: bool = False
+    now: float = 1000.0
+    life: str = "k1"
+    settled: bool = True
+    #: Whether the checksum of the kubelet's file is right, and what is found once it is proven.
+    proves: bool = True
+    proven: Sequence[Entry] | None = None
+    release_fails: bool = False
+    rebooted: bool = False
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.allocations)
+        self.plan: Cell[Plan] = Cell(PLAN)
+        sources = Sources(
+            self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda: self.settled
+        )
+        scene = Scene({}, NodeSnapshot(), Topology(), {})
+        self.allocator = Allocator(
+            lambda: scene, self.ledger, self, lambda: self.now, self.prepare, self.release, sources
+        )
+        self.reconciler = Reconciler(
+            self.ledger,
+            sources,
+            self.allocator,
+            self.plan,
+            lambda: [vendor(prepares=self.prepares)],
+            self.release,
+            lambda resource: self.log.append(f"ask again for {resource}"),
+            self.changed,
+            lambda: self.now,
+            every=0.001,
+            grace=GRACE,
+            doubt_again=DOUBT_AGAIN,
+            rebooted=self.rebooted,
+        )
+
+    def read(self, prove: bool) -> KubeletCheckpoint | None:
+        self.log.append("prove" if prove else "read")
+        if prove and not self.proves:
+            raise KubeletError("its checksum is wrong")
+        entries = self.proven if prove and self.proven is not None else self.entries
+        return None if entries is None else KubeletCheckpoint(tuple(entries))
+
+    async def in_use(self) -> Pods:
+        if self.pods is None:
+            raise KubeletError("no PodResources")
+        return self.pods
+
+    async def partitions(self, vendor: str) -> Sequence[Partition]:
+        return tuple(self.slices)
+
+    async def prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        raise AssertionError("the reconciler makes no hardware")
+
+    async def release(self, vendor: str, mark: str) -> None:
+        known = self.ledger.get(mark)
+        self.log.append(f"release {mark}, {known.state if known else 'unknown'}")
+        if self.release_fails:
+            raise VendorError("the driver is away")
+        self.slices[:] = [it for it in self.slices if it.allocation != mark]
+
+    async def save(self, *, durable: bool) -> None:
+        raise AssertionError("who is told of a change saves")
+
+    async def changed(self) -> None:
+        self.log.append("changed")
+
+    async def full(self) -> Sequence[Change | Recall]:
+        return await self.reconciler.once()
+
+    async def quick(self) -> Sequence[Change | Recall]:
+        return await self.reconciler.once(full=False)
+
+    def states(self) -> dict[str, str]:
+        return {it.id: it.state for it in self.ledger.all()}
+
+
+def here(*marks: str | None) -> list[Partition]:
+    return [Partition(f"{it}/0", "a", it) for it in marks]
+
+
+# A pass
+
+
+async def test_the_owner_is_the_one_whose_answer_the_kubelet_kept() -> None:
+    it = Node([held(owner=None)], [entry("a1")], ALIVE)
+
+    assert await it.quick() == [Confirm("a1", WEB, "k1")]
+    assert it.ledger.in_use() == (held(),)
+    assert it.reconciler.actions == {"confirm": 1}
+
+
+async def test_a_pod_that_a_settled_kubelet_does_not_know_is_gone() -> None:
+    it = Node([held()])
+
+    assert await it.full() == [Release("a1", "pod gone")]
+    assert it.states() == {"a1": "released"}
+    assert it.reconciler.actions == {"release": 1}
+
+
+@pytest.mark.parametrize(
+    "it",
+    [
+        pytest.param(Node([held()], settled=False), id="a kubelet that has just begun"),
+        pytest.param(Node([held()], entries=None), id="no checkpoint of the kubelet"),
+        pytest.param(Node([held()], proves=False), id="a checkpoint that proves wrong"),
+        pytest.param(Node([held()], pods=None), id="no PodResources"),
+    ],
+)
+async def test_what_can_not_be_known_releases_nothing(it: Node) -> None:
+    await it.full()
+    await it.quick()
+
+    assert it.states() == {"a1": "done"}
+    assert "changed" not in it.log
+
+
+async def test_what_changed_is_told_once_after_all_of_it_and_nothing_where_nothing_did() -> None:
+    it = Node([held("a1"), held("a2", ids=("a::2",)), held("a3", ids=("a::3",))], [entry("a3", ids=["a::3"])])
+
+    await it.full()
+    await it.full()
+
+    assert it.log == ["prove", f"ask again for {XPU}", "changed", "prove"]
+
+
+async def test_a_node_without_anything_asks_nobody() -> None:
+    it = Node()
+    await it.full()
+    it.log.clear()
+
+    assert await it.full() == ()
+    assert it.log == []
+
+
+async def test_passes_come_again_and_again() -> None:
+    it = Node([held(owner=None)], [entry("a1")], ALIVE)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(it.reconciler.run)
+        with anyio.fail_after(5):
+            while it.log.count("prove") < 3:  # noqa: ASYNC110 any condition, not one event
+                await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+
+    assert it.ledger.in_use() == (held(),)
+
+
+async def test_a_pass_follows_each_news_of_the_kubelets_checkpoint() -> None:
+    it = Node([held(owner=None)], [], ALIVE)
+    news = Cell(0)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(it.reconciler.follow, news)
+        with anyio.fail_after(5):
+            while not it.log:  # noqa: ASYNC110 any condition, not one event
+                await anyio.sleep(0.001)
+            it.entries = [entry("a1")]
+            news.set(1)
+            while it.reconciler.actions["confirm"] == 0:  # noqa: ASYNC110 any condition, not one event
+                await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+
+    assert it.ledger.in_use() == (held(),)
+
+
+def test_the_agents_of_many_nodes_do_not_march_in_step() -> None:
+    times = {jittered(30.0) for _ in range(20)}
+
+    assert len(times) > 1
+    assert all(27 <= it <= 33 for it in times)
+
+
+# Proof
+
+
+async def test_a_file_that_the_kubelet_just_wrote_is_proven_before_anything_is_let_go() -> None:
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.entries, it.pods = (), {}
+    it.log.clear()
+
+    await it.quick()
+
+    assert it.log == ["read", "prove", "changed"]
+    assert it.states() == {"a1": "released"}
+
+
+async def test_what_only_an_unproven_file_lacks_is_kept() -> None:
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.entries, it.pods, it.proven = (), {}, [entry("a1")]
+
+    assert await it.quick() == [Doubt("a1", XPU)]
+    it.proves = False
+    assert await it.quick() == []
+    assert it.states() == {"a1": "done"}
+
+
+async def test_the_first_look_at_a_new_life_of_the_kubelet_is_proven() -> None:
+    """What it has kept is told from what it forgot while it still lists all of it."""
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.life, it.settled = "k2", False
+    it.log.clear()
+
+    assert await it.quick() == [Confirm("a1", WEB, "k2")]
+    await it.quick()
+
+    assert it.log == ["prove", "changed", "read"]
+    assert it.reconciler.actions == {}
+
+
+async def test_a_new_life_whose_file_can_not_be_proven_is_looked_at_again() -> None:
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.life, it.proves = "k2", False
+
+    await it.quick()
+    it.proves = True
+
+    assert await it.quick() == [Confirm("a1", WEB, "k2")]
+
+
+async def test_a_pod_that_ended_while_its_kubelet_began_anew_is_not_taken_for_a_forgotten_one() -> None:
+    """Kubelets up to 1.33 list it until it is deleted."""
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.life, it.settled = "k2", False
+    await it.quick()
+    it.settled, it.entries, it.pods = True, (), {("default", "web"): {"main": {}}}
+
+    assert await it.full() == [Release("a1", "pod gone")]
+
+
+# Remarks
+
+
+async def test_a_pod_that_the_kubelet_forgot_is_kept_and_said_once() -> None:
+    it = Node([held()], [], {("default", "web"): {"main": {}}}, life="k2")
+
+    with structlog.testing.capture_logs() as told:
+        for _ in range(3):
+            await it.full()
+
+    assert it.ledger.forgotten() == {XPU: {"a::1"}}
+    assert [one["event"] for one in told] == ["allocation remarked"]
+    assert it.reconciler.actions == {"remark": 1}
+    assert it.log.count("changed") == 1
+
+
+async def test_a_forgotten_pod_that_lost_its_slice_is_said_to_be_forgotten_and_no_more() -> None:
+    it = Node([held(partitions=("a1/0",))], [], {("default", "web"): {"main": {}}}, life="k2", prepares=True)
+
+    for _ in range(3):
+        await it.full()
+
+    assert [one.reason for one in it.ledger.all()] == [FORGOTTEN]
+    assert it.reconciler.actions == {"remark": 1}
+
+
+async def test_a_slice_that_a_reboot_took_is_said_and_one_lost_later_is_another_matter() -> None:
+    it = Node([held(partitions=("a1/0",))], [entry("a1")], ALIVE, prepares=True, rebooted=True)
+    said = []
+
+    for slices in (here(), here("a1"), here()):
+        it.slices[:] = slices
+        await it.full()
+        said.append(it.ledger.all()[0].reason.partition(";")[0])
+
+    assert said == ["the reboot took a1/0", "", "a1/0 is gone from the hardware"]
+
+
+async def test_a_quick_pass_asks_no_vendor_and_says_nothing_of_slices() -> None:
+    it = Node([held(partitions=("a1/0",))], [entry("a1")], ALIVE, prepares=True)
+
+    assert await it.quick() == []
+
+
+# Release
+
+
+@pytest.mark.parametrize("state", [AllocationState.INTENT, AllocationState.PREPARED, AllocationState.DONE])
+async def test_the_hardware_is_freed_before_the_ledger_forgets_it(state: AllocationState) -> None:
+    it = Node([held(state=state, owner=None)], slices=here("a1"), prepares=True)
+
+    await it.full()
+
+    assert it.log == ["prove", f"release a1, {state}", "changed"]
+    assert it.states() == {"a1": "released"}
+    assert it.slices == []
+
+
+async def test_what_the_vendor_can_not_free_now_is_kept_counted_and_tried_again() -> None:
+    it = Node([held()], slices=here("a1"), prepares=True, release_fails=True)
+
+    assert await it.full() == []
+    kept = it.states()
+    it.release_fails = False
+    await it.full()
+
+    assert kept == {"a1": "done"}
+    assert it.states() == {"a1": "released"}
+    assert it.reconciler.actions == {"release_failed": 1, "release": 1}
+    assert it.log.count("changed") == 1
+
+
+async def test_slices_are_freed_also_where_their_vendor_makes_none_any_more() -> None:
+    it = Node([held(partitions=("a1/0",)), held("a2", ids=("a::2",))])
+
+    await it.full()
+
+    assert [line for line in it.log if line.startswith("release")] == ["release a1, done"]
+    assert it.states() == {"a1": "released", "a2": "released"}
+
+
+async def test_what_an_undone_allocate_left_on_the_hardware_goes_with_its_intent() -> None:
+    """The vendor was away when the Allocate was undone: the ledger kept it."""
+    it = Node([held(state=AllocationState.INTENT, owner=None, since=990.0)], slices=here("a1"), prepares=True)
+
+    assert await it.full() == []
+    it.now += GRACE
+    await it.full()
+
+    assert it.slices == []
+    assert it.states() == {"a1": "released"}
+
+
+# Doubt
+
+
+async def test_a_pod_that_nobody_shows_has_the_kubelet_write_what_it_knows_once_in_a_while() -> None:
+    it = Node([held()], [entry("a1")])
+    asked = []
+
+    for seconds in (0.0, 1.0, DOUBT_AGAIN - 2, 1.0):
+        it.now += seconds
+        await it.full()
+        asked.append(it.log.count(f"ask again for {XPU}"))
+
+    assert asked == [1, 1, 1, 2]
+    assert it.reconciler.actions == {"doubt": 2}
+    assert "changed" not in it.log
+    assert it.states() == {"a1": "done"}
+
+
+# Slices without an owner
+
+
+async def test_a_slice_without_an_owner_is_removed_after_the_grace_and_foreign_ones_never() -> None:
+    it = Node(slices=here("lost", None), prepares=True)
+
+    first = await it.full()
+    it.now += GRACE - 1
+    within = await it.full()
+    it.now += 1
+    after = await it.full()
+
+    assert (first, within, after) == ([], [], [Remove("acme", "lost")])
+    assert it.slices == here(None)
+    assert it.reconciler.actions == {"remove": 1}
+
+
+async def test_a_slice_that_found_an_owner_begins_anew_when_it_loses_it() -> None:
+    it = Node(slices=here("lost"), prepares=True)
+    await it.full()
+    it.entries = [entry("lost", resource="other.com/x")]
+    it.now += GRACE
+    await it.full()
+    it.entries = ()
+
+    assert await it.full() == []
+    it.now += GRACE
+    assert await it.full() == [Remove("acme", "lost")]
+
+
+async def test_quick_passes_between_leave_the_age_of_a_slice_without_an_owner() -> None:
+    it = Node([held(owner=WEB)], [entry("a1")], ALIVE, here("lost"), prepares=True)
+    await it.full()
+    await it.quick()
+    it.now += GRACE
+
+    assert await it.full() == [Remove("acme", "lost")]
+
+
+async def test_a_slice_that_can_not_be_removed_is_tried_again() -> None:
+    it = Node(slices=here("lost"), prepares=True, release_fails=True)
+    await it.full()
+    it.now += GRACE
+
+    assert await it.full() == []
+    it.release_fails = False
+    assert await it.full() == [Remove("acme", "lost")]
+    assert it.reconciler.actions == {"release_failed": 1, "remove": 1}
+
+
+async def test_no_slice_is_removed_before_the_kubelets_allocations_are_taken_back() -> None:
+    it = Node(entries=[entry("a1")], slices=here("a1", "lost"), prepares=True)
+    it.plan.set({})  # no device was found yet
+    await it.full()
+    it.now += GRACE
+    waiting = await it.full()
+
+    it.plan.set(PLAN)
+    await it.full()
+
+    assert waiting == []
+    assert it.slices == here("a1")
+
+
+async def test_a_slice_made_by_an_allocate_that_is_in_flight_is_left_alone() -> None:
+    it = Node(slices=here("a9"), prepares=True)
+    it.allocator.busy.add("a9")
+    await it.full()
+    it.now += GRACE
+
+    assert await it.full() == []
+
+
+# Claims
+
+
+async def test_claims_follow_the_kubelet_and_that_alone_is_a_change() -> None:
+    claims = [Claim(f"uid-{name}", "default", name, "main") for name in ("web", "job")]
+    job = Owner("uid-job", "main", "default", "job")
+    its = [held("a1", claim=claims[1]), held("a2", ids=("a::2",), owner=job, claim=claims[0])]
+    pods = {**ALIVE, ("default", "job"): {"main": {XPU: frozenset({"a::2"})}}}
+    it = Node(its, [entry("a1"), entry("a2", "uid-job", ["a::2"])], pods)
+
+    with structlog.testing.capture_logs() as told:
+        await it.full()
+        await it.full()
+
+    assert [one.claim for one in it.ledger.all()] == claims
+    assert [(one["allocation"], one["claim"]) for one in told] == [
+        ("a1", "default/web"),
+        ("a2", "default/job"),
+    ]
+    assert it.reconciler.actions == {"exchange": 2}
+    assert it.log.count("changed") == 1
+
+
+# What only the kubelet knows
+
+
+async def test_what_a_lost_checkpoint_knew_is_taken_back_with_its_owner() -> None:
+    it = Node(entries=[entry("a1")], pods=ALIVE)
+
+    await it.quick()
+    await it.quick()
+
+    assert it.ledger.in_use() == (held(since=1000.0, source=KUBELET),)
+    assert it.reconciler.actions == {"recall": 1, "confirm": 1}
+
+
+async def test_what_an_older_copy_of_our_checkpoint_lacks_is_taken_back_too() -> None:
+    it = Node([held()], [entry("a1"), entry("a2", "uid-2", ["a::2"])], ALIVE)
+
+    await it.full()
+
+    assert [(one.id, one.source) for one in it.ledger.in_use()] == [("a1", "allocate"), ("a2", KUBELET)]
+
+
+async def test_after_the_first_look_the_kubelet_has_nothing_that_is_not_in_the_ledger() -> None:
+    """What it then names was released: its file is written late."""
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.entries = [entry("a1"), entry("late", "uid-2", ["a::2"])]
+
+    assert await it.full() == []
+
+
+async def test_nothing_is_taken_back_from_a_file_that_proves_wrong() -> None:
+    it = Node(entries=[entry("a1")], proves=False)
+    it.life = ""  # so that a quick pass need not prove it
+
+    assert await it.quick() == []
+    assert it.ledger.all() == ()
+    it.proves = True
+    await it.quick()
+    assert [one.id for one in it.ledger.in_use()] == ["a1"]
+
+
+async def test_a_pod_that_another_plugin_served_is_taken_over_and_released_when_it_is_gone() -> None:
+    it = Node(entries=[entry("")], pods=ALIVE)
+    await it.full()
+    (taken,) = it.ledger.in_use()
+
+    it.entries, it.pods = (), {}
+    it.now += GRACE
+    await it.full()
+
+    assert (taken.ids, taken.devices, taken.source, taken.owner) == (("a::1",), ("a",), KUBELET, WEB)
+    assert it.states() == {taken.id: "released"}
+
+
+async def test_what_another_plugin_serves_under_a_name_of_its_own_is_not_ours_and_not_looked_for() -> None:
+    it = Node(entries=[entry("", resource="amd.com/gpu")])
+    await it.full()
+    it.log.clear()
+
+    assert await it.full() == ()
+    assert it.log == []
+
+
+@pytest.mark.parametrize("name", ["a1", ""])
+async def test_taking_back_waits_until_the_devices_are_known(name: str) -> None:
+    it = Node(entries=[entry(name), entry("", "uid-2", ["0"], "amd.com/gpu")])
+    it.plan.set({})
+
+    await it.full()
+    none = it.ledger.all()
+    it.plan.set(PLAN)
+    await it.full()
+
+    assert none == ()
+    assert [one.ids for one in it.ledger.all()] == [("a::1",)]
+
+
+async def test_what_is_gone_before_its_devices_are_known_is_not_waited_for() -> None:
+    it = Node(entries=[entry("a1")])
+    it.plan.set({})
+    await it.full()
+    it.entries = ()
+    it.plan.set(PLAN)
+    await it.full()
+    it.log.clear()
+
+    assert await it.full() == ()
+    assert it.log == []
+
+
+# Where the kubelet's checkpoint is not there either
+
+
+async def test_without_any_checkpoint_pod_resources_says_what_is_in_use() -> None:
+    it = Node(entries=None, pods=ALIVE)
+
+    for _ in range(3):
+        await it.full()
+
+    (one,) = it.ledger.in_use()
+    assert (one.ids, one.devices, one.source) == (("a::1",), ("a",), POD_RESOURCES)
+    assert one.owner == Owner("", "main", "default", "web")
+    assert it.reconciler.actions == {"recall": 1}
+
+
+async def test_of_devices_found_one_vendor_after_another_each_is_taken_back_once() -> None:
+    other = "example.com/other"
+    shown: Pods = {**ALIVE, ("default", "job"): {"main": {other: frozenset({"b"})}}}
+    it = Node(entries=None, pods=shown)
+    await it.full()
+
+    it.plan.set({**PLAN, **plan([Offer("b", (ResourceRule(other),))], node(status("b", vendor="b")), {}, {})})
+    await it.full()
+    await it.full()
+
+    assert [one.ids for one in it.ledger.in_use()] == [("a::1",), ("b",)]
+
+
+async def test_where_our_checkpoint_is_there_pod_resources_adds_nothing_to_it() -> None:
+    it = Node([held(owner=None)], entries=None, pods=ALIVE)
+
+    await it.full()
+
+    assert [one.id for one in it.ledger.in_use()] == ["a1"]
+
+
+async def test_what_pod_resources_said_gives_way_once_the_kubelets_checkpoint_can_be_read() -> None:
+    it = Node(entries=None, pods=ALIVE)
+    await it.full()
+    it.entries = [entry("a1")]
+    for _ in range(2):
+        it.now += GRACE
+        await it.full()
+
+    assert [(one.id, one.owner) for one in it.ledger.in_use()] == [("a1", WEB)]
