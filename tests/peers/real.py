@@ -150,7 +150,8 @@ class RealKubelet:
 
     async def recreate_directory(self) -> None:
         await self.kill()
-        shutil.rmtree(self.plugin_dir)
+        while self.plugin_dir.exists():  # a plugin may be tidying up in it
+            shutil.rmtree(self.plugin_dir, ignore_errors=True)
         await self.start()
 
     @property

@@ -93,4 +93,5 @@ def _wiped(path: Path, release: Release) -> bool:
 
 
 def remove_directory(directory: Path) -> None:
-    shutil.rmtree(directory)
+    while directory.exists():  # a plugin may be tidying up in it
+        shutil.rmtree(directory, ignore_errors=True)
