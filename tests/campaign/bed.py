@@ -118,11 +118,12 @@ class Bed:
         return all(held.get(it.name, {}).keys() >= it.limits.keys() for it in pod.containers)
 
     async def delete(self, uid: str) -> None:
-        """Delete the pod, unless the kubelet is down."""
-        if uid in self.pods and kubelets.lives(self.kubelet):
+        """Delete the pod, a finished one too, unless the kubelet is down."""
+        if (uid in self.pods or uid in self.finished) and kubelets.lives(self.kubelet):
             with suppress(*kubelets.Down):
                 await self.kubelet.delete(uid)
                 self.pods.pop(uid, None)
+                self.finished = [it for it in self.finished if it != uid]
 
     async def finish(self, uid: str) -> None:
         """Let the pod come to its end: known, and no owner of anything any more."""

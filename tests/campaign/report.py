@@ -27,6 +27,7 @@ PROMISES = {
     "exceptions in the log": ("traceback",),
     "admissions that hung": ("hung",),
     "memory, files or processes without bound": ("memory", "descriptors", "orphans"),
+    "mistakes of the campaign's own": ("campaign",),
 }
 BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
 
@@ -81,12 +82,14 @@ def _lines(it: dict[str, Any]) -> Iterator[str]:
         yield f"| {name} | {count} |"
     yield ""
     if again := it["serving_again"]:
-        yield f"Serving again after the end of the process, {again['count']} times: median {again['p50']:g} s,"
+        yield f"Serving again after the end of the process, {again['count']} times:"
+        yield f"median {again['p50']:g} s,"
         yield f"99 of 100 within {again['p99']:g} s, the longest {again['max']:g} s;"
         yield f"more than {SOON:g} s: {again['late']} times."
     if largest := it["memory"]["largest_mib"]:
         yield f"Memory (PSS) of the agent's process: {max(it['memory']['first_mib'])} MiB at first,"
-        yield f"{max(largest)} MiB at most; {it['descriptors']} files open at most; {it['agent_starts']} starts."
+        yield f"{max(largest)} MiB at most; {it['descriptors']} files open at most;"
+        yield f"{it['agent_starts']} starts."
     yield f"The checkpoint was torn or edited in {it['regions_spoilt']} of its {REGIONS} regions."
     yield from ("", "| fault | times | could not be struck |", "|---|---|---|")
     for name, counts in it["kinds"].items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,6 +160,8 @@ async def _strike(plan: Plan, number: int, bag: _Bag, node: Bed, where: str) -> 
         found, evidence = exc.violations, _evidence(exc)
     except Hung as exc:
         found, evidence = [Violation("hung", str(exc))], node.agent.last_words()
+    except Exception as exc:
+        found, evidence = [Violation("campaign", repr(exc))], traceback.format_exc()
     reached += [False] * (len(kinds) - len(reached))
     return Struck(
         number,

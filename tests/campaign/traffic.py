@@ -41,10 +41,13 @@ class Traffic:
             await self._bed.admit(self.pod())
 
     async def _end(self, uid: str) -> None:
-        if self._rng.random() < 0.75:
-            await self._bed.delete(uid)
-        else:
+        """Delete the pod, or let it end by itself; one that ended goes later."""
+        if self._rng.random() < 0.25:
             await self._bed.finish(uid)
+        elif self._bed.finished and self._rng.random() < 0.3:
+            await self._bed.delete(self._bed.finished[0])
+        else:
+            await self._bed.delete(uid)
 
     def begin(self) -> None:
         """Ask for a pod, and do not wait: what is asked may be about to die."""

@@ -80,7 +80,7 @@ class DirectoryRecreated(_OfKubelet):
         kept = self.rng.random() < 0.5
         self.detail = "checkpoint kept" if kept else "drained, checkpoint lost"
         if not kept:
-            for uid in list(bed.pods):
+            for uid in [*bed.pods, *bed.finished]:
                 await bed.delete(uid)
         if not kept:
             await bed.kubelet.recreate_directory()
