@@ -41,7 +41,14 @@ Memory = tuple[Mapping[str, Record], Mapping[str, tuple[Device, ...]]]
 class Node:
     """Takes in reports and publishes what follows. Everything here runs on the loop and never waits."""
 
-    def __init__(self, inventory: Inventory, ledger: Ledger, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        ledger: Ledger,
+        clock: Callable[[], float],
+        pods: Cell[tuple[Candidate, ...]] | None = None,
+    ) -> None:
+        """`pods` are those bound to this node, as far as an API server tells."""
         self._inventory = inventory
         self._ledger = ledger
         self._clock = clock
@@ -49,8 +56,7 @@ class Node:
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self.vendors: Mapping[str, Vendor] = {}
-        #: The pods bound to this node, as far as an API server tells.
-        self.candidates: tuple[Candidate, ...] = ()
+        self._pods = pods or Cell(())
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
         #: What must outlive the process: faults and what was proven of them, and the names of devices.
@@ -205,7 +211,7 @@ class Node:
             self._topology,
             self.vendors,
             self.withheld,
-            self.candidates,
+            self._pods.value,
         )
 
 

@@ -12,8 +12,9 @@ import anyio.to_thread
 import structlog
 
 from agent import logs
-from agent.app import Agent, Pace
+from agent.app import Agent
 from agent.config import AgentSettings, Config, ConfigWatch
+from agent.pace import Pace
 from agent.version import version
 
 log = structlog.get_logger()

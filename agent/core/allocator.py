@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from posixpath import isabs
 from typing import Protocol
 
 from agent.core.attribution import Attribution, attribute, exchanged, places, promised, starting
 from agent.core.claims import Candidate, Claim
+from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
-    AllocationError,
     CordonedDevice,
     InvalidRequest,
     NotAllocated,
@@ -28,14 +27,11 @@ from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.placement import prefer
 from agent.core.reconcile import Granted
-from agent.core.text import shorten
 from agent.core.topology import Topology
-from agent.core.vendor import ContainerEdits, Device, DeviceNode, Mount, Partition, Request, Vendor
+from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
 #: Container annotation that carries our allocation id into the kubelet's checkpoint.
 ALLOCATION = "xpu-agent.io/allocation"
-#: What a container may do with a device node: read, write, make.
-PERMISSIONS = frozenset("rwm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,95 +330,6 @@ def _well(
         if device_id not in card.held:
             raise UnhealthyDevice(resource.name, device_id, FORGOTTEN)
     return status
-
-
-class UnusableEdits(AllocationError):
-    """Raised when a vendor's container edits can not be given to the kubelet."""
-
-    def __init__(self, vendor: str, field: str, value: object, wanted: str) -> None:
-        super().__init__(f"vendor {vendor}: container edits: {field} is {_shown(value)}; wanted: {wanted}")
-
-
-def usable(vendor: str, edits: ContainerEdits) -> ContainerEdits:
-    """The same edits, fit to be sent.
-
-    Raises:
-        UnusableEdits: Naming the first field that is of another type or holds what the kubelet does not take.
-    """
-    for field, value, wanted in _wrongs(edits):
-        raise UnusableEdits(vendor, field, value, wanted)
-    return edits
-
-
-Wrong = tuple[str, object, str]
-
-
-def _wrongs(edits: object) -> Iterator[Wrong]:
-    if not isinstance(edits, ContainerEdits):
-        yield "the whole", edits, "ContainerEdits"
-        return
-    yield from _texts("env", edits.env)
-    yield from _texts("annotations", edits.annotations)
-    for field, values in (
-        ("device_nodes", edits.device_nodes),
-        ("mounts", edits.mounts),
-        ("cdi_devices", edits.cdi_devices),
-    ):
-        if not isinstance(values, tuple | list):
-            yield field, values, "a tuple"
-            return
-    for n, node in enumerate(edits.device_nodes):
-        yield from _node(f"device_nodes[{n}]", node)
-    for n, mount in enumerate(edits.mounts):
-        yield from _mount(f"mounts[{n}]", mount)
-    for n, name in enumerate(edits.cdi_devices):
-        yield from _text(f"cdi_devices[{n}]", name)
-
-
-def _texts(field: str, texts: object) -> Iterator[Wrong]:
-    if not isinstance(texts, Mapping):
-        yield field, texts, "a mapping of text to text"
-        return
-    for key, value in texts.items():
-        yield from _text(f"a key of {field}", key)
-        yield from _text(f"{field}[{_shown(key)}]", value)
-
-
-def _node(field: str, node: object) -> Iterator[Wrong]:
-    if not isinstance(node, DeviceNode):
-        yield field, node, "a DeviceNode"
-        return
-    yield from _paths(field, (("path", node.path), ("host_path", node.host_path)))
-    allowed = node.permissions
-    if not isinstance(allowed, str) or not allowed or not PERMISSIONS.issuperset(allowed):
-        yield f"{field}.permissions", allowed, 'some of "rwm"'
-
-
-def _mount(field: str, mount: object) -> Iterator[Wrong]:
-    if not isinstance(mount, Mount):
-        yield field, mount, "a Mount"
-        return
-    yield from _paths(field, (("path", mount.path), ("host_path", mount.host_path)))
-    if not isinstance(mount.read_only, bool):
-        yield f"{field}.read_only", mount.read_only, "True or False"
-
-
-def _paths(field: str, paths: Iterable[tuple[str, object]]) -> Iterator[Wrong]:
-    for name, path in paths:
-        yield from _text(f"{field}.{name}", path)
-        if isinstance(path, str) and not isabs(path):
-            yield f"{field}.{name}", path, "an absolute path"
-
-
-def _text(field: str, value: object) -> Iterator[Wrong]:
-    if not isinstance(value, str):
-        yield field, value, "text"
-    elif not value.isascii() and any("\ud800" <= it <= "\udfff" for it in value):
-        yield field, value, "text that UTF-8 can carry"
-
-
-def _shown(value: object) -> str:
-    return shorten(value if isinstance(value, str) else repr(value))
 
 
 __all__ = ["ALLOCATION", "Allocator", "Scene", "Store", "UnusableEdits", "admit"]

@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 
 from agent import logs
-from agent.app import Pace
 from agent.config import ConfigWatch
 from agent.core.health import Timing
 from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
+from agent.pace import Pace
 from agent.process import serve
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h

@@ -1,0 +1,35 @@
+"""How often and how patiently: every interval of the process as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agent.core.health import Timing
+from agent.isolation.supervisor import Deadlines
+from agent.kubelet.session import Intervals
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Every interval of the process, seconds; doubles run with small ones."""
+
+    discover: float = 10.0
+    reconcile: float = 30.0
+    grace: float = 60.0
+    #: Until the kubelet is asked again to write down what it knows of a pod that nobody shows.
+    doubt_again: float = 300.0
+    #: How long the same kubelet must have served before its word that pods are gone is taken.
+    settle: float = 120.0
+    standby: float = 0.1
+    #: Between two saves of health, so that a storm of faults is a few writes.
+    save: float = 0.1
+    directory: float = 5.0
+    #: Between two calls of PodResources, whose limit all its clients on the node share.
+    pod_resources: float = 1.0
+    #: Between two looks at the CDI specs and the labels on disk.
+    specs: float = 60.0
+    backoff: tuple[float, float] = (0.1, 30.0)
+    #: Instead of what the config says.
+    health: Timing | None = None
+    session: Intervals = field(default_factory=Intervals)
+    deadlines: Deadlines = field(default_factory=Deadlines)
