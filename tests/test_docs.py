@@ -69,9 +69,10 @@ def test_a_vendor_s_readme_has_its_sections(vendor: object) -> None:
         assert f"## {section}" in page.read_text()
 
 
-def test_the_tests_that_the_page_on_nvidia_names_are_there() -> None:
+@pytest.mark.parametrize("name", ["nvidia.md", "peer-bugs.md"])
+def test_the_tests_that_a_page_on_others_bugs_names_are_there(name: str) -> None:
     """`name_...` stands for all that begin so."""
-    page = (ROOT / "docs/nvidia.md").read_text()
+    page = (ROOT / "docs" / name).read_text()
     rows = [line for line in page.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
     named = {
         name for row in rows for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){2,}_?(?:\.\.\.)?)`", row)

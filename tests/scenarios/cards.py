@@ -138,6 +138,16 @@ class Sliced(Simulated):
         more: dict[str, Any] = {"id": name, "uuid": self.uuids[0], "allocation": mark, "parameters": {}}
         self._slices.write([*self._slices.read(), more])
 
+    @property
+    def written(self) -> tuple[int, int]:
+        """Another one after each change of the hardware."""
+        found = self._file.stat()
+        return found.st_ino, found.st_mtime_ns
+
+    def spoil(self) -> None:
+        """Let nobody be able to tell which slices there are."""
+        self._file.write_text("{")
+
     def lose(self) -> None:
         """Take every slice, as a reboot does."""
         self._slices.write([])
