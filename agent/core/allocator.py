@@ -278,7 +278,9 @@ def _promised(scene: Scene, pods: Mapping[str, Candidate], it: Allocation, grant
     vendor, pod = scene.vendors.get(it.vendor), pods.get(grant.uid)
     if vendor is None or pod is None or not vendor.dialects:
         return None
-    return promised(it.resource, pod, grant.container, vendor.dialects, _by_minor(scene, vendor))
+    claim = promised(it.resource, pod, grant.container, vendor.dialects, _by_minor(scene, vendor))
+    fits = claim is not None and (not claim.devices or set(claim.devices) == set(it.devices))
+    return claim if fits else None
 
 
 def _by_minor(scene: Scene, vendor: Vendor) -> Sequence[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agent.core.model import Allocation
@@ -9,7 +11,7 @@ from agent.vendors.simulated.claims import ANNOTATION
 
 from .cards import Sliced
 from .conftest import ONLY_SLICED
-from .node import Node, confirmed, in_use, one, owned_by, shared
+from .node import Node, confirmed, in_use, one, owned_by, shared, whole
 
 XPU = "example.com/xpu"
 
@@ -97,6 +99,24 @@ async def test_a_pod_that_is_heard_of_after_its_allocate_starts_with_its_own_par
     node.promises(pod, memory="8")
 
     assert sliced.made_with(await node.start_of(pod)) == {"memory": "8"}
+
+
+@pytest.mark.parametrize("count", [2])
+@ONLY_SLICED
+async def test_what_is_promised_of_another_card_is_not_made_of_this_one(node: Node, sliced: Sliced) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (2, 2)})
+    first = await node.admit("first", {XPU: 1})
+    (taken,) = await node.cards_of(first)
+    pod = one("late", XPU)
+    said = {"main": {"devices": [taken], "parameters": {"memory": "8"}}}
+    node.shows(pod, **{ANNOTATION: json.dumps(said)})
+
+    await node.admit_pod(pod)
+
+    assert sliced.made_with(await node.start_of(pod)) == {}
+    view = await node.until(lambda it: confirmed(it, pod))
+    assert [it.claim for it in in_use(view)] == [None, None]
 
 
 @ONLY_SLICED
