@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -58,6 +59,8 @@ class Bed:
         self.checkpoint = self.state / "checkpoint.json"
         #: The pods that were admitted and not deleted, by uid.
         self.pods: dict[str, Pod] = {}
+        #: What became of pods, newest last.
+        self.history: deque[str] = deque(maxlen=30)
         #: Pods that came to their end and were not deleted.
         self.finished: list[str] = []
         #: Copies of the checkpoint as it was when all was well.
@@ -105,6 +108,9 @@ class Bed:
             return False
         if verdict.admitted:
             self.pods[pod.uid] = pod
+        shape = ", ".join(f"{it.name} {dict(it.limits)}" for it in pod.containers)
+        words = "admitted" if verdict.admitted else f"refused: {verdict.message}"
+        self.history.append(f"{pod.uid}{' (static)' if pod.static else ''} {shape} {words}")
         return verdict.admitted
 
     async def _fits(self, pod: Pod) -> bool:
@@ -122,15 +128,19 @@ class Bed:
         if (uid in self.pods or uid in self.finished) and kubelets.lives(self.kubelet):
             with suppress(*kubelets.Down):
                 await self.kubelet.delete(uid)
-                self.pods.pop(uid, None)
+                self._gone(uid, "deleted")
                 self.finished = [it for it in self.finished if it != uid]
+
+    def _gone(self, uid: str, how: str) -> None:
+        self.pods.pop(uid, None)
+        self.history.append(f"{uid} {how}")
 
     async def finish(self, uid: str) -> None:
         """Let the pod come to its end: known, and no owner of anything any more."""
         if uid in self.pods and kubelets.lives(self.kubelet):
             with suppress(*kubelets.Down):
                 await self.kubelet.finish(uid)
-                self.pods.pop(uid, None)
+                self._gone(uid, "ended")
                 self.finished.append(uid)
 
     async def start(self, pod: Pod) -> str:

@@ -89,8 +89,8 @@ def _entered(call: F, name: str, reach: Reach) -> F:
 
 
 def _install_steps(reach: Reach) -> None:
-    allocator.admit = _followed(allocator.admit, "admitted", reach)
-    allocator.usable = _followed(allocator.usable, "edits-made", reach)
+    for function, step in (("admit", "admitted"), ("usable", "edits-made")):
+        setattr(allocator, function, _followed(getattr(allocator, function), step, reach))
     record, save, call = Ledger.record, LedgerStore.save, Fleet.call
 
     def recorded(self: Ledger, allocation: Allocation) -> None:

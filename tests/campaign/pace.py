@@ -14,6 +14,7 @@ PACE = replace(
     discover=0.1,
     reconcile=0.15,
     grace=0.3,
+    doubt_again=0.3,
     settle=0.3,
     save=0.02,
     directory=0.3,

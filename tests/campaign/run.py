@@ -157,7 +157,7 @@ async def _strike(plan: Plan, number: int, bag: _Bag, node: Bed, where: str) -> 
         await node.settle(plan.cap)
         found = list(_costs(node))
     except Broken as exc:
-        found, evidence = exc.violations, _evidence(exc)
+        found, evidence = exc.violations, _evidence(exc, node)
     except Hung as exc:
         found, evidence = [Violation("hung", str(exc))], node.agent.last_words()
     except Exception as exc:
@@ -195,7 +195,7 @@ def _costs(node: Bed) -> Iterator[Violation]:
         yield Violation("orphans", f"processes of dead agents live: {left}")
 
 
-def _evidence(exc: Broken) -> str:
+def _evidence(exc: Broken, node: Bed) -> str:
     look = exc.look
     kubelet = [f"  {place}: {sorted(ids)}" for place, ids in look.held.items()]
     ours = [f"  {dict(it)}" for it in look.document.get("allocations", ())]
@@ -204,7 +204,8 @@ def _evidence(exc: Broken) -> str:
         [
             f"the kubelet counts {dict(look.counts)}, true is {dict(look.expected)}; it gave:",
             *kubelet,
-            f"admitted: {dict(look.admitted)}",
+            f"admitted: {dict(look.admitted)}; what became of pods:",
+            *(f"  {it}" for it in node.history),
             f"broken: {sorted(look.broken)}, cordoned: {sorted(look.cordoned)}",
             f"ours; ready: {look.document.get('ready')}, {look.document.get('troubles')}:",
             *ours,
