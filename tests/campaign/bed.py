@@ -260,6 +260,8 @@ class Bed:
                 continue
             if it["health"]["state"] != ("unhealthy" if card in self.hardware.broken else "healthy"):
                 self.hardware.announce(card)
+                if card not in self.hardware.broken:
+                    await self.say("clear", card)  # an event is no proof to who does not know what it ends
             if (card in self.hardware.cordoned) != bool(it["cordon"]):
                 await self.say("cordon" if card in self.hardware.cordoned else "uncordon", card)
 

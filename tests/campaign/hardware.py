@@ -128,8 +128,14 @@ class NvidiaCards(Nvidia):
     def hang_in(self, call: str) -> None:
         self.hang()
 
+    def fail(self, index: int) -> None:
+        """Report XID 79, and ask for a reset until there is one."""
+        self.stub.recovery(index, 1, announce=False)
+        super().fail(index)
+
     def heal(self, index: int) -> None:
-        """The fault was an event: the card looks well already."""
+        """Let the card look well."""
+        self.stub.recovery(index, 0, announce=False)
 
 
 @dataclass

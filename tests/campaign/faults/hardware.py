@@ -46,7 +46,6 @@ class Reset(Fault):
         card = self.rng.choice(broken)
         self.detail = f"{card.vendor} card {card.index}"
         bed.hardware.reset(card)
-        bed.forgetful = True
         await traffic.some()
 
 
@@ -124,7 +123,7 @@ def is_sliced(bed: Bed) -> bool:
 
 KINDS = (
     Kind("card breaks until it is reset", Sticky, mixes=False),
-    Kind("card is reset", Reset),
+    Kind("card is reset", Reset, mixes=False),
     Kind("operator clears a fault", Cleared, mixes=False),
     Kind("operator cordons", Cordoned, mixes=False),
     Kind("slice lost under a container", SliceLost, is_sliced, mixes=False),
