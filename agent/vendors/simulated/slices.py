@@ -18,7 +18,7 @@ class Slices:
         self._path = path
 
     def all(self) -> tuple[Partition, ...]:
-        return tuple(Partition(it["id"], it["uuid"], it["allocation"]) for it in self.read())
+        return tuple(Partition(it["id"], it["uuid"], it.get("allocation")) for it in self.read())
 
     def make(self, request: Request, uuids: Sequence[str]) -> tuple[Partition, ...]:
         """One slice per device of the request; those that are as wanted are kept, others replaced."""
@@ -32,13 +32,13 @@ class Slices:
             for number, uuid in enumerate(uuids)
         ]
         there = self.read()
-        if [it for it in there if it["allocation"] == request.allocation] != wanted:
-            self.write([*(it for it in there if it["allocation"] != request.allocation), *wanted])
-        return tuple(Partition(it["id"], it["uuid"], it["allocation"]) for it in wanted)
+        if [it for it in there if it.get("allocation") == request.allocation] != wanted:
+            self.write([*(it for it in there if it.get("allocation") != request.allocation), *wanted])
+        return tuple(Partition(it["id"], it["uuid"], it.get("allocation")) for it in wanted)
 
     def remove(self, allocation: str) -> None:
         there = self.read()
-        kept = [it for it in there if it["allocation"] != allocation]
+        kept = [it for it in there if it.get("allocation") != allocation]
         if kept != there:
             self.write(kept)
 
