@@ -179,7 +179,13 @@ def reconcile(
     living = {owner.uid for name, owner in owners.items() if owner and owner.uid and name in shown}
     answers = {(it.resource, frozenset(it.ids)) for it in evidence.granted}
     anew = _given_anew(allocations, owners, evidence.granted)
-    bearers = {(it.namespace, it.pod): it.uid for name, it in owners.items() if it and name in grants}
+    named = [
+        (it.id in grants, (owner.namespace, owner.pod), owner.uid)
+        for it in allocations
+        if (owner := owners[it.id])
+    ]
+    # A name is the newest pod's, unless the kubelet says whose it is.
+    bearers = {name: uid for _, name, uid in sorted(named, key=lambda it: it[0])}
     old = [it for it in allocations if it.id not in busy and now - it.since >= grace]
     for it in old:
         owner = owners[it.id]
