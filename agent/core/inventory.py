@@ -104,7 +104,7 @@ class Inventory:
             return
         self._now = now
         devices = self._recognised(vendor, devices)
-        had = [it for it in self._known.values() if it.vendor == vendor]
+        had = [uuid for uuid, it in self._known.items() if it.vendor == vendor]
         if not devices and (missing := len(had) or self._had_before(vendor)):
             self.lost(vendor, VendorState.FAILED, _emptied(missing), now)
             return
@@ -119,9 +119,9 @@ class Inventory:
             self._driver_gone.discard(vendor)
             self._prove(vendor, Proof.DRIVER_RELOAD, now)
         listed = {device.uuid: device for device in devices}
-        for it in had:
-            if it.device.uuid not in listed:
-                self._miss(it, listed.get(it.device.parent or ""), now)
+        for uuid in had:
+            if uuid not in listed:
+                self._miss(uuid, listed, now)
 
     def _recognised(self, vendor: str, devices: Sequence[Device]) -> Sequence[Device]:
         """Cards that can not tell their names, with their slices, under the names that they had."""
@@ -149,16 +149,18 @@ class Inventory:
             self._emptied.add(vendor)
         return missing
 
-    def _miss(self, it: _Known, card: Device | None, now: float) -> None:
+    def _miss(self, uuid: str, listed: Mapping[str, Device], now: float) -> None:
         """A device is not in the list. A slice whose card reads well was unmade: nobody waits for it."""
+        it = self._known[uuid]
         if it.device.nameless:
-            self._forget(it.device.uuid, Record())  # it has told its name, or was taken out
+            self._forget(uuid, Record())  # it has told its name, or was taken out
             return
         record = health.lost(it.record, "the library no longer lists it", now)
+        card = listed.get(it.device.parent or "")
         if card is not None and card.fault is None:
             record = replace(record, told_healthy=False)
-            self._unmade.add(it.device.uuid)
-        self._update(it.device.uuid, record)
+            self._unmade.add(uuid)
+        self._update(uuid, record)
 
     def _serves(self, vendor: str) -> bool:
         """Whether the vendor counts; the last words of one that was replaced do not."""

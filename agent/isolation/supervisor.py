@@ -80,6 +80,8 @@ class VendorProcess:
         #: What was killed and does not end, ours or of the process before.
         self._stuck: Contact | None = None
         self._over = anyio.Event()
+        #: Whom this one still waits for; who comes after a process that was cancelled meanwhile waits on.
+        self._before: VendorProcess | None = None
         #: How often the process was lost by its own fault; a missing driver is none.
         self.restarts = 0
 
@@ -119,10 +121,10 @@ class VendorProcess:
         )
 
     async def run(self, after: VendorProcess | None = None) -> None:
-        """Serve for ever, once nothing is left of the one before; when cancelled, end the process."""
+        """Serve for ever, once nothing is left of those before; when cancelled, end the process."""
+        self._before = after
         try:
-            if after is not None:
-                await self._succeed(after)
+            await self._succeed()
             while True:
                 served = await self._live()
                 pause = self._backoff.pause(served, rest=self._breaker.tripped)
@@ -132,12 +134,14 @@ class VendorProcess:
         finally:
             self._over.set()
 
-    async def _succeed(self, other: VendorProcess) -> None:
+    async def _succeed(self) -> None:
         """Two libraries of one vendor at once may harm what both drive."""
-        await other._over.wait()
-        if other._stuck is not None:
-            lost = contact.failed("the process of the last configuration must end first")
-            await self._await_stuck(other._stuck, lost)
+        while (before := self._before) is not None:
+            await before._over.wait()
+            self._before = before._before
+            if before._stuck is not None:
+                lost = contact.failed("the process of the last configuration must end first")
+                await self._await_stuck(before._stuck, lost)
 
     async def call(self, method: str, *args: Any) -> Any:
         """Make a call: prepare, release, partitions or usage.

@@ -225,6 +225,18 @@ def test_a_driver_that_was_gone_and_is_back_proves_a_reload() -> None:
     assert states(it) == {"a-0": "healthy", "a-1": "unhealthy", "b-0": "unhealthy"}
 
 
+def test_a_reload_is_proven_also_of_a_card_that_is_listed_a_look_later() -> None:
+    it = seen()
+    it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD), HealthEvent("a-1", NEEDS_RELOAD)], now=5)
+
+    it.lost("acme", VendorState.UNAVAILABLE, DRIVER_NOT_LOADED, now=10)
+    it.discovered("acme", [A0], now=20)
+    for now in (30, 40, 50):
+        it.discovered("acme", [A0, A1], now=now)
+
+    assert states(it) == {"a-0": "healthy", "a-1": "healthy", "b-0": "healthy"}
+
+
 def test_contact_lost_for_another_reason_proves_no_reload() -> None:
     it = seen()
     it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=5)

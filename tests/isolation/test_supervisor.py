@@ -303,3 +303,27 @@ async def test_a_process_that_takes_over_begins_when_the_one_before_has_ended(
     assert closed.name in os.listdir(tmp_path)
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_a_process_waits_also_for_the_one_that_a_cancelled_one_waited_for(
+    sink: Recorder, tmp_path: Path
+) -> None:
+    closed, heard = tmp_path / "closed", Recorder()
+    second, third = (
+        VendorProcess(vendor(), into, deadlines=QUICK, python_path=(HERE,)) for into in (Recorder(), heard)
+    )
+    async with serving(sink, closed=str(closed)) as first:
+        await sink.until(lambda: sink.lists)
+        replaced = asyncio.create_task(second.run(first))
+        await anyio.wait_all_tasks_blocked()
+        replaced.cancel()
+        await asyncio.wait([replaced])
+        task = asyncio.create_task(third.run(second))
+        listed = len(sink.lists)
+        await sink.until(lambda: len(sink.lists) >= listed + 3)
+        assert third.pid is None
+
+    await heard.until(lambda: heard.lists)
+    assert closed.name in os.listdir(tmp_path)
+    task.cancel()
+    await asyncio.wait([task])
