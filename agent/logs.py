@@ -172,7 +172,6 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         wrapper_class=_Logger,
         context_class=dict,
         logger_factory=lambda *_: _SINK,
-        cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
     root.handlers[:] = [it for it in root.handlers if not isinstance(it, _FromStdlib)]

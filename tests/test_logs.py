@@ -72,6 +72,17 @@ def lines(out: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
+def test_a_logger_that_was_used_keeps_nothing_of_the_configuration(out: io.StringIO) -> None:
+    log = structlog.get_logger()
+    log.info("before")
+    structlog.reset_defaults()
+
+    with structlog.testing.capture_logs() as logged:
+        log.info("after")
+
+    assert logged == [{"event": "after", "log_level": "info"}]
+
+
 def test_an_event_is_one_json_line_with_time_level_and_event_first(out: io.StringIO) -> None:
     structlog.get_logger().bind(resource="nvidia.com/gpu").info("allocated", ids=["a", "b"], ms=1.5)
 
