@@ -148,6 +148,49 @@ async def test_a_list_that_is_the_same_is_not_sent_again(plugins_dir: Path) -> N
         assert it.plugin.stats.lists == 2
 
 
+async def test_a_list_that_is_asked_for_again_is_sent_once_more_as_it_is(plugins_dir: Path) -> None:
+    """The kubelet writes its checkpoint at each list that it receives, equal ones too."""
+    async with served(plugins_dir) as it:
+        client = await it.listen()
+        await eventually(lambda: client.lists)
+
+        it.plugin.repeat()
+        await eventually(lambda: len(client.lists) == 2)
+        it.cell.set(replace(it.cell.value, policy="distributed"))
+        await eventually(lambda: it.plugin.delivered.value is it.cell.value)
+        it.plugin.repeat()
+        await eventually(lambda: len(client.lists) == 3)
+
+        assert client.lists[0] == client.lists[1] == client.lists[2]
+        assert it.plugin.stats.lists == 3
+
+
+async def test_a_list_asked_for_by_many_at_once_is_one_list(plugins_dir: Path) -> None:
+    async with served(plugins_dir) as it:
+        client = await it.listen()
+        await eventually(lambda: client.lists)
+
+        for _ in range(100):
+            it.plugin.repeat()
+        await eventually(lambda: len(client.lists) == 2)
+        it.cell.set(resource(card("c")))
+        await eventually(lambda: client.healths() == {"c": "Healthy"})
+
+        assert len(client.lists) == 3
+
+
+async def test_a_list_asked_for_while_nobody_listens_is_the_next_streams_first(plugins_dir: Path) -> None:
+    async with served(plugins_dir) as it:
+        it.plugin.repeat()
+
+        client = await it.listen()
+        await eventually(lambda: client.lists)
+        it.cell.set(resource(card("c")))
+        await eventually(lambda: client.healths() == {"c": "Healthy"})
+
+        assert len(client.lists) == 2
+
+
 async def test_an_empty_list_is_sent(plugins_dir: Path) -> None:
     async with served(plugins_dir) as it:
         it.cell.set(resource())

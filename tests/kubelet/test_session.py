@@ -488,6 +488,21 @@ async def test_a_registration_that_held_makes_the_next_pause_short(plugins_dir: 
         await node.registered(times=13)
 
 
+async def test_the_kubelet_is_sent_the_list_again_where_it_is_registered_and_nothing_where_not(
+    plugins_dir: Path,
+) -> None:
+    async with bench(plugins_dir, started=False) as node:
+        node.session.repeat()
+        await node.kubelet.start()
+        plugin = await node.registered()
+
+        node.session.repeat()
+
+        await eventually(lambda: len(plugin.lists) == 2)
+        assert plugin.lists[0] == plugin.lists[1]
+        assert node.status.registrations == 1
+
+
 async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) -> None:
     status: Cell[SessionStatus] = Cell(SessionStatus())
     session = KubeletSession(

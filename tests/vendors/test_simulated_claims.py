@@ -1,0 +1,62 @@
+"""The simulated scheduler's annotation: claims where it makes sense, a clear ValueError where not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import strategies
+from hypothesis import given
+
+from agent.core.claims import Candidate, Claim
+from agent.vendors.simulated.claims import ANNOTATION, claims
+
+CARDS = ("c0", "c1")
+
+
+def pod(text: str | None) -> Candidate:
+    return Candidate("uid", "default", "web", annotations={} if text is None else {ANNOTATION: text})
+
+
+def said(content: Any) -> list[Claim]:
+    return list(claims(pod(json.dumps(content)), "example.com/xpu", CARDS))
+
+
+def test_a_pod_without_the_annotation_has_no_claim() -> None:
+    assert claims(pod(None), "example.com/xpu", CARDS) == ()
+
+
+def test_each_container_that_is_named_has_a_claim() -> None:
+    found = said({"main": {"devices": ["c1", "c0"], "parameters": {"memory": 8}}, "side": {}})
+
+    assert found == [
+        Claim("uid", "default", "web", "main", ("c1", "c0"), {"memory": "8"}),
+        Claim("uid", "default", "web", "side"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ([], "is no JSON object"),
+        ({"main": "c0"}, "main has no JSON object"),
+        ({"main": {"devices": "c0"}}, "main has no list of devices or no object of parameters"),
+        ({"main": {"devices": None}}, "main has no list of devices"),
+        ({"main": {"parameters": ["memory"]}}, "main has no list of devices or no object of parameters"),
+        ({"main": {"devices": ["c0", "c7"]}}, "main names 'c7', which is not here"),
+        ({"main": {"devices": [["c0"]]}}, "which is not here"),
+    ],
+)
+def test_an_annotation_that_makes_no_sense_is_told_with_its_place(content: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        said(content)
+
+
+@given(strategies.hostile_texts)
+def test_an_annotation_that_is_no_json_is_a_value_error(text: str) -> None:
+    try:
+        found = claims(pod(text), "example.com/xpu", CARDS)
+    except ValueError:
+        return
+    assert list(found) == []  # "{}" is
