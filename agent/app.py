@@ -8,8 +8,8 @@ import structlog
 from agent.config import ConfigState
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
-from agent.core.errors import NoSuchDevice
-from agent.core.model import Word
+from agent.core.errors import NotServing
+from agent.core.model import Command
 from agent.core.view import View
 from agent.line import Line
 from agent.pace import Pace
@@ -65,16 +65,17 @@ class Agent:
             self._standby = holder
             await anyio.sleep(self._pace.standby)
 
-    async def told(self, word: Word) -> str:
-        """An operator says something of a device; returns what came of it, which is on disk then.
+    async def apply(self, command: Command) -> str:
+        """Do what an operator commands of a device; returns what came of it, which is on disk then.
 
         Raises:
+            NotServing: Another agent serves the node.
             NoSuchDevice: No device is called so, or several are.
             NotOnDisk: It holds, and could not be written.
         """
         if self._line is None:
-            raise NoSuchDevice(word.device, (), ())
-        return await self._line.told(word)
+            raise NotServing(self._standby)
+        return await self._line.apply(command)
 
     def view(self) -> View:
         """What is known now."""

@@ -22,7 +22,7 @@ from agent.core.errors import NotOnDisk
 from agent.core.health import Timing
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import Word
+from agent.core.model import Command
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, View
 from agent.evidence import Sources, running_pods
@@ -150,8 +150,8 @@ class Line:
             with anyio.CancelScope(shield=True):
                 await self._store.save(durable=False)
 
-    async def told(self, word: Word) -> str:
-        done = self._node.told(word)
+    async def apply(self, command: Command) -> str:
+        done = self._node.apply(command)
         await self._store.save(durable=True)
         if self._store.error:
             raise NotOnDisk(done, self._store.error)

@@ -13,6 +13,7 @@ from agent.core.health import Record
 from agent.core.inventory import Cleared, Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import (
+    Command,
     Cordon,
     DeviceStatus,
     NodeSnapshot,
@@ -20,7 +21,6 @@ from agent.core.model import (
     Resource,
     VendorState,
     VendorStatus,
-    Word,
 )
 from agent.core.offers import Offers, Wish
 from agent.core.plan import absent, plan
@@ -114,23 +114,23 @@ class Node:
         self._inventory.lost(vendor, state, reason, self._clock())
         self.refresh()
 
-    def told(self, word: Word) -> str:
-        """An operator says something of a device; returns what came of it.
+    def apply(self, command: Command) -> str:
+        """Do what an operator commands of a device; returns what came of it.
 
         Raises:
             NoSuchDevice: No device is called so, or several are.
         """
-        uuid = self._inventory.find(word.device)
-        done = self._obeyed(uuid, word)
-        log.warning(done, device=uuid, author=word.author, reason=word.reason)
+        uuid = self._inventory.find(command.device)
+        done = self._applied(uuid, command)
+        log.warning(done, device=uuid, author=command.author, reason=command.reason)
         self.refresh()
         return f"{uuid}: {done}"
 
-    def _obeyed(self, uuid: str, word: Word) -> str:
+    def _applied(self, uuid: str, command: Command) -> str:
         now = self._clock()
-        match word.verb:
+        match command.verb:
             case "cordon":
-                self._inventory.cordon(uuid, Cordon(word.author, word.reason, now))
+                self._inventory.cordon(uuid, Cordon(command.author, command.reason, now))
                 return "cordoned"
             case "uncordon":
                 return "uncordoned" if self._inventory.uncordon(uuid) else "was not cordoned"
@@ -168,7 +168,6 @@ class Node:
             del self.resources[name]
         self.plan.set(planned)
 
-    @property
     def cdi_error(self) -> str:
         """Why containers may not find their devices."""
         errors = (*self._unspecified.items(), *self._unwritten.items())

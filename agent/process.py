@@ -102,7 +102,7 @@ async def _keep_serving(address: str, agent: Agent) -> None:
     told = ""
     while True:
         try:
-            await http.serve(agent.view, address, agent.told)
+            await http.serve(agent.view, address, agent.apply)
         except http.CannotServe as exc:
             if str(exc) != told:
                 log.error("views not served", address=address, error=str(exc), retry_seconds=RETRY_BIND)

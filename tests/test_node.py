@@ -6,7 +6,7 @@ import structlog
 
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import Cordon, VendorState, VendorStatus, Word
+from agent.core.model import Command, Cordon, VendorState, VendorStatus
 from agent.core.offers import Wish
 from agent.core.vendor import ContainerEdits, Device, Fault, HealthEvent, Proof, Vendor
 from agent.node import Node
@@ -97,12 +97,12 @@ def test_looking_at_the_devices_again_writes_nothing_down_though_their_counters_
 def test_an_operators_word_is_done_at_once_and_told_with_the_device_it_was_for() -> None:
     node = served(by_cdi=False)
 
-    assert node.told(Word("cordon", "a", "alice", "maintenance")) == "a-0: cordoned"
+    assert node.apply(Command("cordon", "a", "alice", "maintenance")) == "a-0: cordoned"
     assert allocatable(node) == 0
     assert node.snapshot.value.devices[0].cordon == Cordon("alice", "maintenance", 0.0)
 
-    assert node.told(Word("uncordon", "a-0", "alice")) == "a-0: uncordoned"
-    assert node.told(Word("uncordon", "a-0", "alice")) == "a-0: was not cordoned"
+    assert node.apply(Command("uncordon", "a-0", "alice")) == "a-0: uncordoned"
+    assert node.apply(Command("uncordon", "a-0", "alice")) == "a-0: was not cordoned"
     assert allocatable(node) == 1
 
 
@@ -110,7 +110,7 @@ def test_an_operators_word_is_logged_with_who_said_it_and_why() -> None:
     node = served(by_cdi=False)
 
     with structlog.testing.capture_logs() as logged:
-        node.told(Word("cordon", "a-0", "alice", "maintenance"))
+        node.apply(Command("cordon", "a-0", "alice", "maintenance"))
 
     assert logged == [
         {
@@ -127,9 +127,9 @@ def test_what_is_cleared_is_told_as_what_it_was() -> None:
     node = served(by_cdi=False)
     node.observed("acme", [HealthEvent("a-0", sick())])
 
-    said = [node.told(Word("clear", "a-0", "alice")) for _ in range(2)]
+    said = [node.apply(Command("clear", "a-0", "alice")) for _ in range(2)]
     node.lost("acme", VendorState.FAILED, "hung")
-    said.append(node.told(Word("clear", "a-0", "alice")))
+    said.append(node.apply(Command("clear", "a-0", "alice")))
 
     assert said == [
         "a-0: cleared; good looks end what is left of the fault",

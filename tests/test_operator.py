@@ -19,7 +19,7 @@ from agent import operator
 from agent.cli import main
 from agent.core.errors import NoSuchDevice
 from agent.core.inventory import Inventory
-from agent.core.model import Allocation, AllocationState, Cordon, VendorState, VendorStatus, Word
+from agent.core.model import Allocation, AllocationState, Command, Cordon, VendorState, VendorStatus
 from agent.core.vendor import Device, Fault, HealthEvent, Proof
 from agent.core.view import View
 from agent.http import serving
@@ -38,19 +38,19 @@ def node() -> View:
 
 
 @contextmanager
-def running(error: Exception | None = None) -> Iterator[tuple[Path, list[Word]]]:
-    """An agent behind an admin socket, in a thread of its own, and the words that it heard."""
-    heard: list[Word] = []
+def running(error: Exception | None = None) -> Iterator[tuple[Path, list[Command]]]:
+    """An agent behind an admin socket, in a thread of its own, and the commands that it heard."""
+    heard: list[Command] = []
     up, over = threading.Event(), threading.Event()
 
-    async def told(word: Word) -> str:
-        heard.append(word)
+    async def apply(command: Command) -> str:
+        heard.append(command)
         if error is not None:
             raise error
-        return f"{word.device}: {word.verb}ed"
+        return f"{command.device}: {command.verb}ed"
 
     async def serve(path: Path) -> None:
-        async with serving(node, path, told=told):
+        async with serving(node, path, apply=apply):
             up.set()
             await anyio.to_thread.run_sync(over.wait)
 
@@ -95,22 +95,22 @@ def test_list_as_json_is_a_list_of_devices(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("arguments", "command"),
     [
-        (["cordon", "a-0"], Word("cordon", "a-0", "")),
-        (["cordon", "a-0", "--reason", "fan"], Word("cordon", "a-0", "", "fan")),
-        (["uncordon", "a-0"], Word("uncordon", "a-0", "")),
-        (["clear", "a-0"], Word("clear", "a-0", "")),
+        (["cordon", "a-0"], Command("cordon", "a-0", "")),
+        (["cordon", "a-0", "--reason", "fan"], Command("cordon", "a-0", "", "fan")),
+        (["uncordon", "a-0"], Command("uncordon", "a-0", "")),
+        (["clear", "a-0"], Command("clear", "a-0", "")),
     ],
 )
-def test_a_word_reaches_the_agent_and_its_answer_is_printed(
-    arguments: list[str], word: Word, capsys: pytest.CaptureFixture[str]
+def test_a_command_reaches_the_agent_and_its_answer_is_printed(
+    arguments: list[str], command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running() as (directory, heard):
         assert main(["health", *arguments, "--state-dir", str(directory)]) == 0
 
-    assert [replace(it, author="") for it in heard] == [word]
-    assert capsys.readouterr().out == f"a-0: {word.verb}ed\n"
+    assert [replace(it, author="") for it in heard] == [command]
+    assert capsys.readouterr().out == f"a-0: {command.verb}ed\n"
 
 
 def test_whoever_uses_sudo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ AgentError
 ├── ListTooLong
 ├── NoSuchDevice
 ├── NotOnDisk
+├── NotServing
 ├── StateError
 └── VendorError
     ├── VendorTimeout
@@ -106,8 +107,15 @@ class NoSuchDevice(AgentError):
         super().__init__(begins if found else unknown)
 
 
+class NotServing(AgentError):
+    """Raised when an operator's command comes to an agent that stands by: it knows no device."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"standing by, {holder} serves this node")
+
+
 class NotOnDisk(AgentError):
-    """Raised when an operator's word holds and could not be written: it ends with the agent."""
+    """Raised when an operator's command holds and could not be written: it ends with the agent."""
 
     def __init__(self, done: str, error: str) -> None:
         super().__init__(f"{done}, but only until the agent ends: it is not on disk: {error}")

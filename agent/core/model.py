@@ -35,8 +35,8 @@ Verb = Literal["cordon", "uncordon", "clear"]
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What an operator says of a device, which may be named by how its uuid begins."""
+class Command:
+    """What an operator wants done with a device, which may be named by how its uuid begins."""
 
     verb: Verb
     device: str

@@ -14,30 +14,30 @@ from agent.config import parse_address
 from agent.http.listeners import on_address, on_path
 from agent.http.routes import Reach, Source, answer
 from agent.http.server import Conversations, Limits
-from agent.http.verbs import Told, hear
+from agent.http.verbs import Apply, hear
 
 
-async def serve(view: Source, at: str | Path, told: Told | None = None) -> None:
+async def serve(view: Source, at: str | Path, apply: Apply | None = None) -> None:
     """Show the view until cancelled, at ADDR:PORT or at the path of a unix socket.
 
     On loopback and on a unix socket everything is shown, elsewhere only what probes and scrapes need.
-    On a unix socket alone an operator is heard, whose words go to `told`.
+    On a unix socket alone an operator is heard, whose words go to `apply`.
 
     Raises:
         CannotServe: The address is taken or not ours.
         ConfigError: It is no address.
     """
     with _listening(str(at)) as (listener, reach, _):
-        await _conversations(view, reach, Limits(), told).run(listener)
+        await _conversations(view, reach, Limits(), apply).run(listener)
 
 
 @asynccontextmanager
 async def serving(
-    view: Source, at: str | Path, limits: Limits | None = None, told: Told | None = None
+    view: Source, at: str | Path, limits: Limits | None = None, apply: Apply | None = None
 ) -> AsyncIterator[str]:
     """Show the view while the scope is open; yields where, with the port that was free."""
     with _listening(str(at)) as (listener, reach, where):
-        talking = _conversations(view, reach, limits or Limits(), told).run(listener)
+        talking = _conversations(view, reach, limits or Limits(), apply).run(listener)
         task = asyncio.create_task(talking)
         try:
             yield where
@@ -47,8 +47,8 @@ async def serving(
                 await task
 
 
-def _conversations(view: Source, reach: Reach, limits: Limits, told: Told | None) -> Conversations:
-    hears = partial(hear, told) if told is not None and reach is Reach.ADMIN else None
+def _conversations(view: Source, reach: Reach, limits: Limits, apply: Apply | None) -> Conversations:
+    hears = partial(hear, apply) if apply is not None and reach is Reach.ADMIN else None
     return Conversations(lambda path: answer(view, reach, path), limits, hears)
 
 

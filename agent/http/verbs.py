@@ -9,12 +9,12 @@ import anyio.to_thread
 import msgspec
 
 from agent.core.errors import AgentError, NoSuchDevice, NotOnDisk
-from agent.core.model import Verb, Word
+from agent.core.model import Command, Verb
 from agent.core.text import printable
 from agent.http.answer import Answer, text
 
-#: Who does what an operator says; returns what came of it.
-Told = Callable[[Word], Awaitable[str]]
+#: Does what an operator commands; returns what came of it.
+Apply = Callable[[Command], Awaitable[str]]
 
 VERBS: Mapping[str, Verb] = {f"/health/{verb}": verb for verb in ("cordon", "uncordon", "clear")}
 #: Characters of what goes on to the kubelet, the log and the checkpoint.
@@ -29,7 +29,7 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
     user: str = ""
 
 
-async def hear(told: Told, path: str, body: bytes, uid: int) -> Answer:
+async def hear(apply: Apply, path: str, body: bytes, uid: int) -> Answer:
     """Do what is said, by the user whose id the kernel told us."""
     verb = VERBS.get(path)
     if verb is None:
@@ -42,7 +42,7 @@ async def hear(told: Told, path: str, body: bytes, uid: int) -> Answer:
         return text(400, wrong)
     author = await anyio.to_thread.run_sync(_author, uid, said.user)  # user databases may be far away
     try:
-        return text(200, await told(Word(verb, said.device, author, printable(said.reason))))
+        return text(200, await apply(Command(verb, said.device, author, printable(said.reason))))
     except AgentError as error:
         return text(_STATUS.get(type(error), 409), str(error))
 

@@ -18,8 +18,8 @@ from http_views import VIEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.errors import AgentError, NoSuchDevice, NotOnDisk
-from agent.core.model import Word
+from agent.core.errors import NoSuchDevice, NotOnDisk, NotServing
+from agent.core.model import Command
 from agent.core.view import View
 from agent.http import serving
 from agent.http.verbs import hear
@@ -32,14 +32,14 @@ def view() -> View:
 
 
 class Agent:
-    """Takes words, and fails as told."""
+    """Takes commands, and fails as asked."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
-        self.words: list[Word] = []
+        self.commands: list[Command] = []
 
-    async def told(self, word: Word) -> str:
-        self.words.append(word)
+    async def apply(self, command: Command) -> str:
+        self.commands.append(command)
         if self.error is not None:
             raise self.error
         return "done"
@@ -74,13 +74,13 @@ async def talk(at: str, sent: bytes) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("verb", ["cordon", "uncordon", "clear"])
-async def test_a_word_is_done_and_answered_with_what_came_of_it(path: Path, verb: str) -> None:
+async def test_a_command_is_done_and_answered_with_what_came_of_it(path: Path, verb: str) -> None:
     agent = Agent()
-    async with serving(view, path, told=agent.told) as at:
+    async with serving(view, path, apply=agent.apply) as at:
         answer = await talk(at, post(f"/health/{verb}", said(reason="maintenance")))
 
     assert answer == (200, "done\n")
-    assert [(it.verb, it.device, it.reason) for it in agent.words] == [(verb, "GPU-0", "maintenance")]
+    assert [(it.verb, it.device, it.reason) for it in agent.commands] == [(verb, "GPU-0", "maintenance")]
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ async def test_the_author_is_who_the_kernel_says_with_who_they_say_they_are_behi
     path: Path, user: str, author: str
 ) -> None:
     agent = Agent()
-    async with serving(view, path, told=agent.told) as at:
+    async with serving(view, path, apply=agent.apply) as at:
         await talk(at, post("/health/cordon", said(user=user)))
 
-    assert [it.author for it in agent.words] == [author]
+    assert [it.author for it in agent.commands] == [author]
 
 
 async def test_a_user_whom_nobody_knows_is_told_by_number() -> None:
     agent = Agent()
 
-    await hear(agent.told, "/health/clear", said(), uid=4_000_000_000)
+    await hear(agent.apply, "/health/clear", said(), uid=4_000_000_000)
 
-    assert [it.author for it in agent.words] == ["uid 4000000000"]
+    assert [it.author for it in agent.commands] == ["uid 4000000000"]
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ async def test_a_user_whom_nobody_knows_is_told_by_number() -> None:
     [
         (NoSuchDevice("GPU-9", (), ("GPU-0",)), 404),
         (NotOnDisk("cordoned", "no space"), 507),
-        (AgentError("not now"), 409),
+        (NotServing("pid 7"), 409),
     ],
 )
 async def test_a_refusal_is_told_in_its_own_words(path: Path, error: Exception, status: int) -> None:
-    async with serving(view, path, told=Agent(error).told) as at:
+    async with serving(view, path, apply=Agent(error).apply) as at:
         answer = await talk(at, post("/health/cordon", said()))
 
     assert answer == (status, f"{error}\n")
@@ -152,10 +152,10 @@ async def test_what_is_no_word_is_refused_and_nothing_is_done(
     path: Path, target: str, body: bytes, status: int, words: str
 ) -> None:
     agent = Agent()
-    async with serving(view, path, told=agent.told) as at:
+    async with serving(view, path, apply=agent.apply) as at:
         found, told = await talk(at, post(target, body))
 
-    assert (found, agent.words) == (status, [])
+    assert (found, agent.commands) == (status, [])
     assert words in told
 
 
@@ -163,7 +163,7 @@ async def test_a_body_in_pieces_is_one_word(path: Path) -> None:
     agent = Agent()
     pieces = b"".join(b"1\r\n%c\r\n" % letter for letter in said()) + b"0\r\n\r\n"
     head = b"POST /health/cordon HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    async with serving(view, path, told=agent.told) as at:
+    async with serving(view, path, apply=agent.apply) as at:
         answer = await talk(at, head + b"Transfer-Encoding: chunked\r\n\r\n" + pieces)
 
     assert answer == (200, "done\n")
@@ -172,24 +172,24 @@ async def test_a_body_in_pieces_is_one_word(path: Path) -> None:
 async def test_words_and_views_follow_each_other_on_one_connection(path: Path) -> None:
     agent = Agent()
     first = post("/health/cordon", said()).replace(b"Connection: close\r\n", b"")
-    async with serving(view, path, told=agent.told) as at:
+    async with serving(view, path, apply=agent.apply) as at:
         _, told = await talk(at, first + post("/health/clear", said()))
 
-    assert [it.verb for it in agent.words] == ["cordon", "clear"]
+    assert [it.verb for it in agent.commands] == ["cordon", "clear"]
     assert told.count("done") == 2
 
 
 @pytest.mark.parametrize("at", ["127.0.0.1:0", "0.0.0.0:0"])
 async def test_nobody_is_heard_over_the_network_nor_on_loopback(at: str) -> None:
     agent = Agent()
-    async with serving(view, at, told=agent.told) as where:
+    async with serving(view, at, apply=agent.apply) as where:
         status, told = await talk(where, post("/health/cordon", said()))
 
-    assert (status, told, agent.words) == (405, "only GET and HEAD are served\n", [])
+    assert (status, told, agent.commands) == (405, "only GET and HEAD are served\n", [])
 
 
 async def test_other_methods_are_refused_on_the_admin_socket_too(path: Path) -> None:
-    async with serving(view, path, told=Agent().told) as at:
+    async with serving(view, path, apply=Agent().apply) as at:
         status, told = await talk(at, b"PUT /health/cordon HTTP/1.1\r\nHost: x\r\n\r\n")
 
     assert (status, told) == (405, "only GET, HEAD and POST are served\n")
@@ -197,7 +197,7 @@ async def test_other_methods_are_refused_on_the_admin_socket_too(path: Path) -> 
 
 async def test_a_bug_behind_a_word_is_an_error_of_ours_and_logged_once(path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
-        async with serving(view, path, told=Agent(RuntimeError("secret")).told) as at:
+        async with serving(view, path, apply=Agent(RuntimeError("secret")).apply) as at:
             status, told = await talk(at, post("/health/cordon", said()))
 
     assert status == 500
@@ -209,7 +209,7 @@ async def test_a_bug_behind_a_word_is_an_error_of_ours_and_logged_once(path: Pat
 def test_any_body_is_heard_or_refused(body: bytes) -> None:
     agent = Agent()
 
-    answer = asyncio.run(hear(agent.told, "/health/cordon", body, uid=0))
+    answer = asyncio.run(hear(agent.apply, "/health/cordon", body, uid=0))
 
-    assert (answer.status, len(agent.words)) in ((200, 1), (400, 0))
+    assert (answer.status, len(agent.commands)) in ((200, 1), (400, 0))
     assert replace(answer).body.decode().strip().isprintable()

@@ -10,7 +10,7 @@ import pytest
 
 from agent.core.errors import NotOnDisk
 from agent.core.health import LOST_CONTACT, Timing
-from agent.core.model import VendorState, Word
+from agent.core.model import Command, VendorState
 from agent.core.vendor import Proof, State
 from agent.core.view import View
 from agent.operator import say
@@ -217,7 +217,7 @@ async def test_a_library_that_lists_no_card_where_the_agent_had_some_is_broken_a
     view = await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.FAILED))
     assert "lists no devices, it had 4" in view.troubles[0]
     for uuid in cards:
-        await node.agent.told(Word("clear", uuid, "alice"))
+        await node.agent.apply(Command("clear", uuid, "alice"))
     await node.until(lambda it: vendor_is(it, node.cards.vendor, VendorState.OPEN))
 
 
@@ -285,7 +285,7 @@ async def test_a_cordoned_card_keeps_its_pod_and_takes_no_other(node: Node) -> N
     (card,) = await node.cards_of(pod)
     await node.until(lambda it: owned_by(it, pod))
 
-    await node.agent.told(Word("cordon", card, "alice", "maintenance"))
+    await node.agent.apply(Command("cordon", card, "alice", "maintenance"))
 
     await node.counts({XPU: (8, 7)})
     assert device(node.view, card).health.state is State.HEALTHY
@@ -298,7 +298,7 @@ async def test_a_cordoned_card_keeps_its_pod_and_takes_no_other(node: Node) -> N
     await node.refused("one-too-many", {XPU: 1})
     await node.kubelet.delete(pod.uid)
     await node.counts({XPU: (8, 6)})
-    await node.agent.told(Word("uncordon", card, "alice"))
+    await node.agent.apply(Command("uncordon", card, "alice"))
     await node.counts({XPU: (8, 8)})
 
 
@@ -331,7 +331,7 @@ async def test_an_operators_word_that_can_not_be_written_holds_and_says_so(node:
     checkpoint.mkdir()  # no file can be put in its place
 
     with pytest.raises(NotOnDisk, match=f"{node.cards.uuids[0]}: cordoned, but only until the agent ends"):
-        await node.agent.told(Word("cordon", node.cards.uuids[0], "alice", "fan"))
+        await node.agent.apply(Command("cordon", node.cards.uuids[0], "alice", "fan"))
 
     await node.counts({XPU: (4, 3)})
     checkpoint.rmdir()
@@ -350,7 +350,7 @@ async def test_an_operators_word_clears_a_fault_that_has_no_other_proof(node: No
     scenario.heal(scenario.uuids[1])
     await node.counts({XPU: (4, 3)})  # looking well is no proof
 
-    said = await node.agent.told(Word("clear", card, "alice"))
+    said = await node.agent.apply(Command("clear", card, "alice"))
 
     assert said == f"{card}: cleared; good looks end what is left of the fault"
     await node.counts({XPU: (4, 4)})

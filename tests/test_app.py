@@ -1,0 +1,34 @@
+"""What an agent answers that does not serve the node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from agent.app import Agent
+from agent.config import Config, ConfigState
+from agent.config.settings import AgentSettings
+from agent.core.cell import Cell
+from agent.core.errors import NotServing
+from agent.core.model import Command
+from agent.pace import Pace
+from agent.state.lock import AgentLock
+
+
+async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_path: Path) -> None:
+    settings = AgentSettings(state_dir=tmp_path, http="")
+    with AgentLock(tmp_path / "agent.lock") as lock:
+        assert lock.take() == ""
+        agent = Agent(Cell(ConfigState(Config(settings), "")), "node-1", Pace(standby=0.01))
+        task = asyncio.create_task(agent.run())
+        await anyio.wait_all_tasks_blocked()
+
+        with pytest.raises(NotServing, match=f"^standing by, pid {os.getpid()} serves this node$"):
+            await agent.apply(Command("cordon", "GPU-0", "alice"))
+
+        task.cancel()
+        await asyncio.wait([task])
