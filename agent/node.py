@@ -168,6 +168,7 @@ class Node:
             del self.resources[name]
         self.plan.set(planned)
 
+    @property
     def cdi_error(self) -> str:
         """Why containers may not find their devices."""
         errors = (*self._unspecified.items(), *self._unwritten.items())
