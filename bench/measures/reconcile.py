@@ -7,19 +7,24 @@ import base64
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.confirm import Confirmer
-from agent.core.allocator import ALLOCATION
+from agent.core.allocator import ALLOCATION, Allocator, Scene
+from agent.core.cell import Cell
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState
+from agent.core.model import Allocation, AllocationState, NodeSnapshot
 from agent.core.reconcile import Pods
+from agent.core.topology import Topology
+from agent.core.vendor import Partition, Request
+from agent.evidence import Sources
 from agent.kubelet import checkpoint
 from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
 from agent.kubelet.pb.podresources import v1 as podresources
 from agent.kubelet.podresources import pods_in_use
 from agent.kubelet.wire import decoded
+from agent.reconciler import Reconciler
 from bench.rows import Figure, Row
 from bench.subjects import GPU, Subject
 
@@ -38,13 +43,13 @@ async def measure(subject: Subject) -> list[Row]:
         file = Path(directory) / "kubelet_internal_checkpoint"
         answer = pod_resources()
         for run in range(RUNS):
-            confirmer = _confirmer(file, answer)
+            reconciler = _reconciler(file, answer)
             file.write_bytes(kubelet_checkpoint(2 * run))
-            await confirmer.once()
+            await reconciler.once()
             file.write_bytes(kubelet_checkpoint(2 * run + 1))
-            changed.append(await _pass(confirmer, prove=False))
-            proven.append(await _pass(confirmer, prove=True))
-            same.append(await _pass(confirmer, prove=True))
+            changed.append(await _pass(reconciler, full=False))
+            proven.append(await _pass(reconciler, full=True))
+            same.append(await _pass(reconciler, full=True))
     sizes = f"checkpoint of {len(kubelet_checkpoint(0)):,} bytes, answer of {len(answer):,}"
     note = f"{sizes}; transport not counted"
     return [
@@ -54,13 +59,13 @@ async def measure(subject: Subject) -> list[Row]:
     ]
 
 
-async def _pass(confirmer: Confirmer, *, prove: bool) -> float:
+async def _pass(reconciler: Reconciler, *, full: bool) -> float:
     before = time.process_time()
-    await confirmer.once(prove=prove)
+    await reconciler.once(full=full)
     return (time.process_time() - before) * 1000
 
 
-def _confirmer(file: Path, answer: bytes) -> Confirmer:
+def _reconciler(file: Path, answer: bytes) -> Reconciler:
     async def in_use() -> Pods:
         await asyncio.sleep(0)
         return await decoded("ListPodResourcesResponse", pods_in_use, answer)
@@ -77,13 +82,45 @@ def _confirmer(file: Path, answer: bytes) -> Confirmer:
         )
         for pod in range(PODS)
     ]
-    return Confirmer(
-        Ledger(allocations),
-        lambda prove: checkpoint.read(file, prove=prove),
-        in_use,
-        time.time,
-        settled=lambda: True,
+    ledger = Ledger(allocations)
+    scene = Scene({}, NodeSnapshot(), Topology(), {})
+    sources = Sources(
+        lambda prove: checkpoint.read(file, prove=prove), in_use, _partitions, life=lambda: "k1"
     )
+    allocator = Allocator(lambda: scene, ledger, _NoDisk(), time.time, _prepare, _release, sources)
+    return Reconciler(
+        ledger,
+        sources,
+        allocator,
+        Cell({}),
+        tuple,
+        _release,
+        lambda resource: None,
+        _NoDisk().changed,
+        time.time,
+    )
+
+
+class _NoDisk:
+    """Saving is measured elsewhere."""
+
+    async def save(self, *, durable: bool) -> None:
+        """It is done."""
+
+    async def changed(self) -> None:
+        """It is known."""
+
+
+async def _prepare(vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+    return ()
+
+
+async def _release(vendor: str, allocation: str) -> None:
+    """There is no hardware to free."""
+
+
+async def _partitions(vendor: str) -> Sequence[Partition]:
+    return ()
 
 
 def kubelet_checkpoint(change: int) -> bytes:
