@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import structlog
 
 from agent.core.errors import VendorError
 from agent.core.model import ProcessStatus, VendorState
+from agent.core.pauses import Pauses
 from agent.core.vendor import Vendor
 from agent.isolation import contact
 from agent.isolation.breaker import Breaker
@@ -28,20 +28,18 @@ CALLS = ("prepare", "release", "partitions", "usage")
 
 
 class Backoff:
-    """Growing, jittered pauses, small again after a time of good service."""
+    """Growing pauses, small again after a time of good service."""
 
     def __init__(self, first: float, longest: float) -> None:
-        self._first = first
         self.longest = longest
-        self._failures = 0
+        self._pauses = Pauses(first, longest)
+        self._rests = Pauses(longest, longest)
 
     def pause(self, served: float, *, rest: bool = False) -> float:
         """How long to wait after a process that served for so many seconds; `rest` asks for the longest."""
         if served >= self.longest:
-            self._failures = 0
-        pause = min(self._first * 2.0 ** min(self._failures, 30), self.longest)
-        self._failures += 1
-        return (self.longest if rest else pause) * random.uniform(0.5, 1.0)
+            self._pauses.reset()
+        return self._rests.next() if rest else self._pauses.next()
 
 
 class VendorProcess:

@@ -21,6 +21,7 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.core.model import Resource, SessionStatus
+from agent.core.pauses import Pauses
 
 from .calls import Calls
 from .devicelist import too_long
@@ -234,7 +235,7 @@ class KubeletSession:
 
         The pause is also what the kubelet needs to notice that the old stream ended, before a new one opens.
         """
-        with anyio.move_on_after(self._pauses.next()):
+        with anyio.move_on_after(max(self._pauses.next(), self._intervals.shortest_pause)):
             await first(
                 lambda: differs(self._directory.kubelet, kubelet),
                 lambda: reaches(self._cell, _is_over),
@@ -264,22 +265,6 @@ class _Life:
 
     plugin: DevicePlugin
     calls: Calls
-
-
-class Pauses:
-    """Growing pauses with jitter, so that many nodes do not knock in step."""
-
-    def __init__(self, shortest: float, longest: float, jitter: Callable[[], float]) -> None:
-        self._shortest = self._current = shortest
-        self._longest = longest
-        self._jitter = jitter
-
-    def next(self) -> float:
-        pause, self._current = self._current, min(2 * self._current, self._longest)
-        return max(self._shortest, pause * (0.5 + self._jitter() / 2))
-
-    def reset(self) -> None:
-        self._current = self._shortest
 
 
 def _is_over(resource: Resource) -> bool:

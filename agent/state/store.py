@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -12,8 +10,9 @@ import structlog
 
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
+from agent.core.pauses import Pauses
 from agent.state.checkpoint import CheckpointFile, Saved
-from agent.state.writer import Writer
+from agent.state.worker import Worker
 
 log = structlog.get_logger()
 
@@ -43,10 +42,10 @@ class LedgerStore:
         self._inventory = inventory
         self._rest = rest
         self._patience = patience
-        self._pauses = pauses
+        self._pauses = Pauses(*pauses)
         self._turn = asyncio.Lock()
         self._writing: asyncio.Future[str] | None = None
-        self._writer = Writer()
+        self._worker = Worker()
         #: Whether the disk has not taken the newest yet, and whether that was to survive a power cut.
         self._owed = asyncio.Event()
         self._owed_durable = False
@@ -73,12 +72,11 @@ class LedgerStore:
         """Write again what the disk did not take, until it does; then wait for the next time."""
         while True:
             await self._owed.wait()
-            for pause in growing(*self._pauses):
-                await self._worth_a_try(pause)
+            self._pauses.reset()
+            while self._owed.is_set():
+                await self._worth_a_try(self._pauses.next())
                 if self._owed.is_set():
                     await self.save(durable=False)
-                if not self._owed.is_set():
-                    break
 
     async def _worth_a_try(self, pause: float) -> None:
         """Wait for a disk that hangs; it may have changed its mind the moment that it answers."""
@@ -91,7 +89,7 @@ class LedgerStore:
         """The error of a write that begins now, after one that somebody stopped waiting for."""
         if self._writing is not None:
             await asyncio.shield(self._writing)
-        self._writing = self._writer.submit(partial(self._file.save, self._state(), durable=durable))
+        self._writing = self._worker.submit(partial(self._file.save, self._state(), durable=durable))
         return await asyncio.shield(self._writing)
 
     def _state(self) -> Saved:
@@ -110,11 +108,3 @@ class LedgerStore:
             log.info("checkpoint written again", path=str(self._file.path))
         self.error = error
         self.saves += not error
-
-
-def growing(shortest: float, longest: float) -> Iterator[float]:
-    """Pauses with jitter, so that the agents of many nodes do not knock at a shared disk in step."""
-    pause = shortest
-    while True:
-        yield pause * random.uniform(0.5, 1.0)
-        pause = min(2 * pause, longest)

@@ -22,7 +22,7 @@ from agent.core.cell import Cell
 from agent.core.model import SessionStatus
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions
-from agent.kubelet.session import Intervals, KubeletSession, Pauses, sweep
+from agent.kubelet.session import Intervals, KubeletSession, sweep
 from agent.kubelet.sockets import socket_name
 
 from .fakes import NAME, QUICK, Bench, FakeAnswers, FakeKubelet, bench, card, eventually, refused, resource
@@ -468,17 +468,6 @@ async def test_a_registration_that_fails_again_and_again_is_counted_and_said_onc
 
     complaints = [line["error"] for line in told if line["event"] == "not registered, trying again"]
     assert complaints == [f"the kubelet refused Register: {words}" for words in ("no", "never", "never")]
-
-
-def test_pauses_grow_with_jitter_between_their_bounds() -> None:
-    short, full = Pauses(0.1, 30.0, lambda: 0.0), Pauses(0.1, 30.0, lambda: 1.0)
-
-    assert [round(full.next(), 3) for _ in range(11)] == [
-        0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0,
-    ]  # fmt: skip
-    assert [round(short.next(), 3) for _ in range(3)] == [0.1, 0.1, 0.2]
-    full.reset()
-    assert full.next() == 0.1
 
 
 async def test_a_registration_that_held_makes_the_next_pause_short(plugins_dir: Path) -> None:

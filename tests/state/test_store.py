@@ -17,7 +17,6 @@ from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState
 from agent.core.vendor import Device
-from agent.state import store as store_module
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.store import LedgerStore
 
@@ -202,16 +201,6 @@ async def test_what_was_to_survive_a_power_cut_still_is_when_it_is_tried_again(
     await it.save(durable=False)
 
     assert disk.tries == [True, True, True, False]
-
-
-def test_pauses_grow_to_the_longest_and_differ() -> None:
-    pauses = store_module.growing(0.1, 30.0)
-
-    seen = [next(pauses) for _ in range(40)]
-
-    bounds = [min(0.1 * 2**n, 30.0) for n in range(40)]
-    assert all(bound / 2 <= pause <= bound for pause, bound in zip(seen, bounds, strict=True))
-    assert len(set(seen[10:])) > 20
 
 
 async def test_whoever_stops_waiting_does_not_let_writes_meet(disk: Disk) -> None:

@@ -1,4 +1,4 @@
-"""One thread that writes, so that writes never meet."""
+"""One thread that does jobs in turn, so that writes never meet."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-class Writer:
+class Worker:
     """A daemon, so that a disk that hangs does not stop the end."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, write: Callable[[], None]) -> asyncio.Future[str]:
-        """Run the write; the future is its error, or ""."""
+    def submit(self, job: Callable[[], None]) -> asyncio.Future[str]:
+        """Do the job after those before it; the future is its error, or ""."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str] = loop.create_future()
 
         def work() -> None:
             error = ""
             try:
-                write()
+                job()
             except Exception as exc:
                 # Whatever it is: the thread lives on, and nobody waits for ever.
                 error = str(exc) or repr(exc)
