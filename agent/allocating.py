@@ -1,15 +1,16 @@
-"""The allocator as the kubelet's wire meets it: timed, and one rich log line per Allocate."""
+"""The allocator as the kubelet's wire meets it: timed, with what it gave and refused logged."""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import structlog
 
 from agent.core.allocator import ALLOCATION, Allocator
-from agent.core.errors import AllocationError
+from agent.core.errors import AgentError, AllocationError
 from agent.core.ledger import Ledger
 from agent.core.vendor import ContainerEdits
 from agent.core.view import BUCKETS
@@ -18,6 +19,11 @@ log = structlog.get_logger()
 
 #: IDs of one container that a log line shows.
 SHOWN = 16
+#: Containers whose refused start is not said again; those refused longest ago go first.
+REMEMBERED = 1024
+
+#: (resource, outcome) to [count, sum of seconds, one count per bucket].
+Seconds = dict[tuple[str, str], list[float]]
 
 
 class TimedAllocator:
@@ -26,8 +32,10 @@ class TimedAllocator:
     def __init__(self, allocator: Allocator, ledger: Ledger) -> None:
         self._allocator = allocator
         self._ledger = ledger
-        #: (resource, outcome) to [count, sum of seconds, one count per bucket].
-        self.seconds: dict[tuple[str, str], list[float]] = {}
+        self.seconds: Seconds = {}
+        self.pre_start_seconds: Seconds = {}
+        #: A container's resource and IDs to why it was not started the last time.
+        self._refused: dict[tuple[str, tuple[str, ...]], str] = {}
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """Answer an AllocateRequest.
@@ -36,17 +44,13 @@ class TimedAllocator:
             AllocationError: The request is refused; the kubelet shows the text on the pod.
         """
         started = time.perf_counter()
-        outcome = "error"
         try:
-            edits = await self._allocator.allocate(resource, containers)
-            outcome = "ok"
+            with _timed(self.seconds, resource):
+                edits = await self._allocator.allocate(resource, containers)
         except AllocationError as exc:
-            outcome = "refused"
             log.warning("allocate refused", resource=resource, error=str(exc))
             raise
-        finally:
-            took = time.perf_counter() - started
-            self._count(resource, outcome, took)
+        took = time.perf_counter() - started
         for it in edits:
             self._tell(it.annotations[ALLOCATION], took)
         return edits
@@ -68,10 +72,44 @@ class TimedAllocator:
         return self._allocator.preferred(resource, available, required, size)
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
-        await self._allocator.pre_start(resource, ids)
+        """Answer a PreStartContainerRequest.
 
-    def _count(self, resource: str, outcome: str, took: float) -> None:
-        cell = self.seconds.setdefault((resource, outcome), [0.0] * (len(BUCKETS) + 2))
+        Raises:
+            AllocationError: Nothing of ours holds these IDs.
+            VendorError: The hardware can not be made now. The kubelet tries again.
+        """
+        container = (resource, tuple(ids))
+        try:
+            with _timed(self.pre_start_seconds, resource):
+                await self._allocator.pre_start(resource, ids)
+        except AgentError as exc:
+            self._refuse(container, str(exc))
+            raise
+        self._refused.pop(container, None)
+
+    def _refuse(self, container: tuple[str, tuple[str, ...]], reason: str) -> None:
+        """Say it once: the kubelet tries again and again."""
+        if self._refused.pop(container, None) != reason:
+            resource, ids = container
+            log.warning("container start refused", resource=resource, ids=ids[:SHOWN], error=reason)
+        self._refused[container] = reason
+        if len(self._refused) > REMEMBERED:
+            del self._refused[next(iter(self._refused))]
+
+
+@contextmanager
+def _timed(seconds: Seconds, resource: str) -> Iterator[None]:
+    """Count how long the body takes, by how it ends."""
+    started, outcome = time.perf_counter(), "error"
+    try:
+        yield
+        outcome = "ok"
+    except AllocationError:
+        outcome = "refused"
+        raise
+    finally:
+        took = time.perf_counter() - started
+        cell = seconds.setdefault((resource, outcome), [0.0] * (len(BUCKETS) + 2))
         cell[0] += 1
         cell[1] += took
         bucket = bisect_left(BUCKETS, took)

@@ -173,6 +173,7 @@ class Line:
             complaints=self._node.complaints,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
+            pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
         )
 
     def _counters(self) -> Counters:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Pauses:
-    """Each twice the one before up to the longest, less up to a half so that many nodes do not knock in step."""
+    """Each twice the one before; up to a half is left out, so that many nodes do not knock in step."""
 
     def __init__(self, shortest: float, longest: float, jitter: Callable[[], float] = random.random) -> None:
         """`jitter` is from 0, the pause halved, to 1, the whole one."""

@@ -14,7 +14,7 @@ from agent.core.model import (
     VendorState,
 )
 
-#: Upper bounds of the buckets of `allocate_seconds`.
+#: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 #: (name, labels) to a count that only grows.
 Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -50,6 +50,8 @@ class View:
     counters: Counters = field(default_factory=dict)
     #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).
     allocate_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    #: The same of each PreStartContainer.
+    pre_start_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def troubles(self) -> tuple[str, ...]:

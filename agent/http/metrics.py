@@ -43,7 +43,9 @@ class _Of(Collector):
         yield from _agent(self._view)
         yield from _hardware(self._view)
         yield from _resources(self._view)
-        yield _allocate_seconds(self._view)
+        yield _seconds("allocate", "Seconds that Allocate took.", self._view.allocate_seconds)
+        help_ = "Seconds that PreStartContainer took."
+        yield _seconds("pre_start", help_, self._view.pre_start_seconds)
         yield from _counters(self._view)
 
 
@@ -102,11 +104,9 @@ def _allocations(view: View) -> Iterator[tuple[tuple[str, str], float]]:
             yield (name, str(state)), held[name, state]
 
 
-def _allocate_seconds(view: View) -> Metric:
-    family = HistogramMetricFamily(
-        f"{PREFIX}allocate_seconds", "Seconds that Allocate took.", labels=["resource", "outcome"]
-    )
-    for (resource, outcome), (count, total, *buckets) in view.allocate_seconds.items():
+def _seconds(call: str, help_: str, seconds: Mapping[tuple[str, str], tuple[float, ...]]) -> Metric:
+    family = HistogramMetricFamily(f"{PREFIX}{call}_seconds", help_, labels=["resource", "outcome"])
+    for (resource, outcome), (count, total, *buckets) in seconds.items():
         cumulated, seen = [], 0.0
         for bound, within in zip(BUCKETS, buckets, strict=False):
             seen += within

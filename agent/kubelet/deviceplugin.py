@@ -69,6 +69,7 @@ class PluginStats:
     preferred: int = 0
     preferred_empty: int = 0
     pre_starts: int = 0
+    pre_starts_failed: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -242,8 +243,12 @@ class DevicePlugin:
 
     async def _pre_start(self, request: bytes) -> bytes:
         self.stats.pre_starts += 1
-        ids = await decoded("PreStartContainerRequest", pre_start_request, request)
-        await self._run(lambda: self._answers.pre_start(self.name, ids))
+        try:
+            ids = await decoded("PreStartContainerRequest", pre_start_request, request)
+            await self._run(lambda: self._answers.pre_start(self.name, ids))
+        except Exception:
+            self.stats.pre_starts_failed += 1
+            raise
         return b""
 
     async def _run(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -78,6 +78,7 @@ VIEW = View(
     ),
     counters={("vendor_restarts", (("vendor", "nvidia"),)): 3, ("checkpoint_saves_total", ()): 7},
     allocate_seconds={("nvidia.com/gpu", "ok"): (4.0, 11.5, 1.0, 0.0, 2.0)},
+    pre_start_seconds={("nvidia.com/gpu", "ok"): (4.0, 11.5, 1.0, 0.0, 2.0)},
 )
 EMPTY = View(node="node-1", version="1.2.3")
 
@@ -103,4 +104,5 @@ def hostile() -> View:
         checkpoint_error=HOSTILE,
         counters={(HOSTILE, ((HOSTILE, HOSTILE),)): 1},
         allocate_seconds={(HOSTILE, HOSTILE): (1.0, 1.0)},
+        pre_start_seconds={(HOSTILE, HOSTILE): (1.0, 1.0)},
     )

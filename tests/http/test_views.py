@@ -120,17 +120,18 @@ def test_the_metrics_tell_devices_resources_and_sessions() -> None:
     assert ("process_resident_memory_bytes", ()) in found
 
 
-def test_the_histogram_of_allocate_cumulates_its_buckets() -> None:
+@pytest.mark.parametrize("call", ["allocate", "pre_start"])
+def test_the_histogram_of_a_call_cumulates_its_buckets(call: str) -> None:
     found = samples(VIEW)
 
     def bucket(bound: str) -> float:
         labels = {"resource": "nvidia.com/gpu", "outcome": "ok", "le": bound}
-        return found["xpu_agent_allocate_seconds_bucket", tuple(sorted(labels.items()))]
+        return found[f"xpu_agent_{call}_seconds_bucket", tuple(sorted(labels.items()))]
 
     assert (bucket("0.0005"), bucket("0.001"), bucket("0.0025"), bucket("+Inf")) == (1, 1, 3, 4)
     of = (("outcome", "ok"), ("resource", "nvidia.com/gpu"))
-    assert found["xpu_agent_allocate_seconds_count", of] == 4
-    assert found["xpu_agent_allocate_seconds_sum", of] == 11.5
+    assert found[f"xpu_agent_{call}_seconds_count", of] == 4
+    assert found[f"xpu_agent_{call}_seconds_sum", of] == 11.5
 
 
 def test_errors_of_config_and_checkpoint_are_metrics() -> None:

@@ -350,7 +350,8 @@ async def test_a_refusal_keeps_its_words(
         with refused(status) as words:
             await it.client.call("PreStartContainer", PreStartContainerRequest(devices_ids=["x"]))
         assert text in words[0]
-        assert it.plugin.stats.allocations_failed == 1
+        stats = it.plugin.stats
+        assert (stats.allocations_failed, stats.pre_starts_failed) == (1, 1)
 
 
 async def test_an_allocation_survives_a_client_that_hangs_up(plugins_dir: Path) -> None:

@@ -1,0 +1,120 @@
+"""What is timed and logged of the kubelet's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.allocating import REMEMBERED, TimedAllocator
+from agent.core.allocator import Allocator
+from agent.core.errors import InvalidRequest, NotAllocated, VendorError
+from agent.core.ledger import Ledger
+from agent.core.vendor import ContainerEdits
+
+XPU = "acme.com/xpu"
+LOST = NotAllocated(XPU, ["a-0"])
+
+
+class Scripted:
+    """An allocator that fails as asked."""
+
+    error: Exception | None = None
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+        await self.pre_start(resource, ())
+        return []
+
+    async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def timed(scripted: Scripted) -> TimedAllocator:
+    return TimedAllocator(cast("Allocator", scripted), Ledger())
+
+
+async def start(timed: TimedAllocator, scripted: Scripted, error: Exception | None, *ids: str) -> None:
+    scripted.error = error
+    if error is None:
+        await timed.pre_start(XPU, ids)
+        return
+    with pytest.raises(type(error)):
+        await timed.pre_start(XPU, ids)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (None, "ok"),
+        (InvalidRequest(XPU, "no"), "refused"),
+        (VendorError("hung"), "error"),
+        (RuntimeError("bug"), "error"),
+    ],
+)
+@pytest.mark.parametrize("call", ["allocate", "pre_start"])
+async def test_each_call_is_timed_by_how_it_ends(
+    timed: TimedAllocator, scripted: Scripted, call: str, error: Exception | None, outcome: str
+) -> None:
+    scripted.error = error
+    with nullcontext() if error is None else pytest.raises(type(error)):
+        await getattr(timed, call)(XPU, [])
+
+    mine, other = timed.seconds, timed.pre_start_seconds
+    if call == "pre_start":
+        mine, other = other, mine
+    assert {key: cell[0] for key, cell in mine.items()} == {(XPU, outcome): 1}
+    assert other == {}
+
+
+@pytest.mark.parametrize("error", [LOST, VendorError("acme: hung")])
+async def test_a_start_that_is_refused_again_and_again_is_said_once_with_its_reason(
+    timed: TimedAllocator, scripted: Scripted, error: Exception
+) -> None:
+    with capture_logs() as logged:
+        for _ in range(3):
+            await start(timed, scripted, error, "a-0")
+
+    assert logged == [
+        {
+            "event": "container start refused",
+            "log_level": "warning",
+            "resource": XPU,
+            "ids": ("a-0",),
+            "error": str(error),
+        }
+    ]
+
+
+async def test_a_refused_start_is_said_anew_of_another_container_for_another_reason_and_after_a_start(
+    timed: TimedAllocator, scripted: Scripted
+) -> None:
+    with capture_logs() as logged:
+        await start(timed, scripted, LOST, "a-0")
+        await start(timed, scripted, LOST, "a-1")
+        await start(timed, scripted, VendorError("hung"), "a-0")
+        await start(timed, scripted, None, "a-0")
+        await start(timed, scripted, VendorError("hung"), "a-0")
+        await start(timed, scripted, LOST, "a-1")
+
+    assert [it["ids"][0] for it in logged] == ["a-0", "a-1", "a-0", "a-0"]
+
+
+async def test_of_the_containers_refused_only_so_many_are_remembered(
+    timed: TimedAllocator, scripted: Scripted
+) -> None:
+    with capture_logs() as logged:
+        for number in (*range(REMEMBERED + 1), 1, 0):
+            await start(timed, scripted, LOST, f"a-{number}")
+
+    assert len(logged) == REMEMBERED + 2
+    assert logged[-1]["ids"] == ("a-0",)
