@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,14 +30,23 @@ class SetAside:
 def move(path: Path) -> Path:
     """Rename the file, whatever it is; of those moved before the newest stay.
 
+    They are counted: a clock that was wrong once, as it may be after a boot, says nothing of which is newest.
+
     Raises:
         OSError: It can not be moved, and is where it was.
     """
+    before = sorted(path.parent.glob(f"{path.name}.corrupt-*"), key=lambda it: (_number(it), it.name))
     moved = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    aside = path.with_name(f"{path.name}.corrupt-{moved}")
+    number = _number(before[-1]) + 1 if before else 1
+    aside = path.with_name(f"{path.name}.corrupt-{number}-{moved}")
     os.rename(path, aside)
-    others = sorted(it for it in path.parent.glob(f"{path.name}.corrupt-*") if it != aside)
-    for old in others[: 1 - KEPT]:
+    for old in before[: 1 - KEPT]:
         with suppress(OSError):  # a directory, say; it is not worth the agent
             old.unlink()
     return aside
+
+
+def _number(aside: Path) -> int:
+    """How many were moved before; 0 where the name does not say."""
+    found = re.search(r"\.corrupt-([0-9]{1,9})-", aside.name)
+    return int(found[1]) if found else 0

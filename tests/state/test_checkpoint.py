@@ -7,7 +7,8 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +44,16 @@ def refuses(file: CheckpointFile) -> SetAside:
 def spoilt(file: CheckpointFile, content: bytes = b"garbage") -> None:
     file.path.parent.mkdir(exist_ok=True)
     file.path.write_bytes(content)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Stands in one year."""
+
+    year: int
+
+    def now(self, _: tzinfo) -> datetime:
+        return datetime(self.year, 1, 1, tzinfo=UTC)
 
 
 def failing(number: int) -> Callable[..., NoReturn]:
@@ -292,6 +303,30 @@ def test_the_file_set_aside_is_kept_though_the_clock_went_back(file: CheckpointF
 
     assert said.aside in {it.name for it in asides(file)}
     assert len(asides(file)) == KEPT
+
+
+@pytest.mark.parametrize("years", [range(1970, 1978), range(2038, 2030, -1)], ids=["forth", "back"])
+def test_of_the_files_set_aside_the_last_ones_are_kept_whatever_the_clock_said(
+    file: CheckpointFile, monkeypatch: pytest.MonkeyPatch, years: range
+) -> None:
+    for year in years:
+        monkeypatch.setattr("agent.state.aside.datetime", Clock(year))
+        spoilt(file, str(year).encode())
+        refuses(file)
+
+    assert [int(it.read_bytes()) for it in asides(file)] == list(years)[-KEPT:]
+
+
+def test_files_set_aside_by_an_older_agent_go_first(file: CheckpointFile) -> None:
+    spoilt(file)
+    for n in range(KEPT):
+        file.path.with_name(f"checkpoint.json.corrupt-2999010{n}T000000.000000Z").touch()
+
+    for _ in range(KEPT):
+        spoilt(file)
+        refuses(file)
+
+    assert [it.name.split("-")[1] for it in asides(file)] == ["1", "2", "3", "4", "5"]
 
 
 def test_a_directory_set_aside_is_not_emptied_and_stops_nothing(file: CheckpointFile) -> None:
