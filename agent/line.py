@@ -108,8 +108,8 @@ class Line:
             self._sessions.repeat,
             self._reconciled,
             clock,
-            every=pace.reconcile,
-            grace=pace.grace,
+            every=settings.reconcile.interval if pace.reconcile is None else pace.reconcile,
+            grace=settings.reconcile.grace if pace.grace is None else pace.grace,
             doubt_again=pace.doubt_again,
             rebooted=saved.boot_id != boot_id(),
         )

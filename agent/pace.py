@@ -14,8 +14,6 @@ class Pace:
     """Every interval of the process, seconds; doubles run with small ones."""
 
     discover: float = 10.0
-    reconcile: float = 30.0
-    grace: float = 60.0
     #: Until the kubelet is asked again to write down what it knows of a pod that nobody shows.
     doubt_again: float = 300.0
     #: How long the same kubelet must have served before its word that pods are gone is taken.
@@ -29,7 +27,9 @@ class Pace:
     #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
     backoff: tuple[float, float] = (0.1, 30.0)
-    #: Instead of what the config says.
+    #: Instead of what the config says: `agent.health`, and `agent.reconcile` with its interval and grace.
     health: Timing | None = None
+    reconcile: float | None = None
+    grace: float | None = None
     session: Intervals = field(default_factory=Intervals)
     deadlines: Deadlines = field(default_factory=Deadlines)

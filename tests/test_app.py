@@ -10,8 +10,7 @@ import anyio
 import pytest
 
 from agent.app import Agent
-from agent.config import Config, ConfigState
-from agent.config.settings import AgentSettings
+from agent.config import AgentSettings, Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import NotServing
 from agent.core.model import Command

@@ -13,6 +13,7 @@ import yaml
 from agent.config import (
     NVIDIA_FLAGS,
     Config,
+    ReconcileSettings,
     ReportSettings,
     Source,
     VendorSettings,
@@ -84,6 +85,7 @@ agent:
   http: "[::1]:1"
   log: {level: debug, format: json, dir: /l, maxBytes: 50MB, keep: 2}
   health: {badPolls: 5, goodPolls: 4, goodFor: 90s, patience: 1m, forgetAfter: 2h}
+  reconcile: {interval: 10s, grace: 5m}
 vendors:
   nvidia:
     enabled: true
@@ -109,6 +111,7 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     )
     assert config.agent.cdi_dir == Path("/c")
     assert config.agent.health == Timing(5, 4, 90.0, 60.0, 7200.0)
+    assert config.agent.reconcile == ReconcileSettings(10.0, 300.0)
     assert config.report == ReportSettings("none", False, "/f", False, "")
 
 
@@ -465,6 +468,21 @@ def test_patience_with_devices_is_bounded(health: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reconcile", "error"),
+    [
+        ("{interval: 0.5}", "agent.reconcile.interval: must be from 1s to 1h, found 0.5s"),
+        ("{interval: 61m}", "agent.reconcile.interval: must be from 1s to 1h, found 3660s"),
+        ("{grace: 0s}", "agent.reconcile.grace: must be from 1s to 1h, found 0s"),
+        ("{grace: 61m}", "agent.reconcile.grace: must be from 1s to 1h, found 3660s"),
+        ("{grace: soon}", "agent.reconcile.grace: expected a time such as 10s or 5m"),
+        ("{every: 10s}", "agent.reconcile.every: unknown key"),
+    ],
+)
+def test_the_pace_of_reconciling_is_bounded(reconcile: str, error: str) -> None:
+    assert error in refusal(f"agent: {{reconcile: {reconcile}}}")
+
+
+@pytest.mark.parametrize(
     ("written", "size"),
     [("512MiB", 512 << 20), ("2GB", 2_000_000_000), ("67108864", 64 << 20), ("0", 0), ("1TiB", 1 << 40)],
 )
@@ -569,6 +587,7 @@ def test_the_effective_configuration_has_every_default() -> None:
                 "patience": 30.0,
                 "forgetAfter": 600.0,
             },
+            "reconcile": {"interval": 30.0, "grace": 60.0},
         },
         "vendors": {},
         "report": {

@@ -19,6 +19,7 @@ KEYS = st.sampled_from(
         "version",
         *("agent", "kubeletDir", "stateDir", "http", "log", "level", "dir", "maxBytes", "keep"),
         *("health", "badPolls", "goodPolls", "goodFor", "patience", "forgetAfter"),
+        *("reconcile", "interval", "grace"),
         *("vendors", "nvidia", "enabled", "library", "memoryLimit", "settings", "resources"),
         *("name", "devices", "sharing", "kind", "replicas", "policy", "placement", "ids"),
         *("report", "mode", "labels", "nodes", "match", "names", "set"),

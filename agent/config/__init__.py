@@ -15,6 +15,7 @@ from agent.config.settings import (
     LogFormat,
     LogLevel,
     LogSettings,
+    ReconcileSettings,
     ReportSettings,
     VendorSettings,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "LogSettings",
+    "ReconcileSettings",
     "ReportSettings",
     "Source",
     "VendorSettings",

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from agent.config.address import parse_address
 from agent.config.place import Path
-from agent.config.settings import AgentSettings, Config, LogSettings, ReportSettings, VendorSettings
+from agent.config.settings import (
+    AgentSettings,
+    Config,
+    LogSettings,
+    ReconcileSettings,
+    ReportSettings,
+    VendorSettings,
+)
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
 from agent.core.names import LABEL, wrong_name
@@ -85,6 +92,7 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
             yield Problem(("agent", "http"), str(error))
     yield from _log(agent.log)
     yield from _health(agent.health)
+    yield from _reconcile(agent.reconcile)
 
 
 def _health(health: Timing) -> Iterator[Problem]:
@@ -98,6 +106,12 @@ def _health(health: Timing) -> Iterator[Problem]:
     ):
         if not 0 <= seconds <= most:
             yield Problem(("agent", "health", key), f"must be from 0s to {most // HOUR}h, found {seconds:g}s")
+
+
+def _reconcile(reconcile: ReconcileSettings) -> Iterator[Problem]:
+    for key, seconds in (("interval", reconcile.interval), ("grace", reconcile.grace)):
+        if not 1 <= seconds <= HOUR:
+            yield Problem(("agent", "reconcile", key), f"must be from 1s to 1h, found {seconds:g}s")
 
 
 def _report(report: ReportSettings) -> Iterator[Problem]:

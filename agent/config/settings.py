@@ -29,6 +29,15 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReconcileSettings:
+    """How often allocations are compared with what kubelet and hardware say, and how patiently; seconds."""
+
+    interval: float = 30.0
+    #: What was just answered, or just found to lack an owner, is left alone for so long.
+    grace: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """Where the agent finds the kubelet, and where it keeps and shows what it knows."""
 
@@ -42,6 +51,7 @@ class AgentSettings:
     log: LogSettings = LogSettings()
     #: How patient the rules of health are.
     health: Timing = field(default_factory=Timing)
+    reconcile: ReconcileSettings = ReconcileSettings()
 
 
 @dataclass(frozen=True, slots=True)

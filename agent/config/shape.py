@@ -14,7 +14,7 @@ import msgspec
 from agent.config import later
 from agent.config.document import Node
 from agent.config.place import Path, camel, found, nearest, refused
-from agent.config.settings import AgentSettings, LogSettings, VendorSettings
+from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
 from agent.core.health import Timing
 
 T = TypeVar("T")
@@ -163,6 +163,8 @@ _READ = {
     (Timing, "good_for"): _seconds,
     (Timing, "patience"): _seconds,
     (Timing, "forget_after"): _seconds,
+    (ReconcileSettings, "interval"): _seconds,
+    (ReconcileSettings, "grace"): _seconds,
 }
 
 _NAMES: dict[Any, str] = {
