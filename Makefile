@@ -5,7 +5,7 @@ BIN := .venv/bin
 SEED ?= 1
 FAULTS ?= 1000
 
-.PHONY: setup check test demo bench bench-check peers campaign proto lock clean help
+.PHONY: setup lint check test demo bench bench-check peers campaign proto lock clean help
 
 help:  ## Show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
@@ -26,12 +26,13 @@ demo: setup  ## Run the agent on the embedded node and watch its day
 test: setup  ## Pass the tests: no root, no GPU, no cluster
 	$(BIN)/python -m pytest --ignore=tests/peers
 
-check: setup  ## Format, lint, types, rooms, tests; warnings are errors
+lint: setup  ## Format, lint, types, rooms; warnings are errors
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --ignore=tests/peers
+
+check: lint test  ## What a change must pass: make lint, make test
 
 peers: setup  ## Build the real kubelet device managers (Go) and run the scenarios against them
 	tests/peers/build.sh
