@@ -269,7 +269,10 @@ class AllocationState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A word owed to a scheduler: sent right after the answer, again until it is taken, harmless twice."""
+    """A word owed to a scheduler: sent right after the answer, again until it is taken, harmless twice.
+
+    Nothing writes one yet: who sends them through the API server will, and the checkpoint holds them already.
+    """
 
     dialect: str
     message: Mapping[str, str] = field(default_factory=dict)
