@@ -41,9 +41,9 @@ class Saved:
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     #: Device uuid to the operator's word.
     cordons: Mapping[str, Cordon] = field(default_factory=dict)
-    #: The Node's labels as they were last seen, and the name of the configuration that was last chosen for it.
-    #: Nothing writes them yet: the watch of the Node at the API server will, so that a node whose API server is
-    #: away starts with what it had. They are here so that the format does not change again then.
+    #: The Node's labels as last seen, and the name of the configuration last chosen for it. Nothing writes
+    #: them yet: the watch of the Node at the API server will, so that a node starts with what it had while
+    #: that server is away. They are here so that the format does not change again then.
     labels: Mapping[str, str] = field(default_factory=dict)
     config: str = ""
 

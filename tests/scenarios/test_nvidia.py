@@ -385,6 +385,7 @@ async def test_nil_panic_on_a_flat_topology_three_of_five_cards_are_placed(node:
             stub.nvlinks(left, right, 12 if left ^ right == 1 else 0)
     await start(node)
     await node.counts({GPU: (8, 8)})
+    await node.until(lambda it: all(len(card.device.links) == 7 for card in it.snapshot.devices))
     for sick in (1, 3, 5):
         await node.fail(sick)
     await node.counts({GPU: (8, 5)})
