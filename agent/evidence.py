@@ -14,8 +14,8 @@ import structlog
 
 from agent.core.allocator import ALLOCATION
 from agent.core.errors import VendorError
+from agent.core.evidence import Evidence, Granted, Pods
 from agent.core.model import Owner
-from agent.core.reconcile import Evidence, Granted, Pods
 from agent.core.vendor import Partition
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
@@ -82,14 +82,17 @@ class Sources:
         return self._life()
 
     async def shows(self, owners: Collection[Owner]) -> frozenset[Owner]:
-        """Those of them whose pods are there: the kubelet lists them now. In doubt it does not."""
+        """Those of them whose pods are there: they have a cgroup or, where none can be seen, are listed now.
+
+        In doubt they are not: a node whose PodResources can not be asked must go on.
+        """
         running = await asyncio.to_thread(self._running)
-        there = [it for it in owners if running is None or it.uid in running]
+        if running is not None:
+            return frozenset(it for it in owners if it.uid in running)
         pods: Pods | None = None
-        if there:
-            with anyio.move_on_after(self._patience):
-                pods = await self._pods()
-        return frozenset(it for it in there if (it.namespace, it.pod) in (pods or {}))
+        with anyio.move_on_after(self._patience):
+            pods = await self._pods()
+        return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
     async def granted(self, *, prove: bool = True) -> tuple[Granted, ...] | None:
         """What the kubelet's checkpoint holds. `prove` asks for its checksum, too."""
@@ -151,13 +154,13 @@ def foreign_id(place: str) -> str:
 def running_pods(root: Path = Path("/sys/fs/cgroup")) -> frozenset[str] | None:
     """The uids of pods that have a cgroup; None where no pods' cgroups can be seen at all."""
     trees = (root, root / "memory", root / "systemd")  # version 2, and two hierarchies of version 1
-    for tree in trees:
-        parents = [tree / it for it in POD_PARENTS if (tree / it).is_dir()]
-        if parents:
-            try:
+    try:
+        for tree in trees:
+            parents = [tree / it for it in POD_PARENTS if (tree / it).is_dir()]
+            if parents:
                 return frozenset(uid for parent in parents for uid in _pods_below(parent))
-            except OSError:
-                return None  # half of them would make the others look gone
+    except OSError:
+        pass  # half of them would make the others look gone
     return None
 
 

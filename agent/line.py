@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -30,12 +28,12 @@ from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess
 from agent.kubelet import checkpoint as kubelet_checkpoint
-from agent.kubelet.checkpoint import KubeletCheckpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
 from agent.node import Node
 from agent.pace import Pace
+from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from agent.sessions import Sessions
 from agent.state.aside import SetAside
@@ -73,14 +71,17 @@ class Line:
         if self._set_aside:
             _tell(self._set_aside)
         self._ledger = Ledger(saved.allocations, now=clock())
+        if saved.boot_id != boot_id():
+            self._ledger.rebooted()
         inventory = _remembering(saved, pace.health or settings.health, clock())
         self._store = LedgerStore(file, self._ledger, inventory, replace(saved, boot_id=boot_id()))
         self._node = Node(inventory, self._ledger, clock, pods)
         self._fleet = Fleet(self._node, self._start)
         self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory)
         self._pods = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
+        kubelets_file = settings.kubelet_dir / KUBELET_CHECKPOINT
         sources = Sources(
-            partial(_kubelets_checkpoint, settings.kubelet_dir / KUBELET_CHECKPOINT),
+            lambda prove: kubelet_checkpoint.read(kubelets_file, prove=prove),
             self._pods.in_use,
             self._partitions,
             running_pods,
@@ -102,7 +103,7 @@ class Line:
             self._ledger,
             sources,
             allocator,
-            self._node.plan,
+            Recaller(self._ledger, sources, self._node.plan, clock),
             lambda: tuple(self._node.vendors.values()),
             self._release,
             self._sessions.repeat,
@@ -111,7 +112,6 @@ class Line:
             every=settings.reconcile.interval if pace.reconcile is None else pace.reconcile,
             grace=settings.reconcile.grace if pace.grace is None else pace.grace,
             doubt_again=pace.doubt_again,
-            rebooted=saved.boot_id != boot_id(),
         )
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
@@ -229,11 +229,6 @@ class Line:
     def _settled(self, now: float) -> bool:
         since = self._sessions.registered_since
         return since is not None and now - since >= self._pace.settle
-
-
-def _kubelets_checkpoint(path: Path, prove: bool) -> KubeletCheckpoint | None:
-    """None where there is no file: the kubelet writes one at the first list that it receives."""
-    return kubelet_checkpoint.read(path, prove=prove) if path.exists() else None
 
 
 def _tell(it: SetAside) -> None:

@@ -168,6 +168,10 @@ class Node:
             del self.resources[name]
         self.plan.set(planned)
 
+    def prepares(self, vendor: str) -> bool:
+        """Whether its containers need hardware made; one that is left out makes none."""
+        return vendor in self.vendors and self.vendors[vendor].prepares
+
     @property
     def cdi_error(self) -> str:
         """Why containers may not find their devices."""

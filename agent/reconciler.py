@@ -12,32 +12,21 @@ import structlog
 
 from agent.core.allocator import Allocator
 from agent.core.cell import Cell
+from agent.core.changes import Change, Confirm, Doubt, Find, Forget, Recall, Release, Remark, Remove, Revive
 from agent.core.errors import VendorError
+from agent.core.evidence import Evidence, Granted
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState, Plan
-from agent.core.reconcile import (
-    POD_RESOURCES,
-    Change,
-    Confirm,
-    Doubt,
-    Evidence,
-    Granted,
-    Recall,
-    Release,
-    Remark,
-    Remove,
-    recall,
-    recall_pods,
-    reconcile,
-    slices,
-)
+from agent.core.model import Allocation, AllocationState
+from agent.core.reconcile import reconcile, revived
+from agent.core.slices import slices
 from agent.core.vendor import Vendor
-from agent.evidence import FOREIGN, Sources, foreign_id
+from agent.evidence import Sources
+from agent.recaller import Recaller
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-Undo = Callable[[str, str], Awaitable[None]]
+ReleaseSlices = Callable[[str, str], Awaitable[None]]
 
 
 class Reconciler:
@@ -48,9 +37,9 @@ class Reconciler:
         ledger: Ledger,
         sources: Sources,
         allocator: Allocator,
-        plan: Cell[Plan],
+        recaller: Recaller,
         vendors: Callable[[], Sequence[Vendor]],
-        release: Undo,
+        release: ReleaseSlices,
         ask_again: Callable[[str], None],
         changed: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
@@ -58,7 +47,6 @@ class Reconciler:
         every: float = 30.0,
         grace: float = 60.0,
         doubt_again: float = 300.0,
-        rebooted: bool = False,
     ) -> None:
         """`release` removes a vendor's slices of one mark; `ask_again` has the kubelet write its checkpoint.
 
@@ -67,7 +55,7 @@ class Reconciler:
         self._ledger = ledger
         self._sources = sources
         self._allocator = allocator
-        self._plan = plan
+        self._recaller = recaller
         self._vendors = vendors
         self._release = release
         self._ask_again = ask_again
@@ -77,12 +65,8 @@ class Reconciler:
         self._grace = grace
         self._doubt_again = doubt_again
         self._turn = anyio.Lock()
-        #: What only the kubelet knew at the first look and is not taken back yet; None before that look.
-        self._unrecalled: set[str] | None = None
-        self._recalling = True
         #: The life of the kubelet whose checkpoint was last proven.
         self._known_life = ""
-        self._rebooted = {it.id for it in ledger.in_use()} if rebooted else set()
         self._doubted: dict[str, float] = {}
         self._ownerless: dict[tuple[str, str], float] = {}
         self.actions: Counter[str] = Counter()
@@ -112,7 +96,7 @@ class Reconciler:
         """Read, decide, apply; what was done. A full pass also asks for the hardware's slices."""
         async with self._turn:
             making = [it.name for it in self._vendors() if it.prepares] if full else []
-            if not (self._ledger.in_use() or self._recalling or making):
+            if self._recaller.is_done and not self._ledger.in_use() and not making:
                 return ()
             return await self._pass(making, full=full)
 
@@ -122,84 +106,50 @@ class Reconciler:
         evidence = await self._sources.evidence(making, prove=prove)
         if evidence.proven and evidence.granted is not None:
             self._known_life = evidence.life
-        recalled = await self._recall(evidence)
-        changes: list[Change] = list(self._decided(evidence))
+        recalled = await self._recaller.once(evidence)
+        self.actions["recall"] += len(recalled)
+        changes = self._decided(evidence)
         if any(isinstance(it, Release) for it in changes) and not evidence.proven:
             # What is let go of is not let go of on a file that nobody has proven.
             evidence = await self._sources.evidence(prove=True)
-            changes = list(self._decided(evidence))
+            changes = self._decided(evidence)
+        # Nothing is awaited from here to the last change that needs no hardware: what was decided on is so.
         exchanged = evidence.granted is not None and self._exchange(evidence.granted)
-        done = [*recalled, *[it for it in changes if await self._apply(it)]]
-        if exchanged or any(not isinstance(it, Doubt) for it in done):
+        done: list[Change] = [
+            it for it in changes if not isinstance(it, Release | Remove) and self._apply(it)
+        ]
+        done += await self._let_go(changes)
+        if recalled or exchanged or any(not isinstance(it, Doubt) for it in done):
             await self._changed()
-        return done
+        return [*recalled, *done]
 
     def _decided(self, evidence: Evidence) -> list[Change]:
         now, busy = self._clock(), self._allocator.busy
-        changes = reconcile(self._ledger.in_use(), evidence, now, self._grace, busy)
-        said = {it.allocation for it in changes if isinstance(it, Release | Remark)}
-        mine = slices(self._ledger.in_use(), evidence, self._rebooted, busy)
-        kept = [it for it in mine if not (isinstance(it, Remark) and it.allocation in said)]
-        return [*changes, *self._aged(kept, evidence, now)]
+        in_use = self._ledger.in_use()
+        changes = reconcile(in_use, evidence, now, self._grace, busy)
+        said = {it.allocation for it in changes if isinstance(it, Release | Forget)}
+        mine = slices(in_use, evidence, busy)
+        kept = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]
+        released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
+        back = revived(released, self._ledger.held(), evidence)
+        return [*changes, *back, *self._aged(kept, evidence, now)]
 
     def _aged(
-        self, changes: Sequence[Remark | Remove], evidence: Evidence, now: float
-    ) -> Sequence[Remark | Remove]:
+        self, changes: Sequence[Find | Remark | Remove], evidence: Evidence, now: float
+    ) -> Sequence[Find | Remark | Remove]:
         """Without slices that have had no owner for a moment only: the ledger may be about to name one."""
-        found = {(it.vendor, it.mark) for it in changes if isinstance(it, Remove)}
+        found = {(it.vendor, it.allocation) for it in changes if isinstance(it, Remove)}
         asked = evidence.partitions or {}
         self._ownerless = {
             key: since for key, since in self._ownerless.items() if key in found or key[0] not in asked
         }
         for key in found:
             self._ownerless.setdefault(key, now)
-        return [
-            it
-            for it in changes
-            if isinstance(it, Remark)
-            or (not self._recalling and now - self._ownerless[it.vendor, it.mark] >= self._grace)
-        ]
+        return [it for it in changes if not isinstance(it, Remove) or self._is_old(it, now)]
 
-    # Taking back what only the kubelet knows
-
-    async def _recall(self, evidence: Evidence) -> Sequence[Recall]:
-        """Take back what the kubelet had at the first look; later it has nothing of ours that we have not.
-
-        That is what we answered before our checkpoint was lost or replaced by an older one, and what another
-        plugin answered that served these resources before us.
-        """
-        if not self._recalling:
-            return ()
-        if evidence.granted is None:
-            return self._recall_pods(evidence)
-        if self._unrecalled is None:
-            unknown = {it.allocation for it in evidence.granted if self._ledger.get(it.allocation) is None}
-            if unknown and await self._sources.granted(prove=True) is None:
-                return ()  # nothing is taken from a file that proves wrong
-            self._unrecalled = unknown
-        there = [it for it in evidence.granted if it.allocation in self._unrecalled]
-        plan = self._plan.value
-        recalled = recall(there, plan, self._clock())
-        self._unrecalled = {it.allocation for it in there} - {it.allocation.id for it in recalled}
-        # Other plugins' allocations stand there too, and wait for a resource of ours that never comes.
-        ours = any(not it.startswith(FOREIGN) for it in self._unrecalled)
-        if not ours and (plan or not self._unrecalled):
-            self._recalling = False
-        return self._take_back(recalled)
-
-    def _recall_pods(self, evidence: Evidence) -> Sequence[Recall]:
-        """What PodResources shows of our resources, where nothing else is left to know it from."""
-        if evidence.pods is None or any(it.source != POD_RESOURCES for it in self._ledger.in_use()):
-            return ()
-        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock())
-        return self._take_back([it for it in found if self._ledger.get(it.allocation.id) is None])
-
-    def _take_back(self, recalled: Sequence[Recall]) -> Sequence[Recall]:
-        for it in recalled:
-            self._ledger.record(it.allocation)
-            self.actions["recall"] += 1
-            log.info("allocation read back", source=it.allocation.source, **_words(it.allocation))
-        return recalled
+    def _is_old(self, it: Remove, now: float) -> bool:
+        since = self._ownerless[it.vendor, it.allocation]
+        return self._recaller.has_looked and now - since >= self._grace
 
     # Applying
 
@@ -214,26 +164,33 @@ class Reconciler:
                 log.warning("claim follows what the kubelet did", claim=claim, **_words(it))
         return bool(exchanged)
 
-    async def _apply(self, change: Change) -> bool:
+    def _apply(self, change: Confirm | Revive | Doubt | Forget | Remark | Find) -> bool:
         """Whether it was done."""
-        if isinstance(change, Remove):
-            return await self._remove(change)
         it = self._ledger.get(change.allocation)
         if it is None:
             return False
-        if isinstance(change, Release):
-            return await self._over(it, change.reason)
-        if isinstance(change, Doubt):
-            return self._doubt(it)
-        if isinstance(change, Remark):
-            self._ledger.remark(it.id, change.text)
-            self.actions["remark"] += 1
-            if not change.text:
-                self._rebooted.discard(it.id)
-            log.warning("allocation remarked", remark=change.text or "well again", **_words(it))
-            return True
-        self._confirm(it, change)
+        match change:
+            case Confirm():
+                self._confirm(it, change)
+            case Doubt():
+                return self._doubt(it)
+            case Revive():
+                self._ledger.revive(it.id)
+                self._tell("revive", "allocation released wrongly, the kubelet has it", it)
+            case Forget():
+                self._ledger.forgot(it.id, forgotten=change.forgotten)
+                self._tell("forget", "allocation forgotten by the kubelet", it, forgotten=change.forgotten)
+            case Remark():
+                self._ledger.remark(it.id, change.text)
+                self._tell("remark", "allocation remarked", it, remark=change.text or "well again")
+            case Find():
+                self._ledger.found(it.id, change.partitions)
+                self._tell("find", "slices found", it, slices=list(change.partitions))
         return True
+
+    def _tell(self, action: str, event: str, it: Allocation, **more: object) -> None:
+        self.actions[action] += 1
+        log.warning(event, **_words(it), **more)
 
     def _confirm(self, it: Allocation, change: Confirm) -> None:
         self._ledger.confirm(it.id, change.owner, change.life)
@@ -248,10 +205,29 @@ class Reconciler:
             **_words(it),
         )
 
+    async def _let_go(self, changes: Sequence[Change]) -> list[Change]:
+        """Release what is over and remove what nobody owns. Hardware takes time: each is looked at again."""
+        decided_on = {it.id: it for it in self._ledger.in_use()}
+        done: list[Change] = []
+        for change in changes:
+            if isinstance(change, Release):
+                it = self._ledger.get(change.allocation)
+                same = it is not None and it is decided_on.get(it.id) and it.id not in self._allocator.busy
+                if it is not None and same and await self._over(it, change.reason):
+                    done.append(change)
+            elif isinstance(change, Remove) and await self._remove(change):
+                done.append(change)
+        return done
+
     async def _over(self, it: Allocation, reason: str) -> bool:
         """Release it: first on the hardware, for the ledger is what remembers that this must be done."""
-        if self._has_slices(it) and not await self._freed(it.vendor, it.id):
-            return False
+        if self._has_slices(it):
+            self._allocator.busy.add(it.id)  # no container starts on what is being removed
+            try:
+                if not await self._freed(it.vendor, it.id):
+                    return False
+            finally:
+                self._allocator.busy.discard(it.id)
         self._ledger.release(it.id, reason, self._clock())
         self._doubted.pop(it.id, None)
         self.actions["release"] += 1
@@ -263,11 +239,13 @@ class Reconciler:
         return bool(it.partitions) or prepares
 
     async def _remove(self, change: Remove) -> bool:
-        if not await self._freed(change.vendor, change.mark):
+        if self._ledger.get(change.allocation) in self._ledger.in_use():
+            return False  # somebody owns it by now
+        if not await self._freed(change.vendor, change.allocation):
             return False
-        self._ownerless.pop((change.vendor, change.mark), None)
+        self._ownerless.pop((change.vendor, change.allocation), None)
         self.actions["remove"] += 1
-        log.warning("slices without an owner removed", vendor=change.vendor, allocation=change.mark)
+        log.warning("slices without an owner removed", vendor=change.vendor, allocation=change.allocation)
         return True
 
     async def _freed(self, vendor: str, mark: str) -> bool:

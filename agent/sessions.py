@@ -66,7 +66,7 @@ class Sessions:
                 self._answers,
                 self._directory,
                 status=self.statuses[name],
-                pre_start_required=self._node.vendors[resource.value.vendor].prepares,
+                pre_start_required=self._node.prepares(resource.value.vendor),
                 intervals=self._intervals,
             )
             self._sessions[name] = session

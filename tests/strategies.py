@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from agent.core.health import Record
-from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.vendor import Fault, HealthEvent, Proof, State
 
 #: Anything that UTF-8 can carry.
@@ -56,7 +56,7 @@ allocations = st.builds(
     devices=st.lists(texts, max_size=3).map(tuple),
     state=st.sampled_from(list(AllocationState)),
     since=times,
-    source=texts,
+    source=st.sampled_from([Source.CHECKPOINT, Source.KUBELET, Source.POD_RESOURCES]),  # as a file says it
     reason=texts,
     owner=st.none() | owners,
     partitions=st.lists(texts, max_size=2).map(tuple),

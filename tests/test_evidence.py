@@ -12,8 +12,8 @@ import structlog
 
 from agent.core.allocator import ALLOCATION
 from agent.core.errors import VendorError
+from agent.core.evidence import Evidence, Granted, Pods
 from agent.core.model import Owner
-from agent.core.reconcile import Evidence, Granted, Pods
 from agent.core.vendor import ContainerEdits, Partition
 from agent.evidence import FOREIGN, Sources, allocation_id, running_pods
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint

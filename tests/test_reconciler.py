@@ -13,17 +13,19 @@ from core.values import allocation, node, status
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
+from agent.core.changes import Change, Confirm, Doubt, Recall, Release, Remove
 from agent.core.claims import Claim
 from agent.core.errors import VendorError
+from agent.core.evidence import Pods
 from agent.core.ledger import FORGOTTEN, Ledger
-from agent.core.model import Allocation, AllocationState, NodeSnapshot, Owner, Plan
+from agent.core.model import Allocation, AllocationState, NodeSnapshot, Owner, Plan, Source
 from agent.core.plan import Offer, plan
-from agent.core.reconcile import KUBELET, POD_RESOURCES, Change, Confirm, Doubt, Pods, Recall, Release, Remove
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Partition, Request, ResourceRule, Sharing, Vendor
 from agent.evidence import Sources
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
+from agent.recaller import Recaller
 from agent.reconciler import Reconciler, jittered
 
 XPU = "example.com/xpu"
@@ -69,6 +71,8 @@ class Node:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.allocations)
+        if self.rebooted:
+            self.ledger.rebooted()
         self.plan: Cell[Plan] = Cell(PLAN)
         sources = Sources(
             self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda: self.settled
@@ -81,7 +85,7 @@ class Node:
             self.ledger,
             sources,
             self.allocator,
-            self.plan,
+            Recaller(self.ledger, sources, self.plan, lambda: self.now),
             lambda: [vendor(prepares=self.prepares)],
             self.release,
             lambda resource: self.log.append(f"ask again for {resource}"),
@@ -90,7 +94,6 @@ class Node:
             every=0.001,
             grace=GRACE,
             doubt_again=DOUBT_AGAIN,
-            rebooted=self.rebooted,
         )
 
     def read(self, prove: bool) -> KubeletCheckpoint | None:
@@ -146,7 +149,7 @@ async def test_the_owner_is_the_one_whose_answer_the_kubelet_kept() -> None:
 
     assert await it.quick() == [Confirm("a1", WEB, "k1")]
     assert it.ledger.in_use() == (held(),)
-    assert it.reconciler.actions == {"confirm": 1}
+    assert +it.reconciler.actions == {"confirm": 1}
 
 
 async def test_a_pod_that_a_settled_kubelet_does_not_know_is_gone() -> None:
@@ -154,7 +157,7 @@ async def test_a_pod_that_a_settled_kubelet_does_not_know_is_gone() -> None:
 
     assert await it.full() == [Release("a1", "pod gone")]
     assert it.states() == {"a1": "released"}
-    assert it.reconciler.actions == {"release": 1}
+    assert +it.reconciler.actions == {"release": 1}
 
 
 @pytest.mark.parametrize(
@@ -267,7 +270,7 @@ async def test_the_first_look_at_a_new_life_of_the_kubelet_is_proven() -> None:
     await it.quick()
 
     assert it.log == ["prove", "changed", "read"]
-    assert it.reconciler.actions == {}
+    assert +it.reconciler.actions == {}
 
 
 async def test_a_new_life_whose_file_can_not_be_proven_is_looked_at_again() -> None:
@@ -303,8 +306,8 @@ async def test_a_pod_that_the_kubelet_forgot_is_kept_and_said_once() -> None:
             await it.full()
 
     assert it.ledger.forgotten() == {XPU: {"a::1"}}
-    assert [one["event"] for one in told] == ["allocation remarked"]
-    assert it.reconciler.actions == {"remark": 1}
+    assert [one["event"] for one in told] == ["allocation forgotten by the kubelet"]
+    assert +it.reconciler.actions == {"forget": 1}
     assert it.log.count("changed") == 1
 
 
@@ -315,7 +318,7 @@ async def test_a_forgotten_pod_that_lost_its_slice_is_said_to_be_forgotten_and_n
         await it.full()
 
     assert [one.reason for one in it.ledger.all()] == [FORGOTTEN]
-    assert it.reconciler.actions == {"remark": 1}
+    assert +it.reconciler.actions == {"forget": 1}
 
 
 async def test_a_slice_that_a_reboot_took_is_said_and_one_lost_later_is_another_matter() -> None:
@@ -360,7 +363,7 @@ async def test_what_the_vendor_can_not_free_now_is_kept_counted_and_tried_again(
 
     assert kept == {"a1": "done"}
     assert it.states() == {"a1": "released"}
-    assert it.reconciler.actions == {"release_failed": 1, "release": 1}
+    assert +it.reconciler.actions == {"release_failed": 1, "release": 1}
     assert it.log.count("changed") == 1
 
 
@@ -398,7 +401,7 @@ async def test_a_pod_that_nobody_shows_has_the_kubelet_write_what_it_knows_once_
         asked.append(it.log.count(f"ask again for {XPU}"))
 
     assert asked == [1, 1, 1, 2]
-    assert it.reconciler.actions == {"doubt": 2}
+    assert +it.reconciler.actions == {"doubt": 2}
     assert "changed" not in it.log
     assert it.states() == {"a1": "done"}
 
@@ -417,7 +420,7 @@ async def test_a_slice_without_an_owner_is_removed_after_the_grace_and_foreign_o
 
     assert (first, within, after) == ([], [], [Remove("acme", "lost")])
     assert it.slices == here(None)
-    assert it.reconciler.actions == {"remove": 1}
+    assert +it.reconciler.actions == {"remove": 1}
 
 
 async def test_a_slice_that_found_an_owner_begins_anew_when_it_loses_it() -> None:
@@ -450,21 +453,66 @@ async def test_a_slice_that_can_not_be_removed_is_tried_again() -> None:
     assert await it.full() == []
     it.release_fails = False
     assert await it.full() == [Remove("acme", "lost")]
-    assert it.reconciler.actions == {"release_failed": 1, "remove": 1}
+    assert +it.reconciler.actions == {"release_failed": 1, "remove": 1}
 
 
-async def test_no_slice_is_removed_before_the_kubelets_allocations_are_taken_back() -> None:
-    it = Node(entries=[entry("a1")], slices=here("a1", "lost"), prepares=True)
-    it.plan.set({})  # no device was found yet
+async def test_no_slice_is_removed_before_it_is_known_what_the_kubelet_has() -> None:
+    it = Node(entries=None, slices=here("a1", "lost"), prepares=True)
     await it.full()
     it.now += GRACE
     waiting = await it.full()
 
-    it.plan.set(PLAN)
+    it.entries = [entry("a1")]
+    await it.full()
+    it.now += GRACE
     await it.full()
 
     assert waiting == []
     assert it.slices == here("a1")
+
+
+async def test_an_answer_that_can_not_be_taken_back_keeps_its_own_slice_and_no_other() -> None:
+    """Its resource may have left the config for good."""
+    it = Node(entries=[entry("a1")], slices=here("a1", "lost"), prepares=True)
+    it.plan.set({})
+    await it.full()
+    it.now += GRACE
+
+    assert await it.full() == [Remove("acme", "lost")]
+    assert it.slices == here("a1")
+
+
+async def test_slices_of_an_allocation_that_was_read_back_are_found() -> None:
+    it = Node([held(partitions=())], [entry("a1")], ALIVE, slices=here("a1"), prepares=True)
+
+    await it.full()
+
+    assert it.ledger.all()[0].partitions == ("a1/0",)
+    assert it.reconciler.actions["find"] == 1
+
+
+async def test_what_was_released_wrongly_is_taken_back() -> None:
+    """An answer may reach the kubelet's file between our look at it and our look at PodResources."""
+    it = Node([held()], [entry("a1")], ALIVE)
+    it.ledger.release("a1", "never used", 1000.0)
+
+    await it.full()
+
+    assert it.states() == {"a1": "done"}
+    assert it.reconciler.actions["revive"] == 1
+
+
+async def test_an_allocation_that_changes_while_another_is_freed_is_looked_at_again() -> None:
+    it = Node([held(), held("a2", ids=("a::2",))], slices=here("a1", "a2"), prepares=True)
+
+    async def release(vendor: str, allocation: str) -> None:
+        if allocation == "a1":
+            it.allocator.busy.add("a2")  # a container starts on it just now
+
+    it.reconciler._release = release
+    await it.full()
+
+    assert it.states() == {"a1": "released", "a2": "done"}
 
 
 async def test_a_slice_made_by_an_allocate_that_is_in_flight_is_left_alone() -> None:
@@ -495,7 +543,7 @@ async def test_claims_follow_the_kubelet_and_that_alone_is_a_change() -> None:
         ("a1", "default/web"),
         ("a2", "default/job"),
     ]
-    assert it.reconciler.actions == {"exchange": 2}
+    assert +it.reconciler.actions == {"exchange": 2}
     assert it.log.count("changed") == 1
 
 
@@ -508,8 +556,8 @@ async def test_what_a_lost_checkpoint_knew_is_taken_back_with_its_owner() -> Non
     await it.quick()
     await it.quick()
 
-    assert it.ledger.in_use() == (held(since=1000.0, source=KUBELET),)
-    assert it.reconciler.actions == {"recall": 1, "confirm": 1}
+    assert it.ledger.in_use() == (held(since=1000.0, source=Source.KUBELET),)
+    assert +it.reconciler.actions == {"recall": 1, "confirm": 1}
 
 
 async def test_what_an_older_copy_of_our_checkpoint_lacks_is_taken_back_too() -> None:
@@ -517,7 +565,10 @@ async def test_what_an_older_copy_of_our_checkpoint_lacks_is_taken_back_too() ->
 
     await it.full()
 
-    assert [(one.id, one.source) for one in it.ledger.in_use()] == [("a1", "allocate"), ("a2", KUBELET)]
+    assert [(one.id, one.source) for one in it.ledger.in_use()] == [
+        ("a1", "allocate"),
+        ("a2", Source.KUBELET),
+    ]
 
 
 async def test_after_the_first_look_the_kubelet_has_nothing_that_is_not_in_the_ledger() -> None:
@@ -549,7 +600,7 @@ async def test_a_pod_that_another_plugin_served_is_taken_over_and_released_when_
     it.now += GRACE
     await it.full()
 
-    assert (taken.ids, taken.devices, taken.source, taken.owner) == (("a::1",), ("a",), KUBELET, WEB)
+    assert (taken.ids, taken.devices, taken.source, taken.owner) == (("a::1",), ("a",), Source.KUBELET, WEB)
     assert it.states() == {taken.id: "released"}
 
 
@@ -599,9 +650,9 @@ async def test_without_any_checkpoint_pod_resources_says_what_is_in_use() -> Non
         await it.full()
 
     (one,) = it.ledger.in_use()
-    assert (one.ids, one.devices, one.source) == (("a::1",), ("a",), POD_RESOURCES)
+    assert (one.ids, one.devices, one.source) == (("a::1",), ("a",), Source.POD_RESOURCES)
     assert one.owner == Owner("", "main", "default", "web")
-    assert it.reconciler.actions == {"recall": 1}
+    assert +it.reconciler.actions == {"recall": 1}
 
 
 async def test_of_devices_found_one_vendor_after_another_each_is_taken_back_once() -> None:

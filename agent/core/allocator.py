@@ -23,10 +23,10 @@ from agent.core.errors import (
     UnknownResource,
     VendorError,
 )
+from agent.core.evidence import Granted
 from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.placement import prefer
-from agent.core.reconcile import Granted
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
@@ -56,7 +56,7 @@ class Store(Protocol):
 
 
 Prepare = Callable[[str, Request, Sequence[str]], Awaitable[Sequence[Partition]]]
-Undo = Callable[[str, str], Awaitable[None]]
+ReleaseSlices = Callable[[str, str], Awaitable[None]]
 
 
 class Witness(Protocol):
@@ -83,7 +83,7 @@ class Allocator:
         store: Store,
         clock: Callable[[], float],
         prepare: Prepare,
-        release: Undo,
+        release: ReleaseSlices,
         witness: Witness,
     ) -> None:
         self._scene = scene
@@ -105,12 +105,12 @@ class Allocator:
             AllocationError: The request names what is not there, is not well, or makes no sense.
         """
         async with self._turn:
-            scene = self._scene()
             if not containers:
                 raise InvalidRequest(resource, "it asks for no container")
-            chosen = [admit(scene, resource, ids) for ids in containers]
             await self._check_forgotten(resource, [one for ids in containers for one in ids])
-            vendor = scene.vendors[scene.plan[resource].vendor]
+            scene = self._scene()
+            chosen = [admit(scene, resource, ids) for ids in containers]
+            vendor = _vendor(scene, resource)
             begun: list[str] = []
             try:
                 answered = [
@@ -169,6 +169,7 @@ class Allocator:
         request = requested(allocation)
         if vendor.prepares:
             await self._make(vendor, allocation, request)
+            admit(self._scene(), resource, ids)  # a card may have failed while its slice was made
         distinct = list({it.uuid: it for it in devices}.values())
         edits = usable(vendor.name, vendor.container_edits(distinct, request))
         # What stands in the ledger may bear another's claim by now.
@@ -236,31 +237,29 @@ class Allocator:
             VendorError: The hardware can not be made now. The kubelet tries again.
         """
         async with self._turn:
-            scene = self._scene()
-            planned = scene.plan.get(resource)
-            if planned is None:
-                raise UnknownResource(resource)
-            vendor = scene.vendors[planned.vendor]
+            vendor = _vendor(self._scene(), resource)
             if not vendor.prepares:
                 return
             granted = await self._witness.granted()
-            if granted is not None:
-                self.exchange(granted)
-            its = starting(self._ledger.in_use(), granted, resource, ids)
-            if not its:
+            exchanged = granted is not None and self.exchange(granted)
+            its = {it.id for it in starting(self._ledger.in_use(), granted, resource, ids)}
+            if not its or not its.isdisjoint(self.busy):  # busy: being released now
                 raise NotAllocated(resource, ids)
-            begun = {it.id for it in its} - self.busy
-            self.busy |= begun
+            self.busy |= its
             try:
-                for it in its:
-                    await self._ensure(vendor, it)
+                news = [await self._ensure(vendor, it) for it in sorted(its)]
             finally:
-                self.busy -= begun
+                self.busy -= its
+            if exchanged or any(news):
+                await self._store.save(durable=True)
 
-    async def _ensure(self, vendor: Vendor, it: Allocation) -> None:
+    async def _ensure(self, vendor: Vendor, allocation: str) -> bool:
+        """Have its hardware made as it is claimed now; whether that is news."""
+        it = self._ledger.get(allocation)
+        if it is None:
+            return False
         made = await self._prepare(vendor.name, requested(it), it.devices)
-        if self._ledger.made(it.id, made, AllocationState.DONE):
-            await self._store.save(durable=True)
+        return self._ledger.made(allocation, made, AllocationState.DONE)
 
     def exchange(self, granted: Sequence[Granted]) -> Sequence[str]:
         """Let claims follow what the kubelet did; the allocations whose claim is another one now."""
@@ -272,6 +271,19 @@ class Allocator:
             assert it is not None
             self._ledger.record(replace(it, claim=claim))
         return tuple(changed)
+
+
+def _vendor(scene: Scene, resource: str) -> Vendor:
+    """Who serves the resource.
+
+    Raises:
+        UnknownResource: Nobody; a vendor that is left out serves nothing, though its resource may be listed.
+    """
+    planned = scene.plan.get(resource)
+    vendor = scene.vendors.get(planned.vendor) if planned else None
+    if vendor is None:
+        raise UnknownResource(resource)
+    return vendor
 
 
 def _promised(scene: Scene, pods: Mapping[str, Candidate], it: Allocation, grant: Granted) -> Claim | None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.claims import Candidate, Claim, Dialect
+from agent.core.evidence import Granted
 from agent.core.model import Allocation
-from agent.core.reconcile import Granted
 from agent.core.text import shorten
 
 #: A container's place: pod uid, container name.

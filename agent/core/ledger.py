@@ -1,4 +1,4 @@
-"""The allocations in memory. One writer; every change is a new frozen Allocation."""
+"""The allocations in memory. Changed on the event loop alone, each time from the present value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.vendor import Partition
 
-#: A kubelet that starts without its checkpoint lists its pods without devices, and gives these out again.
+#: What is remarked of an allocation that the kubelet has forgotten.
 FORGOTTEN = "its pod is there, but the kubelet has lost its record of it; delete the pod to free its devices"
 #: Released allocations that are still shown to people.
 KEPT_RELEASED = 64
@@ -51,7 +51,7 @@ class Ledger:
         """Resource to device IDs that the kubelet takes for free and that are not."""
         found: dict[str, set[str]] = {}
         for it in self.in_use():
-            if it.reason == FORGOTTEN:
+            if it.forgotten:
                 found.setdefault(it.resource, set()).update(it.ids)
         return {resource: frozenset(ids) for resource, ids in found.items()}
 
@@ -89,18 +89,42 @@ class Ledger:
         it = self._allocations.get(allocation_id)
         if it is None or it.state is AllocationState.RELEASED:
             return False  # over meanwhile: who released it removes the hardware, too
-        reason = it.reason if it.reason == FORGOTTEN else ""
+        reason = it.reason if it.forgotten else ""
         ids = tuple(one.id for one in partitions)
-        self.record(replace(it, partitions=ids, state=state, reason=reason))
-        return (ids, state, reason) != (it.partitions, it.state, it.reason)
+        after = replace(it, partitions=ids, state=state, reason=reason, rebooted=False)
+        self.record(after)
+        return after != it
+
+    def rebooted(self) -> None:
+        """The node was started anew, which takes what the hardware had made."""
+        for it in self.in_use():
+            self.record(replace(it, rebooted=True))
+
+    def forgot(self, allocation_id: str, *, forgotten: bool) -> None:
+        """Whether the kubelet has lost its record of it."""
+        it = self._allocations[allocation_id]
+        self.record(replace(it, forgotten=forgotten, reason=FORGOTTEN if forgotten else ""))
+
+    def found(self, allocation_id: str, partitions: tuple[str, ...]) -> None:
+        """The hardware has these slices of it, of which nobody knew."""
+        self.record(replace(self._allocations[allocation_id], partitions=partitions))
+
+    def revive(self, allocation_id: str) -> None:
+        """Take back a release."""
+        it = self._allocations[allocation_id]
+        self.record(replace(it, state=AllocationState.DONE, reason=""))
 
     def remark(self, allocation_id: str, text: str) -> None:
-        """Say what a person should know of it."""
-        self.record(replace(self._allocations[allocation_id], reason=text))
+        """Say what a person should know of it; nothing to say ends what the reboot did."""
+        it = self._allocations[allocation_id]
+        self.record(replace(it, reason=text, rebooted=it.rebooted and bool(text)))
 
     def release(self, allocation_id: str, reason: str, now: float) -> None:
         it = self._allocations.pop(allocation_id)
-        self.record(replace(it, state=AllocationState.RELEASED, since=now, reason=reason))
+        released = replace(
+            it, state=AllocationState.RELEASED, since=now, reason=reason, forgotten=False, rebooted=False
+        )
+        self.record(released)
         self._trim()
 
     def _trim(self) -> None:

@@ -267,6 +267,15 @@ class AllocationState(StrEnum):
     RELEASED = "released"
 
 
+class Source(StrEnum):
+    """Where an allocation is known from."""
+
+    ALLOCATE = "allocate"  # answered by this process
+    CHECKPOINT = "checkpoint"  # answered by an earlier one
+    KUBELET = "kubelet"  # its checkpoint held what ours did not
+    POD_RESOURCES = "pod-resources"  # shown there, with neither checkpoint to be had
+
+
 @dataclass(frozen=True, slots=True)
 class Ack:
     """A word owed to a scheduler: sent right after the answer, again until it is taken, harmless twice.
@@ -289,13 +298,16 @@ class Allocation:
     devices: tuple[str, ...]
     state: AllocationState
     since: float
-    #: Where we know it from: our own answer, or what it was rebuilt from.
-    source: str = "allocate"
+    source: Source = Source.ALLOCATE
     #: Why it is in its state, where that needs saying.
     reason: str = ""
     owner: Owner | None = None
-    #: The life of the kubelet whose checkpoint held it last.
+    #: The life of the kubelet that knew it last.
     life: str = ""
+    #: The kubelet has lost its record of it, and takes its IDs for free while its pod is there.
+    forgotten: bool = False
+    #: The node was started anew since its slices were made.
+    rebooted: bool = False
     #: Slices that the hardware made for it, by the vendor's ids.
     partitions: tuple[str, ...] = ()
     #: Whose it was to be, as a scheduler said; the owner is who the kubelet says has it.

@@ -2,150 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.core.ledger import FORGOTTEN
-from agent.core.model import Allocation, AllocationState, Owner, Plan
-from agent.core.vendor import Partition
-
-#: (namespace, pod) to container to resource to device IDs, as PodResources lists them.
-Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
-
-#: Where an allocation is known from that was read back, not answered by us.
-KUBELET, POD_RESOURCES = "kubelet", "pod-resources"
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """One answer of ours as the kubelet's checkpoint keeps it."""
-
-    allocation: str
-    uid: str
-    container: str
-    resource: str = ""
-    ids: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What every source says at one moment. `None` stands for a source that could not be read."""
-
-    #: The kubelet's checkpoint, and whether its checksum was proven.
-    granted: tuple[Granted, ...] | None = None
-    proven: bool = True
-    pods: Pods | None = None
-    #: Vendor to the slices on its hardware, of those that could be asked.
-    partitions: Mapping[str, tuple[Partition, ...]] | None = None
-    #: uids of the pods whose cgroup is there; None where cgroups can not be seen.
-    running: frozenset[str] | None = None
-    #: Which life of the kubelet this is, read before its checkpoint. It loads that file before it listens:
-    #: what proves is what this life began with, or wrote.
-    life: str = ""
-    #: Whether it has served for long enough to be believed when it does not list something.
-    settled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Confirm:
-    """The kubelet says who has it. Then it was answered, whatever state a crash left it in."""
-
-    allocation: str
-    owner: Owner
-    life: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    allocation: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """What a person should know of an allocation in use; empty takes it back."""
-
-    allocation: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """A slice that bears our mark, and that nobody owns."""
-
-    vendor: str
-    mark: str
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """An allocation whose pod nobody shows, and that the kubelet's file still grants.
-
-    The kubelet does not write that file when a pod goes: only what it writes next tells.
-    """
-
-    allocation: str
-    resource: str
-
-
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """An allocation that only the kubelet still knew."""
-
-    allocation: Allocation
-
-
-Change = Confirm | Release | Remark | Remove | Doubt
-
-
-def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
-    """The allocations behind these answers, as far as the cards of their IDs are known."""
-    found: list[Recall] = []
-    for it in granted:
-        owner = Owner(it.uid, it.container)
-        made = _recalled(it.allocation, it.resource, it.ids, owner, KUBELET, plan, now)
-        if made is not None:
-            found.append(Recall(made))
-    return found
-
-
-def recall_pods(pods: Pods, plan: Plan, name: Callable[[str], str], now: float) -> list[Recall]:
-    """The same from PodResources alone, where the kubelet's checkpoint can not be read: without uids.
-
-    `name` makes an id of a place, "namespace/pod/container/resource".
-    """
-    found: list[Recall] = []
-    for (namespace, pod), containers in pods.items():
-        for container, resources in containers.items():
-            for resource, ids in resources.items():
-                place = f"{namespace}/{pod}/{container}/{resource}"
-                owner = Owner("", container, namespace, pod)
-                made = _recalled(name(place), resource, tuple(sorted(ids)), owner, POD_RESOURCES, plan, now)
-                if made is not None:
-                    found.append(Recall(made))
-    return found
-
-
-def _recalled(
-    allocation: str, name: str, ids: tuple[str, ...], owner: Owner, source: str, plan: Plan, now: float
-) -> Allocation | None:
-    resource = plan.get(name)
-    if resource is None or not ids:
-        return None
-    cards = [card for device_id in ids if (card := resource.card_of(device_id))]
-    if len(cards) != len(ids):
-        return None
-    return Allocation(
-        allocation,
-        name,
-        resource.vendor,
-        ids,
-        tuple(card.uuid for card in cards),
-        AllocationState.DONE,
-        now,
-        source=source,
-        owner=owner,
-    )
+from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Revive
+from agent.core.evidence import Evidence, Granted, Pods
+from agent.core.model import Allocation, AllocationState, Owner, Source
 
 
 def reconcile(
@@ -157,57 +19,172 @@ def reconcile(
 ) -> list[Change]:
     """What must change for these allocations in use, given oldest first. `busy` are being answered now.
 
-    An allocation is over when its IDs have gone to another pod, or when the kubelet neither grants nor shows
-    it. A source that could not be read leaves everything as it is.
+    A source that could not be read leaves everything as it is.
     """
     grants = {it.allocation: it for it in evidence.granted or ()}
-    pods = evidence.pods or {}
     holders = {it.id: _owner(it, grants.get(it.id)) for it in allocations}
     superseded = _superseded(allocations, holders)
     nameable = [it for it in allocations if it.id in grants and it.id not in superseded]
-    owners = _named(holders, nameable, pods)
-    changes: list[Change] = []
-    for it in allocations:
-        owner = owners[it.id]
-        life = evidence.life if evidence.life and evidence.proven and it.id in grants else it.life
-        known = it.state is AllocationState.DONE or it.id not in grants
-        if owner is not None and (owner, life, known) != (it.owner, it.life, True):
-            changes.append(Confirm(it.id, owner, life))
+    owners = _named(holders, nameable, evidence.pods or {})
+    lives = _lives(allocations, grants, evidence)
+    changes: list[Change] = [*_confirmed(allocations, owners, lives, grants)]
     if evidence.granted is None:
         return changes
+    old = [it for it in allocations if it.id not in busy and now - it.since >= grace]
+    cases = _cases(allocations, old, owners, lives, superseded, evidence)
+    verdicts = (_verdict(it, evidence) for it in cases)
+    return [*changes, *(it for it in verdicts if it is not None)]
+
+
+def revived(
+    released: Iterable[Allocation], held: Mapping[str, Collection[str]], evidence: Evidence
+) -> list[Revive]:
+    """Those that were released although the kubelet, as it proves, grants and shows them.
+
+    `held`: resource to IDs in use, which are another's by now.
+    """
+    if not evidence.proven or evidence.pods is None:
+        return []
+    grants = {it.allocation: it for it in evidence.granted or ()}
+    return [
+        Revive(it.id)
+        for it in released
+        if it.id in grants
+        and _shown(it, _owner(it, grants[it.id]), evidence.pods)
+        and not any(one in held.get(it.resource, ()) for one in it.ids)
+    ]
+
+
+def _lives(
+    allocations: Sequence[Allocation], grants: Collection[str], evidence: Evidence
+) -> Mapping[str, str]:
+    """Allocation to the life of the kubelet that knew it last, or knows that it does not.
+
+    A kubelet that lost its memory lost all of it: one that still knows something of before knows it whole.
+    """
+    if not evidence.life or not evidence.proven or evidence.granted is None:
+        return {it.id: it.life for it in allocations}
+    remembers = any(it.id in grants and it.life not in ("", evidence.life) for it in allocations)
+    return {it.id: evidence.life if remembers or it.id in grants else it.life for it in allocations}
+
+
+def _confirmed(
+    allocations: Iterable[Allocation],
+    owners: Mapping[str, Owner | None],
+    lives: Mapping[str, str],
+    grants: Collection[str],
+) -> Iterable[Confirm]:
+    for it in allocations:
+        owner = owners[it.id]
+        known = it.state is AllocationState.DONE or it.id not in grants
+        if owner is not None and (owner, lives[it.id], known) != (it.owner, it.life, True):
+            yield Confirm(it.id, owner, lives[it.id])
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One allocation, and what speaks for and against it."""
+
+    allocation: Allocation
+    owner: Owner | None
+    #: The kubelet's checkpoint holds it.
+    granted: bool
+    #: PodResources shows its IDs in its container.
+    shown: bool
+    #: Another container of its pod is shown, or its pod's cgroup is there.
+    runs: bool
+    #: Its container has a later answer: the kubelet keeps one of each resource.
+    given_anew: bool
+    #: A later allocation of another pod holds an ID of it.
+    superseded: bool
+    #: It was read from PodResources, and the kubelet's checkpoint has an answer with its IDs.
+    known_better: bool
+    #: A kubelet that began without its memory dropped it, not the end of its pod.
+    forgotten: bool
+
+
+def _verdict(case: _Case, evidence: Evidence) -> Change | None:
+    """The first rule that fits decides."""
+    it = case.allocation
+    if it.state is not AllocationState.DONE:
+        return None if case.granted else Release(it.id, "never answered")
+    if evidence.pods is None or not evidence.settled:
+        return None
+    if case.given_anew:
+        return Release(it.id, "given anew")
+    if case.forgotten:
+        return None if it.forgotten else Forget(it.id, forgotten=True)
+    if case.superseded:
+        return Release(it.id, "superseded")
+    if case.known_better:
+        return Release(it.id, "the kubelet's checkpoint knows it better")
+    if it.forgotten and (case.shown or case.granted or case.runs):
+        return Forget(it.id, forgotten=False)
+    if case.shown or case.runs:
+        return None
+    if case.granted:
+        return Doubt(it.id, it.resource)
+    return Release(it.id, "pod gone" if case.owner else "never used")
+
+
+def _cases(
+    allocations: Sequence[Allocation],
+    wanted: Iterable[Allocation],
+    owners: Mapping[str, Owner | None],
+    lives: Mapping[str, str],
+    superseded: Collection[str],
+    evidence: Evidence,
+) -> Iterable[_Case]:
+    pods, granted = evidence.pods or {}, evidence.granted or ()
+    grants = {it.allocation for it in granted}
     shown = {it.id for it in allocations if it.id not in superseded and _shown(it, owners[it.id], pods)}
-    living = {owner.uid for name, owner in owners.items() if owner and owner.uid and name in shown}
-    answers = {(it.resource, frozenset(it.ids)) for it in evidence.granted}
-    anew = _given_anew(allocations, owners, evidence.granted)
+    running = {owner.uid for name, owner in owners.items() if owner and name in shown} | (
+        evidence.running or frozenset()
+    )
+    answers = {(it.resource, frozenset(it.ids)) for it in granted}
+    anew = _given_anew(allocations, owners, granted)
+    bearers = _bearers(allocations, owners, grants)
+    for it in wanted:
+        owner = owners[it.id]
+        missing = it.id not in grants and it.id not in shown
+        yield _Case(
+            it,
+            owner,
+            granted=it.id in grants,
+            shown=it.id in shown,
+            runs=owner is not None and owner.uid != "" and owner.uid in running,
+            given_anew=it.id in anew,
+            superseded=it.id in superseded,
+            known_better=it.source is Source.POD_RESOURCES and (it.resource, frozenset(it.ids)) in answers,
+            forgotten=missing and _forgotten(lives[it.id], owner, bearers, evidence),
+        )
+
+
+def _bearers(
+    allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], grants: Collection[str]
+) -> Mapping[tuple[str, str], str]:
+    """Namespace and pod to uid: a name is the newest pod's, unless the kubelet says whose it is."""
     named = [
         (it.id in grants, (owner.namespace, owner.pod), owner.uid)
         for it in allocations
         if (owner := owners[it.id])
     ]
-    # A name is the newest pod's, unless the kubelet says whose it is.
-    bearers = {name: uid for _, name, uid in sorted(named, key=lambda it: it[0])}
-    old = [it for it in allocations if it.id not in busy and now - it.since >= grace]
-    for it in old:
-        owner = owners[it.id]
-        if it.state is not AllocationState.DONE:
-            changes += [Release(it.id, "never answered")] if it.id not in grants else []
-        elif evidence.pods is None or not evidence.settled:
-            continue
-        elif it.id in anew:
-            changes.append(Release(it.id, "given anew"))
-        elif it.id not in grants and it.id not in shown and _forgotten(it, owner, bearers, evidence):
-            changes += [Remark(it.id, FORGOTTEN)] if it.reason != FORGOTTEN else []
-        elif it.id in superseded:
-            changes.append(Release(it.id, "superseded"))
-        elif it.source == POD_RESOURCES and (it.resource, frozenset(it.ids)) in answers:
-            changes.append(Release(it.id, "the kubelet's checkpoint knows it better"))
-        elif it.id in shown or it.id in grants or _runs(owner, living, evidence.running):
-            changes += [Remark(it.id, "")] if it.reason == FORGOTTEN else []
-            if it.id not in shown and not _runs(owner, living, evidence.running):
-                changes.append(Doubt(it.id, it.resource))
-        else:
-            changes.append(Release(it.id, "pod gone" if owner else "never used"))
-    return changes
+    return {name: uid for _, name, uid in sorted(named, key=lambda it: it[0])}
+
+
+def _forgotten(
+    life: str, owner: Owner | None, bearers: Mapping[tuple[str, str], str], evidence: Evidence
+) -> bool:
+    """Whether an allocation of that life was dropped by a kubelet without memory.
+
+    Where cgroups can not be seen, a pod of its name stands for its pod, unless the kubelet knows that one.
+    """
+    if owner is None or "" in (life, evidence.life) or life == evidence.life:
+        return False
+    if evidence.running is not None:
+        return owner.uid in evidence.running
+    name = (owner.namespace, owner.pod)
+    return owner.pod != "" and name in (evidence.pods or {}) and bearers.get(name, owner.uid) == owner.uid
 
 
 def _given_anew(
@@ -222,60 +199,6 @@ def _given_anew(
         if (owner := owners[it.id])
         and latest.get((owner.uid, owner.container, it.resource), -1) > order[it.id]
     }
-
-
-def _forgotten(
-    it: Allocation, owner: Owner | None, bearers: Mapping[tuple[str, str], str], evidence: Evidence
-) -> bool:
-    """Whether a kubelet that began without its memory dropped it, not the end of its pod.
-
-    Where cgroups can not be seen, a pod of its name stands for its pod, unless the kubelet knows that one.
-    """
-    if owner is None or "" in (it.life, evidence.life) or it.life == evidence.life:
-        return False
-    if evidence.running is not None:
-        return owner.uid in evidence.running
-    name = (owner.namespace, owner.pod)
-    return bool(owner.pod) and name in (evidence.pods or {}) and bearers.get(name, owner.uid) == owner.uid
-
-
-def slices(
-    allocations: Sequence[Allocation],
-    evidence: Evidence,
-    rebooted: Collection[str] = (),
-    busy: Collection[str] = (),
-) -> list[Remark | Remove]:
-    """What the hardware lacks of these allocations in use, and what it has too much of ours.
-
-    `rebooted` are the allocations made before the last boot, which took their slices.
-    """
-    changes: list[Remark | Remove] = []
-    for vendor, there in (evidence.partitions or {}).items():
-        ids = {it.id for it in there}
-        mine = [it for it in allocations if it.vendor == vendor and it.state is AllocationState.DONE]
-        for it in mine:
-            text = _missing([one for one in it.partitions if one not in ids], it.id in rebooted)
-            if text != it.reason and it.reason != FORGOTTEN and it.id not in busy:
-                changes.append(Remark(it.id, text))
-        if evidence.granted is not None:
-            owned = {it.id for it in allocations} | {it.allocation for it in evidence.granted} | set(busy)
-            marks = dict.fromkeys(it.allocation for it in there if it.allocation is not None)
-            changes += (Remove(vendor, mark) for mark in marks if mark not in owned)
-    return changes
-
-
-def _missing(slices_gone: Sequence[str], rebooted: bool) -> str:
-    if not slices_gone:
-        return ""
-    names = ", ".join(slices_gone)
-    if rebooted:
-        return f"the reboot took {names}; made again before the container starts"
-    return f"{names} is gone from the hardware; made again when the container starts anew"
-
-
-def _runs(owner: Owner | None, living: Collection[str], running: frozenset[str] | None) -> bool:
-    """Whether another container of the pod is shown, or its cgroup is there."""
-    return owner is not None and bool(owner.uid) and (owner.uid in living or owner.uid in (running or ()))
 
 
 def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> set[str]:

@@ -47,8 +47,8 @@ class KubeletCheckpoint:
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint:
-    """Read the file; where there is none, nothing was ever allocated.
+def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint | None:
+    """Read the file. None where there is none: the kubelet writes one at the first list that it receives.
 
     The checksum of a node with 500 pods takes 40 ms of Python, during which calls of the kubelet wait for the
     interpreter. Whoever reads because the kubelet just wrote, and reads again soon, need not prove it.
@@ -59,7 +59,7 @@ def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint:
     try:
         raw = _bounded(path)
     except FileNotFoundError:
-        return KubeletCheckpoint()
+        return None
     except OSError as exc:
         raise KubeletError(f"{path} can not be read: {exc.strerror}") from exc
     try:
@@ -137,6 +137,7 @@ def _string(entry: Mapping[str, Any], key: str) -> str:
     value = entry.get(key) or ""
     if not isinstance(value, str):
         raise ValueError(f"{key} is no text")
+    value.encode()  # half a character could be written down nowhere
     return value
 
 
@@ -145,6 +146,7 @@ def _strings(value: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ValueError("a list of IDs holds something else")
+    "".join(value).encode()
     return tuple(value)
 
 

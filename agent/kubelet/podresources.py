@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import anyio
 
-from agent.core.reconcile import Pods
+from agent.core.evidence import Pods
 
 from .errors import KubeletError, KubeletRefused
 from .rpc import call

@@ -229,6 +229,8 @@ class KubeletSession:
         await reaches(self._cell, _is_over)
         with anyio.move_on_after(self._intervals.retire):
             await reaches(plugin.delivered, lambda told: told is not None and _is_over(told))
+            # A client that sees the end of the connection may throw away what it has not read yet.
+            await anyio.sleep(self._intervals.min_list_interval)
 
     async def _pause(self, kubelet: FileIdentity) -> None:
         """Wait before the next registration; a new kubelet, or the end of the resource, waits for nothing.

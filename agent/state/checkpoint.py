@@ -15,7 +15,7 @@ import structlog
 from agent import files
 from agent.core.errors import StateError
 from agent.core.health import Record
-from agent.core.model import Allocation, Cordon
+from agent.core.model import Allocation, Cordon, Source
 from agent.core.vendor import Device
 from agent.state import aside, place
 from agent.state.aside import SetAside
@@ -26,8 +26,6 @@ log = structlog.get_logger()
 MAX_BYTES = 64 << 20
 _WITHOUT = "starting without it; owners are read from the kubelet again"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-#: Where an allocation is known from: our own answer, and the same one a restart later.
-ANSWERED, LOADED = "allocate", "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ def boot_id(path: Path = BOOT_ID) -> str:
 
 
 def _loaded(it: Allocation) -> Allocation:
-    return replace(it, source=LOADED) if it.source == ANSWERED else it
+    return replace(it, source=Source.CHECKPOINT) if it.source is Source.ALLOCATE else it
 
 
 def _write(path: Path, text: bytes, *, durable: bool) -> None:

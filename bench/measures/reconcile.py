@@ -13,9 +13,9 @@ from typing import Any
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
+from agent.core.evidence import Pods
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, NodeSnapshot
-from agent.core.reconcile import Pods
 from agent.core.topology import Topology
 from agent.core.vendor import Partition, Request
 from agent.evidence import Sources
@@ -24,6 +24,7 @@ from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
 from agent.kubelet.pb.podresources import v1 as podresources
 from agent.kubelet.podresources import pods_in_use
 from agent.kubelet.wire import decoded
+from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from bench.rows import Figure, Row
 from bench.subjects import GPU, Subject
@@ -92,7 +93,7 @@ def _reconciler(file: Path, answer: bytes) -> Reconciler:
         ledger,
         sources,
         allocator,
-        Cell({}),
+        Recaller(ledger, sources, Cell({}), time.time),
         tuple,
         _release,
         lambda resource: None,

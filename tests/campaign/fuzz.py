@@ -22,11 +22,13 @@ from agent.config import parse
 from agent.core.allocator import Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError, StateError
+from agent.core.evidence import Evidence, Granted
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, VendorState, VendorStatus
 from agent.core.plan import Offer, plan
-from agent.core.reconcile import Evidence, Granted, recall, reconcile
+from agent.core.recall import recall
+from agent.core.reconcile import reconcile
 from agent.core.topology import topology
 from agent.core.vendor import ContainerEdits, Device, Request, ResourceRule, Sharing, Vendor
 from agent.fleet import check
@@ -319,6 +321,7 @@ def _granted(content: bytes) -> bool:
             found = kubelet_checkpoint.read(path)
         except KubeletError as exc:
             return clearly(exc)
+    assert found is not None, "the file was there"
     granted = tuple(
         Granted(str(n), it.pod_uid, it.container, it.resource, it.ids) for n, it in enumerate(found.entries)
     )

@@ -26,10 +26,10 @@ from agent.core.errors import (
     VendorCrashed,
     VendorError,
 )
+from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, Cordon, Owner
 from agent.core.plan import Offer, plan
-from agent.core.reconcile import Granted
 from agent.core.topology import topology
 from agent.core.vendor import (
     ContainerEdits,
@@ -151,9 +151,7 @@ async def test_an_answer_is_recorded_before_it_is_given() -> None:
     [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
 
     [it] = room.ledger.all()
-    assert it == Allocation(
-        it.id, WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, 1234.5, source="allocate", life="k1"
-    )
+    assert it == Allocation(it.id, WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, 1234.5, life="k1")
     assert room.disk == (it,)
     assert room.log == ["save done"]
     assert answer.env == {"ACME": "c0"}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agent.core.attribution import Attribution, attribute, exchanged, places, promised, starting
 from agent.core.claims import Candidate, Claim, Dialect, PodContainer
+from agent.core.evidence import Granted
 from agent.core.model import Allocation, Owner
-from agent.core.reconcile import Granted
 
 from .values import GPU, allocation
 

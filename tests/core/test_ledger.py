@@ -102,7 +102,7 @@ def test_the_allocations_that_hold_an_id_are_those_in_use_of_that_resource() -> 
 def test_ids_that_the_kubelet_has_forgotten_are_told_by_resource_until_they_are_released() -> None:
     ledger = Ledger([allocation("one", ["a", "b"]), allocation("two", ["c"])])
 
-    ledger.remark("one", FORGOTTEN)
+    ledger.forgot("one", forgotten=True)
     forgotten = ledger.forgotten()
     ledger.release("one", "pod gone", now=1)
 
@@ -124,9 +124,8 @@ def test_hardware_that_was_made_is_noted_and_is_news_once() -> None:
 
 
 def test_hardware_that_is_made_again_ends_the_remark_on_it_and_no_other() -> None:
-    ledger = Ledger(
-        [allocation("one", ["a"], reason="s0 is gone"), allocation("two", ["b"], reason=FORGOTTEN)]
-    )
+    ledger = Ledger([allocation("one", ["a"], reason="s0 is gone"), allocation("two", ["b"])])
+    ledger.forgot("two", forgotten=True)
 
     for name in ("one", "two"):
         ledger.made(name, [], AllocationState.DONE)

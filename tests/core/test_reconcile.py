@@ -11,26 +11,13 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.ledger import FORGOTTEN
-from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
+from agent.core.evidence import Evidence, Granted, Pods
+from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.plan import Offer, plan
-from agent.core.reconcile import (
-    KUBELET,
-    POD_RESOURCES,
-    Change,
-    Confirm,
-    Doubt,
-    Evidence,
-    Granted,
-    Pods,
-    Release,
-    Remark,
-    Remove,
-    recall,
-    recall_pods,
-    reconcile,
-    slices,
-)
+from agent.core.recall import recall, recall_pods
+from agent.core.reconcile import reconcile
+from agent.core.slices import slices
 from agent.core.vendor import Partition, ResourceRule, Sharing
 
 from .values import GPU, allocation, node, status
@@ -365,8 +352,8 @@ BARE = pods(web={"main": []})
 
 
 def test_a_pod_that_a_kubelet_without_memory_lists_without_devices_keeps_them() -> None:
-    assert changes([FORGOT], [], BARE, life="k2") == [Remark("one", FORGOTTEN)]
-    assert changes([replace(FORGOT, reason=FORGOTTEN)], [], BARE, life="k2") == []
+    assert changes([FORGOT], [], BARE, life="k2") == [Forget("one", forgotten=True)]
+    assert changes([replace(FORGOT, forgotten=True)], [], BARE, life="k2") == []
 
 
 @pytest.mark.parametrize(
@@ -390,7 +377,7 @@ def test_a_pod_that_ended_is_not_taken_for_a_forgotten_one(it: Allocation, field
 
 def test_a_pod_that_runs_is_forgotten_also_where_the_kubelet_does_not_list_it_yet() -> None:
     assert changes([FORGOT], [], pods(), life="k2", running=frozenset({"uid-web"})) == [
-        Remark("one", FORGOTTEN)
+        Forget("one", forgotten=True)
     ]
 
 
@@ -414,18 +401,18 @@ def test_a_forgotten_pod_is_not_ended_by_another_that_got_its_ids() -> None:
         life="k2",
     )
 
-    assert found == [Remark("one", FORGOTTEN)]
+    assert found == [Forget("one", forgotten=True)]
 
 
 def test_a_pod_that_the_kubelet_knows_again_is_forgotten_no_more() -> None:
-    it = replace(FORGOT, reason=FORGOTTEN)
+    it = replace(FORGOT, forgotten=True)
     granted = [Granted("one", "uid-web", "main")]
 
     assert changes([it], granted, pods(web={"main": ["a"]}), life="k3") == [
         Confirm("one", WEB, "k3"),
-        Remark("one", ""),
+        Forget("one", forgotten=False),
     ]
-    assert changes([it], [], pods(web={"main": ["a"]}), life="k3") == [Remark("one", "")]
+    assert changes([it], [], pods(web={"main": ["a"]}), life="k3") == [Forget("one", forgotten=False)]
 
 
 # Reading back
@@ -438,7 +425,7 @@ def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
     (found,) = recall([answer("one", "uid-web", "main", "a::1", "b::0")], PLAN, NOW)
 
     assert found.allocation == allocation(
-        "one", ["a::1", "b::0"], since=NOW, owner=Owner("uid-web", "main"), source=KUBELET
+        "one", ["a::1", "b::0"], since=NOW, owner=Owner("uid-web", "main"), source=Source.KUBELET
     )
 
 
@@ -454,7 +441,7 @@ def test_what_only_pod_resources_shows_is_read_back_without_a_uid() -> None:
         ["a::1", "b::0"],
         since=NOW,
         owner=Owner("", "main", "default", "web"),
-        source=POD_RESOURCES,
+        source=Source.POD_RESOURCES,
     )
 
 
@@ -480,8 +467,8 @@ def test_hostile_names_are_read_back_as_they_are_or_not_at_all(name: str, ids: l
 
 def test_what_pod_resources_showed_gives_way_to_what_the_kubelets_checkpoint_knows() -> None:
     bare = Owner("", "main", "default", "web")
-    shown = allocation("shown", ["a", "b"], owner=bare, source=POD_RESOURCES)
-    known = allocation("known", ["b", "a"], owner=WEB, source=KUBELET)
+    shown = allocation("shown", ["a", "b"], owner=bare, source=Source.POD_RESOURCES)
+    known = allocation("known", ["b", "a"], owner=WEB, source=Source.KUBELET)
 
     found = changes(
         [shown, known], [answer("known", "uid-web", "main", "b", "a")], pods(web={"main": ["a", "b"]})
@@ -491,7 +478,7 @@ def test_what_pod_resources_showed_gives_way_to_what_the_kubelets_checkpoint_kno
 
 
 def test_what_pod_resources_showed_is_kept_while_nothing_else_knows_it() -> None:
-    it = allocation("shown", ["a"], owner=Owner("", "main", "default", "web"), source=POD_RESOURCES)
+    it = allocation("shown", ["a"], owner=Owner("", "main", "default", "web"), source=Source.POD_RESOURCES)
 
     assert changes([it], None, pods()) == []
     assert changes([it], [], pods(web={"main": ["a"]})) == []
@@ -518,7 +505,7 @@ def test_a_slice_that_is_gone_is_said_once() -> None:
 
 
 def test_a_slice_that_a_reboot_took_is_said_to_be() -> None:
-    assert slices([SLICED], Evidence((), partitions=there()), rebooted={"one"}) == [
+    assert slices([replace(SLICED, rebooted=True)], Evidence((), partitions=there())) == [
         Remark("one", "the reboot took one/0; made again before the container starts")
     ]
 
@@ -532,7 +519,7 @@ def test_a_slice_that_is_back_takes_the_remark_back() -> None:
 def test_nothing_is_said_of_the_slices_of_who_is_forgotten_or_busy() -> None:
     evidence = Evidence((), partitions=there())
 
-    assert slices([replace(SLICED, reason=FORGOTTEN)], evidence) == []
+    assert slices([replace(SLICED, forgotten=True)], evidence) == []
     assert slices([SLICED], evidence, busy={"one"}) == []
 
 

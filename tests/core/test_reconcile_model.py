@@ -17,15 +17,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.errors import AllocationError, VendorError
+from agent.core.evidence import Pods
 from agent.core.ledger import Ledger
 from agent.core.model import Plan
 from agent.core.plan import Offer, plan
-from agent.core.reconcile import Pods
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Partition, Request, ResourceRule, Vendor
 from agent.evidence import Sources
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
+from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from agent.state.checkpoint import Saved
 from agent.state.envelope import opened, sealed
@@ -80,6 +81,8 @@ class Agent:
         self.dead = False
         allocations = opened(saved, Saved).allocations if saved else ()
         self.ledger = Ledger(allocations, world.now)
+        if rebooted:
+            self.ledger.rebooted()
         self.sources = Sources(
             world.checkpoint,
             world.pod_resources,
@@ -95,7 +98,7 @@ class Agent:
             self.ledger,
             self.sources,
             self.allocator,
-            Cell[Plan](self._scene().plan),
+            Recaller(self.ledger, self.sources, Cell[Plan](self._scene().plan), lambda: world.now),
             lambda: [VENDOR],
             self._release,
             lambda resource: world.write(),
@@ -103,7 +106,6 @@ class Agent:
             lambda: world.now,
             grace=GRACE,
             doubt_again=DOUBT_AGAIN,
-            rebooted=rebooted,
         )
 
     def _scene(self) -> Scene:

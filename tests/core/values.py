@@ -15,6 +15,7 @@ from agent.core.model import (
     NodeSnapshot,
     Owner,
     Resource,
+    Source,
     VendorState,
     VendorStatus,
 )
@@ -87,7 +88,7 @@ def allocation(
     owner: Owner | None = None,
     state: AllocationState = AllocationState.DONE,
     devices: tuple[str, ...] | None = None,
-    source: str = "allocate",
+    source: Source = Source.ALLOCATE,
     reason: str = "",
     life: str = "",
     partitions: tuple[str, ...] = (),
@@ -106,8 +107,8 @@ def allocation(
         reason,
         owner,
         life,
-        partitions,
-        claim,
+        partitions=partitions,
+        claim=claim,
     )
 
 

@@ -128,8 +128,19 @@ def test_nulls_are_read_as_nothing() -> None:
     assert found.registered == {"r": ()}
 
 
-def test_no_file_is_an_empty_checkpoint(tmp_path: Path) -> None:
-    assert read(tmp_path / "kubelet_internal_checkpoint") == KubeletCheckpoint()
+def test_no_file_says_nothing(tmp_path: Path) -> None:
+    """It is no word that nothing was given out: somebody removed it, or it was never written."""
+    assert read(tmp_path / "kubelet_internal_checkpoint") is None
+
+
+@pytest.mark.parametrize("key", ["PodUID", "ContainerName", "ResourceName"])
+def test_half_a_character_is_refused_for_it_could_be_written_down_nowhere(key: str, tmp_path: Path) -> None:
+    content = json.loads(RECORDED_1_36)
+    content["Data"]["PodDeviceEntries"][0][key] = "\ud800"
+    (tmp_path / "file").write_text(json.dumps(content))
+
+    with pytest.raises(KubeletError, match="corrupt"):
+        read(tmp_path / "file", prove=False)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,9 @@ async def test_pods_are_admitted_and_found_again(plugins_dir: Path, release: str
 
         held = await kubelet.devices(pod.uid)
         found = await PodResources(kubelet.pod_resources_socket).in_use()
-        written = checkpoint.read(kubelet.checkpoint).entries
+        record = checkpoint.read(kubelet.checkpoint)
+        assert record is not None
+        written = record.entries
         assert found == {("default", "p"): held}
         assert {(one.container, frozenset(one.ids)) for one in written} == {
             (name, resources[NAME]) for name, resources in held.items()

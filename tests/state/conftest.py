@@ -8,9 +8,9 @@ import pytest
 
 from agent.core.claims import Claim
 from agent.core.health import Record
-from agent.core.model import Ack, Allocation, AllocationState, Cordon, Owner
+from agent.core.model import Ack, Allocation, AllocationState, Cordon, Owner, Source
 from agent.core.vendor import Device, Fault, Proof
-from agent.state.checkpoint import LOADED, CheckpointFile, Saved
+from agent.state.checkpoint import CheckpointFile, Saved
 
 STATE = Saved(
     boot_id="3f0c",
@@ -23,7 +23,7 @@ STATE = Saved(
             ("a",),
             AllocationState.PREPARED,
             12.5,
-            source=LOADED,
+            source=Source.CHECKPOINT,
             owner=Owner("uid-1", "main", "default", "web-0"),
             partitions=("slice-1",),
             claim=Claim("uid-1", "default", "web-0", "main", ("a",), {"cores": "50"}),

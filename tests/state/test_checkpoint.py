@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import StateError
-from agent.core.model import Cordon
+from agent.core.model import Cordon, Source
 from agent.state.aside import KEPT, SetAside
 from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Saved, boot_id
 
@@ -96,10 +96,15 @@ def test_any_state_round_trips(state: Saved) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "loaded"), [("allocate", "checkpoint"), ("checkpoint", "checkpoint"), ("kubelet", "kubelet")]
+    ("source", "loaded"),
+    [
+        (Source.ALLOCATE, Source.CHECKPOINT),
+        (Source.CHECKPOINT, Source.CHECKPOINT),
+        (Source.KUBELET, Source.KUBELET),
+    ],
 )
 def test_an_allocation_says_that_the_checkpoint_had_it(
-    file: CheckpointFile, state: Saved, source: str, loaded: str
+    file: CheckpointFile, state: Saved, source: Source, loaded: Source
 ) -> None:
     file.save(replace(state, allocations=(replace(state.allocations[0], source=source),)), durable=False)
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
+from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Owner, Resource, VendorState, VendorStatus
 from agent.core.plan import Offer, plan
-from agent.core.reconcile import Granted
 from agent.core.topology import topology
 from agent.core.vendor import (
     ContainerEdits,

@@ -1,0 +1,62 @@
+"""The allocations that only the kubelet still knows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from agent.core.changes import Recall
+from agent.core.evidence import Granted, Pods
+from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
+
+
+def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
+    """The allocations behind these answers, as far as the cards of their IDs are known."""
+    found = (
+        _recalled(it.allocation, it.resource, it.ids, Owner(it.uid, it.container), Source.KUBELET, plan, now)
+        for it in granted
+    )
+    return [Recall(it) for it in found if it is not None]
+
+
+def recall_pods(pods: Pods, plan: Plan, name: Callable[[str], str], now: float) -> list[Recall]:
+    """The same from PodResources alone, where the kubelet's checkpoint can not be read: without uids.
+
+    `name` makes an id of a place, "namespace/pod/container/resource".
+    """
+    held = (
+        (Owner("", container, namespace, pod), resource, tuple(sorted(ids)))
+        for (namespace, pod), containers in pods.items()
+        for container, resources in containers.items()
+        for resource, ids in resources.items()
+    )
+    found = (
+        _recalled(name(_place(owner, resource)), resource, ids, owner, Source.POD_RESOURCES, plan, now)
+        for owner, resource, ids in held
+    )
+    return [Recall(it) for it in found if it is not None]
+
+
+def _place(owner: Owner, resource: str) -> str:
+    return f"{owner.namespace}/{owner.pod}/{owner.container}/{resource}"
+
+
+def _recalled(
+    allocation: str, name: str, ids: tuple[str, ...], owner: Owner, source: Source, plan: Plan, now: float
+) -> Allocation | None:
+    resource = plan.get(name)
+    if resource is None or not ids:
+        return None
+    cards = [card for device_id in ids if (card := resource.card_of(device_id))]
+    if len(cards) != len(ids):
+        return None
+    return Allocation(
+        allocation,
+        name,
+        resource.vendor,
+        ids,
+        tuple(card.uuid for card in cards),
+        AllocationState.DONE,
+        now,
+        source=source,
+        owner=owner,
+    )

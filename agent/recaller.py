@@ -1,0 +1,81 @@
+"""Takes back what only the kubelet knows of us, once after each start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from agent.core.cell import Cell
+from agent.core.changes import Recall
+from agent.core.evidence import Evidence
+from agent.core.ledger import Ledger
+from agent.core.model import Plan, Source
+from agent.core.recall import recall, recall_pods
+from agent.evidence import FOREIGN, Sources, foreign_id
+
+log = structlog.get_logger(__name__)
+
+
+class Recaller:
+    """Looks at what the kubelet had at the first look; later it has nothing of ours that we have not.
+
+    That is what we answered before our checkpoint was lost or replaced by an older one, and what another
+    plugin answered that served these resources before us.
+    """
+
+    def __init__(
+        self, ledger: Ledger, sources: Sources, plan: Cell[Plan], clock: Callable[[], float]
+    ) -> None:
+        self._ledger = ledger
+        self._sources = sources
+        self._plan = plan
+        self._clock = clock
+        #: What is not taken back yet, for its cards are not known; None before the first look.
+        self._left: set[str] | None = None
+        self.is_done = False
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether it is known what the kubelet has of us."""
+        return self._left is not None
+
+    async def once(self, evidence: Evidence) -> Sequence[Recall]:
+        """Record what can be taken back now; what it was."""
+        if self.is_done:
+            return ()
+        if evidence.granted is None:
+            return self._from_pods(evidence)
+        if self._left is None:
+            unknown = {it.allocation for it in evidence.granted if self._ledger.get(it.allocation) is None}
+            if unknown and await self._sources.granted(prove=True) is None:
+                return ()  # nothing is taken from a file that proves wrong
+            self._left = unknown
+        there = [it for it in evidence.granted if it.allocation in self._left]
+        plan = self._plan.value
+        recalled = recall(there, plan, self._clock())
+        self._left = {it.allocation for it in there} - {it.allocation.id for it in recalled}
+        # Other plugins' allocations stand there too, and wait for a resource of ours that never comes.
+        ours = any(not it.startswith(FOREIGN) for it in self._left)
+        self.is_done = not ours and (bool(plan) or not self._left)
+        return self._taken_back(recalled)
+
+    def _from_pods(self, evidence: Evidence) -> Sequence[Recall]:
+        """What PodResources shows of our resources, where nothing else is left to know it from."""
+        known = any(it.source is not Source.POD_RESOURCES for it in self._ledger.in_use())
+        if evidence.pods is None or known:
+            return ()
+        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock())
+        return self._taken_back([it for it in found if self._ledger.get(it.allocation.id) is None])
+
+    def _taken_back(self, recalled: Sequence[Recall]) -> Sequence[Recall]:
+        for it in recalled:
+            self._ledger.record(it.allocation)
+            log.info(
+                "allocation read back",
+                source=it.allocation.source,
+                allocation=it.allocation.id,
+                resource=it.allocation.resource,
+                devices=list(it.allocation.devices),
+            )
+        return recalled
