@@ -134,14 +134,14 @@ class Allocator:
         holders = {
             device_id: it.owner
             for it in self._ledger.holders(resource, ids)
-            if it.owner is not None and it.owner.pod and "" not in (it.life, life) and it.life != life
+            if it.owner is not None and "" not in (it.life, life) and it.life != life
             for device_id in it.ids
             if device_id in ids
         }
         shown = await self._witness.shows(set(holders.values())) if holders else ()
         for device_id, owner in holders.items():
             if owner in shown:
-                raise StillHeld(resource, device_id, owner.namespace, owner.pod)
+                raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)
 
     async def _answer(
         self,
@@ -242,14 +242,14 @@ class Allocator:
                 return
             granted = await self._witness.granted()
             exchanged = granted is not None and self.exchange(granted)
-            its = {it.id for it in starting(self._ledger.in_use(), granted, resource, ids)}
-            if not its or not its.isdisjoint(self.busy):  # busy: being released now
+            its = [it.id for it in starting(self._ledger.in_use(), granted, resource, ids)]
+            if not its or not self.busy.isdisjoint(its):  # busy: being released now
                 raise NotAllocated(resource, ids)
-            self.busy |= its
+            self.busy.update(its)
             try:
-                news = [await self._ensure(vendor, it) for it in sorted(its)]
+                news = [await self._ensure(vendor, it) for it in its]
             finally:
-                self.busy -= its
+                self.busy.difference_update(its)
             if exchanged or any(news):
                 await self._store.save(durable=True)
 

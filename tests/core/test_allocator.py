@@ -689,7 +689,6 @@ async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_
         pytest.param(holding(""), id="never seen in a checkpoint"),
         pytest.param(holding("k0", now=""), id="no kubelet.sock: no other kubelet"),
         pytest.param(holding("k0", None), id="nobody knows whose it was"),
-        pytest.param(holding("k0", Owner("uid-gone", "main")), id="nobody knows its name"),
     ],
 )
 async def test_a_device_that_the_kubelet_gives_out_again_is_given_without_asking(room: Room) -> None:
@@ -705,6 +704,15 @@ async def test_a_device_of_a_pod_that_is_not_listed_is_given() -> None:
     await room.allocator.allocate(WHOLE, [["c0"]])
 
     assert room.log == ["list gone", "save done,done"]
+
+
+async def test_a_forgotten_pod_that_nobody_knows_the_name_of_is_refused_by_its_uid() -> None:
+    """Its cgroup is there; PodResources hides a pod of which a plain init container alone has devices."""
+    room = holding("k0", Owner("uid-gone", "main"))
+    room.listed = frozenset({""})
+
+    with pytest.raises(StillHeld, match="device c0 is held by pod/uid-gone, of which the kubelet"):
+        await room.allocator.allocate(WHOLE, [["c0"]])
 
 
 async def test_the_kubelet_is_asked_once_for_all_holders() -> None:
