@@ -60,12 +60,14 @@ def _lives(
 ) -> Mapping[str, str]:
     """Allocation to the life of the kubelet that knew it last, or knows that it does not.
 
-    A kubelet that lost its memory lost all of it: one that still knows something of before knows it whole.
+    A kubelet that lost its memory lost all of it: one that still knows something of a life knows it whole.
     """
     if not evidence.life or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
-    remembers = any(it.id in grants and it.life not in ("", evidence.life) for it in allocations)
-    return {it.id: evidence.life if remembers or it.id in grants else it.life for it in allocations}
+    remembered = {it.life for it in allocations if it.id in grants} - {""}
+    return {
+        it.id: evidence.life if it.id in grants or it.life in remembered else it.life for it in allocations
+    }
 
 
 def _confirmed(

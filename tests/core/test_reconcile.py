@@ -375,6 +375,33 @@ def test_a_pod_that_ended_is_not_taken_for_a_forgotten_one(it: Allocation, field
     assert changes([it], [], BARE, **fields) == [Release("one", "pod gone")]
 
 
+def test_a_kubelet_that_still_knows_something_of_a_life_knows_all_that_is_left_of_it() -> None:
+    """The pod ended while the kubelet was away, and kubelets up to 1.33 list it until it is deleted."""
+    other = allocation("other", ["b"], owner=Owner("uid-2", "main", "default", "next"), life="k1")
+
+    found = changes(
+        [FORGOT, other],
+        [Granted("other", "uid-2", "main")],
+        pods(web={"main": []}, next={"main": ["b"]}),
+        life="k2",
+    )
+
+    assert [it for it in found if not isinstance(it, Confirm)] == [Release("one", "pod gone")]
+
+
+def test_what_a_life_has_forgotten_the_next_one_does_not_know_either() -> None:
+    later = allocation("later", ["b"], owner=Owner("uid-2", "main", "default", "next"), life="k2")
+
+    found = changes(
+        [FORGOT, later],
+        [Granted("later", "uid-2", "main")],
+        pods(web={"main": []}, next={"main": ["b"]}),
+        life="k3",
+    )
+
+    assert found == [Confirm("later", later.owner or WEB, "k3"), Forget("one", forgotten=True)]
+
+
 def test_a_pod_that_runs_is_forgotten_also_where_the_kubelet_does_not_list_it_yet() -> None:
     assert changes([FORGOT], [], pods(), life="k2", running=frozenset({"uid-web"})) == [
         Forget("one", forgotten=True)
