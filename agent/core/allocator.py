@@ -99,7 +99,7 @@ class Allocator:
         self.busy: set[str] = set()
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
-        """One ContainerEdits for each container. All are answered, or none is recorded.
+        """One ContainerEdits for each container. All are answered, or none; what was begun is undone.
 
         Raises:
             AllocationError: The request names what is not there, is not well, or makes no sense.
