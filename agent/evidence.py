@@ -94,6 +94,18 @@ class Sources:
             pods = await self._pods()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
+    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+        """Those of the IDs with which the kubelet lists a pod now: to namespace and name. In doubt none."""
+        pods: Pods | None = None
+        with anyio.move_on_after(self._patience):
+            pods = await self._pods()
+        return {
+            device_id: name
+            for name, containers in (pods or {}).items()
+            for resources in containers.values()
+            for device_id in resources.get(resource, frozenset()).intersection(ids)
+        }
+
     async def granted(self, *, prove: bool = True) -> tuple[Granted, ...] | None:
         """What the kubelet's checkpoint holds. `prove` asks for its checksum, too."""
         try:

@@ -254,3 +254,18 @@ def test_where_some_cgroups_can_not_be_read_nothing_is_said_of_any(
     monkeypatch.setattr(Path, "iterdir", forbidden)
 
     assert running_pods(tmp_path) is None
+
+
+async def test_the_ids_with_which_the_kubelet_lists_a_pod_are_told_with_its_name() -> None:
+    ((name, containers),) = SHOWN.items()
+    ((resource, ids),) = containers["main"].items()
+
+    found = await World().sources().shown_with(resource, [*ids, "another"])
+
+    assert found == dict.fromkeys(ids, name)
+    assert await World().sources().shown_with("other.com/gpu", ids) == {}
+
+
+async def test_where_pod_resources_can_not_be_asked_no_id_is_shown() -> None:
+    assert await World(hangs=True).sources(patience=0.01).shown_with(XPU, ["a"]) == {}
+    assert await World(broken={"PodResources"}).sources().shown_with(XPU, ["a"]) == {}

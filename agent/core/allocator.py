@@ -15,6 +15,7 @@ from agent.core.claims import Candidate, Claim
 from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
     CordonedDevice,
+    GivenTwice,
     InvalidRequest,
     NotAllocated,
     StillHeld,
@@ -72,6 +73,9 @@ class Witness(Protocol):
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
         """Those of them whose pods it lists now; in doubt it does not."""
 
+    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+        """Those of the IDs with which it lists a pod now: to its namespace and name; in doubt none."""
+
 
 class Allocator:
     """Turns requests into allocations, one at a time."""
@@ -107,7 +111,7 @@ class Allocator:
         async with self._turn:
             if not containers:
                 raise InvalidRequest(resource, "it asks for no container")
-            await self._check_forgotten(resource, [one for ids in containers for one in ids])
+            await self._check_free(resource, [one for ids in containers for one in ids])
             scene = self._scene()
             chosen = [admit(scene, resource, ids) for ids in containers]
             vendor = _vendor(scene, resource)
@@ -128,16 +132,26 @@ class Allocator:
                 raise
             return answered
 
-    async def _check_forgotten(self, resource: str, ids: Sequence[str]) -> None:
-        """A kubelet that lost its checkpoint takes the devices of pods that still run for free."""
+    async def _check_free(self, resource: str, ids: Sequence[str]) -> None:
+        """The kubelet may give out what a pod that runs has: it errs in two ways, and says so if asked.
+
+        Raises:
+            StillHeld: It lost its checkpoint, and takes the devices of pods for free.
+            GivenTwice: Its devicemanager (1.36.3, manager.go:577) lets go of IDs whose Allocate is under way
+                while PodResources is listed and a pod has gone, and gives them to the next pod, too.
+        """
         life = self._witness.life
+        known = [it for it in self._ledger.holders(resource, ids) if it.owner is not None]
         holders = {
             device_id: it.owner
-            for it in self._ledger.holders(resource, ids)
+            for it in known
             if it.owner is not None and "" not in (it.life, life) and it.life != life
             for device_id in it.ids
             if device_id in ids
         }
+        if known and not holders:
+            for device_id, (namespace, pod) in (await self._witness.shown_with(resource, ids)).items():
+                raise GivenTwice(resource, device_id, namespace, pod)
         shown = await self._witness.shows(set(holders.values())) if holders else ()
         for device_id, owner in holders.items():
             if owner in shown:

@@ -7,6 +7,7 @@ AgentError
 │   ├── UnknownDevice
 │   ├── CordonedDevice
 │   ├── UnhealthyDevice
+│   ├── GivenTwice
 │   ├── InvalidRequest
 │   ├── NotAllocated
 │   └── StillHeld
@@ -86,6 +87,14 @@ class StillHeld(AllocationError):
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
             f"{namespace}/{pod}, of which the kubelet has lost its record; delete that pod to free it"
+        )
+
+
+class GivenTwice(AllocationError):
+    def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
+            f"{namespace}/{pod}, as the kubelet's PodResources shows; create this pod anew to get another"
         )
 
 

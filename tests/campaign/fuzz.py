@@ -150,6 +150,9 @@ class Node:
     async def shows(self, owners: object) -> tuple[()]:
         return ()
 
+    async def shown_with(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
+        return {}
+
     def plugin(self, resource: str) -> DevicePlugin:
         return DevicePlugin(Cell(self.plan[resource]), self.allocator, _Calls())  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from agent.core.claims import Candidate, Claim, Dialect, PodContainer
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
+    GivenTwice,
     InvalidRequest,
     NotAllocated,
     StillHeld,
@@ -81,6 +82,9 @@ class Room:
     #: What happens while the vendor prepares.
     meanwhile: Callable[[Ledger], object] = lambda ledger: None
 
+    #: Device ID to the pod with which the kubelet lists it.
+    shown: dict[str, tuple[str, str]] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         self.ledger = Ledger()
         self.allocator = Allocator(
@@ -93,6 +97,10 @@ class Room:
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
         self.log.append(f"list {','.join(sorted(it.pod for it in owners))}")
         return {it for it in owners if it.pod in self.listed}
+
+    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+        self.log.append(f"list {','.join(sorted(ids))}")
+        return {it: self.shown[it] for it in ids if it in self.shown}
 
     def scene(self) -> Scene:
         cards = [status(f"c{n}", n) for n in range(4)]
@@ -688,10 +696,19 @@ async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_
         pytest.param(holding("k1"), id="same life: it gave the devices back"),
         pytest.param(holding(""), id="never seen in a checkpoint"),
         pytest.param(holding("k0", now=""), id="no kubelet.sock: no other kubelet"),
-        pytest.param(holding("k0", None), id="nobody knows whose it was"),
     ],
 )
-async def test_a_device_that_the_kubelet_gives_out_again_is_given_without_asking(room: Room) -> None:
+async def test_a_device_that_the_kubelet_gives_out_again_is_given_where_it_lists_nobody_with_it(
+    room: Room,
+) -> None:
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert room.log == ["list c0", "save done,done"]
+
+
+async def test_a_device_of_which_nobody_knows_whose_it_was_is_given_without_asking() -> None:
+    room = holding("k0", None)
+
     await room.allocator.allocate(WHOLE, [["c0"]])
 
     assert room.log == ["save done,done"]
@@ -857,3 +874,34 @@ async def test_a_start_brings_nothing_back_that_was_released_meanwhile() -> None
     await room.allocator.pre_start(SLICE, ["c2::0"])
 
     assert room.ledger.in_use() == ()
+
+
+async def test_an_id_with_which_the_kubelet_lists_a_pod_is_not_given_to_another() -> None:
+    """The kubelet lets go of an ID while its Allocate is under way, if PodResources is listed just then."""
+    room = Room(shown={"c0": ("default", "first")})
+    await room.allocator.allocate(WHOLE, [["c0"]])
+    room.ledger.confirm(room.ledger.all()[0].id, Owner("uid-1", "main"), "k1")
+
+    with pytest.raises(GivenTwice, match="device c0 is held by default/first, as the kubelet's PodResources"):
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert len(room.ledger.all()) == 1
+
+
+async def test_an_id_whose_pod_is_listed_no_more_goes_to_the_next() -> None:
+    room = Room()
+    await room.allocator.allocate(WHOLE, [["c0"]])
+    room.ledger.confirm(room.ledger.all()[0].id, Owner("uid-1", "main"), "k1")
+
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert len(room.ledger.all()) == 2
+
+
+async def test_nobody_is_asked_about_an_id_that_no_pod_is_known_to_hold() -> None:
+    room = Room()
+
+    for _ in range(2):
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert not any(line.startswith("list") for line in room.log)
