@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.model import AllocationState
 from agent.kubelet.errors import KubeletRefused
+from agent.kubelet.podresources import PodResources
 from agent.kubelet.rpc import call
 from agent.kubelet.wire import delimited
 
@@ -240,3 +241,24 @@ async def test_a_start_on_ids_that_nobody_holds_is_refused_by_name(node: Node, s
         await call(socket, PRE_START, delimited(1, node.cards.uuids[2].encode()), timeout=10)
 
     assert sliced.slices == {}
+
+
+async def test_a_device_that_the_kubelet_gives_out_twice_is_refused(node: Node, sliced: Sliced) -> None:
+    """It lets go of the IDs of an Allocate under way if a pod ends and PodResources is listed just then."""
+    await served(node)
+    first = await node.admit("first", {XPU: 1})
+    await node.until(lambda it: confirmed(it, first))
+    second = one("second", XPU)
+    sliced.scenario.hang("prepared")
+    admission = asyncio.create_task(node.kubelet.admit(second))
+    await node.until(lambda it: len(sliced.slices) == 2)
+    await node.kubelet.finish(first.uid)
+    await PodResources(node.kubelet.pod_resources_socket).in_use()
+    sliced.behave()
+    assert (await admission).admitted
+    await node.until(lambda it: confirmed(it, second))
+
+    verdict = await node.refused("third", {XPU: 4})
+
+    assert "is held by default/second, as the kubelet's PodResources shows" in verdict.message
+    await node.admit("fourth", {XPU: 3})
