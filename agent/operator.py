@@ -30,6 +30,9 @@ def say(path: Path, verb: str, device: str, reason: str = "") -> str:
         Refused: It is not done, or will not outlive the agent.
     """
     said = {"device": device, "reason": reason, "user": os.environ.get("SUDO_USER", "")}
+    for name, text in said.items():
+        if not text.isascii() and any("\ud800" <= it <= "\udfff" for it in text):
+            raise Refused(f"{name}: is not UTF-8")
     status, body = ask(path, "POST", f"/health/{verb}", msgspec.json.encode(said), _TIMEOUT)
     answer = printable(body.decode("utf-8", "replace").strip())
     if status != 200:

@@ -139,3 +139,8 @@ def test_anything_else_is_a_usage_error(arguments: list[str]) -> None:
 def test_no_agent_is_told_with_the_socket(tmp_path: Path) -> None:
     with pytest.raises(CannotAsk, match="there is no such socket"):
         operator.say(tmp_path / "agent.sock", "clear", "a-0")
+
+
+def test_a_reason_that_is_no_utf_8_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(operator.Refused, match="reason: is not UTF-8"):
+        operator.say(tmp_path / "agent.sock", "cordon", "a", "\udcff bad")

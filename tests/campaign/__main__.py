@@ -25,6 +25,9 @@ def main() -> int:
     if options.list:
         print("\n".join(KINDS))
         return 0
+    if wrong := _wrong(options, known):
+        print(wrong, file=sys.stderr)
+        return 2
     chosen = [known[name] for name in options.kubelet.split(",")]
     missing = [it.id for it in chosen if not it.is_built]
     if missing:
@@ -45,6 +48,19 @@ def main() -> int:
     if options.report:
         write(result, tallies, command, Path(options.report))
     return 1 if result.violations else 0
+
+
+def _wrong(options: argparse.Namespace, known: Mapping[str, Kind]) -> str:
+    """What of the options makes no sense; empty where all do."""
+    strange = [it for it in options.kubelet.split(",") if it not in known]
+    strange += [it for it in options.cards.split(",") if it not in LAYOUTS]
+    if strange:
+        return f"{strange[0]!r} is not known; there is {', '.join((*known, *LAYOUTS))}"
+    if options.chapter < 1 or options.faults < 0 or options.fuzz < 0:
+        return "--chapter begins at 1, --faults and --fuzz at 0"
+    return (
+        "" if options.faults or options.fuzz else "neither faults nor hostile inputs: nothing would be tried"
+    )
 
 
 def _plan(options: argparse.Namespace, chosen: list[Kind]) -> Plan:
