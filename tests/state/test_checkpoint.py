@@ -37,7 +37,9 @@ def refuses(file: CheckpointFile) -> SetAside:
     assert said is not None
     assert said.path == file.path
     assert said.message.startswith(f"{file.path}: ")
-    assert said.message.endswith("starting without it; owners are read from the kubelet again")
+    assert said.message.endswith(
+        "starting without it: owners are read from the kubelet again, faults and cordons are lost"
+    )
     return said
 
 
