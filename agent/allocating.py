@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import structlog
@@ -29,9 +29,13 @@ Seconds = dict[tuple[str, str], list[float]]
 class TimedAllocator:
     """Serves every resource of the node from one allocator."""
 
-    def __init__(self, allocator: Allocator, ledger: Ledger) -> None:
+    def __init__(
+        self, allocator: Allocator, ledger: Ledger, refused: Callable[[], None] = lambda: None
+    ) -> None:
+        """`refused` is told of each Allocate that was."""
         self._allocator = allocator
         self._ledger = ledger
+        self._tell_refused = refused
         self.seconds: Seconds = {}
         self.pre_start_seconds: Seconds = {}
         #: A container's resource and IDs to why it was not started the last time.
@@ -49,6 +53,7 @@ class TimedAllocator:
                 edits = await self._allocator.allocate(resource, containers)
         except AllocationError as exc:
             log.warning("allocate refused", resource=resource, error=str(exc))
+            self._tell_refused()
             raise
         took = time.perf_counter() - started
         for it in edits:

@@ -91,7 +91,7 @@ class Line:
         allocator = Allocator(
             self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources
         )
-        self._allocator = TimedAllocator(allocator, self._ledger)
+        self._allocator = TimedAllocator(allocator, self._ledger, lambda: self._reconciler.look_again())
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )

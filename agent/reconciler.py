@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -65,6 +66,7 @@ class Reconciler:
         self._grace = grace
         self._doubt_again = doubt_again
         self._turn = anyio.Lock()
+        self._wanted = asyncio.Event()
         #: The life of the kubelet whose checkpoint was last proven.
         self._known_life = ""
         self._doubted: dict[str, float] = {}
@@ -82,10 +84,16 @@ class Reconciler:
         return self._sources.unreadable
 
     async def run(self) -> None:
-        """A full pass now and then, for ever."""
+        """A full pass now and then, and where one is wanted, for ever."""
         while True:
-            await anyio.sleep(jittered(self._every))
+            with anyio.move_on_after(jittered(self._every)):
+                await self._wanted.wait()
+            self._wanted.clear()
             await self.once()
+
+    def look_again(self) -> None:
+        """Have a full pass soon: the kubelet asked for what it can not have, so something is over here."""
+        self._wanted.set()
 
     async def follow(self, news: Cell[T]) -> None:
         """A quick pass whenever the kubelet has written its checkpoint: then owners are known."""

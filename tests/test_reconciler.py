@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 import structlog
 from core.values import allocation, node, status
@@ -67,6 +68,7 @@ class Node:
     proven: Sequence[Entry] | None = None
     release_fails: bool = False
     rebooted: bool = False
+    every: float = 0.001
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,7 +93,7 @@ class Node:
             lambda resource: self.log.append(f"ask again for {resource}"),
             self.changed,
             lambda: self.now,
-            every=0.001,
+            every=self.every,
             grace=GRACE,
             doubt_again=DOUBT_AGAIN,
         )
@@ -685,3 +687,19 @@ async def test_what_pod_resources_said_gives_way_once_the_kubelets_checkpoint_ca
         await it.full()
 
     assert [(one.id, one.owner) for one in it.ledger.in_use()] == [("a1", WEB)]
+
+
+async def test_a_full_pass_that_is_wanted_does_not_wait_for_its_time() -> None:
+    it = Node([held()], [entry("a1")], ALIVE, every=3600.0)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(it.reconciler.run)
+        await anyio.wait_all_tasks_blocked()
+        before = len(it.log)
+        it.reconciler.look_again()
+        with anyio.fail_after(30):
+            while len(it.log) == before:
+                await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+
+    assert (before, it.log[0]) == (0, "prove")

@@ -68,7 +68,15 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether it has ended and is only waiting to be collected (proc_pid_stat(5))."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1] == ["Z"]
+    except OSError:
+        return False
 
 
 def _is_served(path: Path) -> bool:

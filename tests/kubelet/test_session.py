@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -408,6 +409,16 @@ def test_sockets_of_a_dead_agent_are_swept(plugins_dir: Path) -> None:
     assert foreign.exists()
     assert strange.exists()
     assert alive.exists()
+
+
+def test_a_process_that_has_ended_and_is_not_collected_yet_is_dead(plugins_dir: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+
+    left = left_behind(plugins_dir / f"xpu-0123abcd-{ended.pid}-0.sock")
+
+    assert sweep(plugins_dir) == (left,)
+    ended.wait()
 
 
 def test_a_socket_that_somebody_serves_is_not_swept(plugins_dir: Path) -> None:
