@@ -117,6 +117,8 @@ class SimKubelet:
 
     async def _judge(self, life: Life, pod: Pod) -> Admission:
         verdict = await life.manager.admit(pod)
+        if verdict.admitted and self._life is not life:
+            verdict = Admission(False, "Killed", "the kubelet died before it could tell")
         if not verdict.admitted:
             self._pods.remove(pod.uid)
         self.journal.note()
