@@ -49,15 +49,17 @@ class Sources:
         life: Callable[[], str] = lambda: "",
         settled: Callable[[], bool] = lambda: True,
         *,
+        pods_at_once: Callable[[], Awaitable[Pods]] | None = None,
         patience: float = 3.0,
     ) -> None:
         """`life` names the kubelet's life; `settled` says whether it has served for long enough.
 
-        `patience` is how long an Allocate waits for PodResources, seconds: more than what lies between two of
-        its calls, and less than the deadline of an Allocate.
+        `pods_at_once` asks for an Allocate, which can not wait for its turn as the loop does; `patience` is
+        how long it waits for the answer, seconds: less than the deadline of an Allocate.
         """
         self._read_checkpoint = read_checkpoint
         self._pods_in_use = pods_in_use
+        self._pods_at_once = pods_at_once or pods_in_use
         self._partitions = partitions
         self._running = running
         self._life = life
@@ -89,16 +91,12 @@ class Sources:
         running = await asyncio.to_thread(self._running)
         if running is not None:
             return frozenset(it for it in owners if it.uid in running)
-        pods: Pods | None = None
-        with anyio.move_on_after(self._patience):
-            pods = await self._pods()
+        pods = await self._pods_for_allocate()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         """Those of the IDs with which the kubelet lists a pod now: to namespace and name. In doubt none."""
-        pods: Pods | None = None
-        with anyio.move_on_after(self._patience):
-            pods = await self._pods()
+        pods = await self._pods_for_allocate()
         return {
             device_id: name
             for name, containers in (pods or {}).items()
@@ -121,9 +119,17 @@ class Sources:
             for it in checkpoint.entries
         )
 
+    async def _pods_for_allocate(self) -> Pods | None:
+        with anyio.move_on_after(self._patience):
+            return await self._read_pods(self._pods_at_once)
+        return None
+
     async def _pods(self) -> Pods | None:
+        return await self._read_pods(self._pods_in_use)
+
+    async def _read_pods(self, read: Callable[[], Awaitable[Pods]]) -> Pods | None:
         try:
-            pods = await self._pods_in_use()
+            pods = await read()
         except KubeletError as exc:
             self._complain("PodResources", exc)
             return None

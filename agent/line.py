@@ -87,6 +87,7 @@ class Line:
             running_pods,
             lambda: str(self._directory.kubelet.value or ""),
             lambda: self._settled(clock()),
+            pods_at_once=PodResources(settings.pod_resources_socket, min_interval=pace.pods_at_once).in_use,
         )
         allocator = Allocator(
             self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources

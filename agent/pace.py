@@ -24,6 +24,8 @@ class Pace:
     directory: float = 5.0
     #: Between two calls of PodResources, whose limit all its clients on the node share.
     pod_resources: float = 1.0
+    #: The same for an Allocate of IDs that somebody had: many short pods must not queue up.
+    pods_at_once: float = 0.02
     #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
     backoff: tuple[float, float] = (0.1, 30.0)

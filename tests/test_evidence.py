@@ -269,3 +269,14 @@ async def test_the_ids_with_which_the_kubelet_lists_a_pod_are_told_with_its_name
 async def test_where_pod_resources_can_not_be_asked_no_id_is_shown() -> None:
     assert await World(hangs=True).sources(patience=0.01).shown_with(XPU, ["a"]) == {}
     assert await World(broken={"PodResources"}).sources().shown_with(XPU, ["a"]) == {}
+
+
+async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn() -> None:
+    async def at_once() -> Pods:
+        return SHOWN
+
+    sources = Sources(World().read, World(hangs=True).in_use, World().partitions, pods_at_once=at_once)
+
+    with anyio.fail_after(30):
+        assert await sources.shown_with(XPU, ["a"]) == {"a": ("default", "web")}
+        assert await sources.shows([WEB]) == {WEB}
