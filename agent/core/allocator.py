@@ -111,8 +111,10 @@ class Allocator:
         async with self._turn:
             if not containers:
                 raise InvalidRequest(resource, "it asks for no container")
+            for ids in containers:
+                admit(self._scene(), resource, ids)
             await self._check_free(resource, [one for ids in containers for one in ids])
-            scene = self._scene()
+            scene = self._scene()  # a card may have failed while the kubelet was asked
             chosen = [admit(scene, resource, ids) for ids in containers]
             vendor = _vendor(scene, resource)
             begun: list[str] = []
