@@ -184,9 +184,11 @@ class SocketServer(Server):
             listener.close()
             raise KubeletError(f"can not serve in {path.parent}: {exc.strerror}") from exc
         await self.start(sock=listener)
+        self._listener = listener
 
     async def shutdown(self, patience: float = 1.0) -> None:
         """End every call, tell every client, close; a client that does not read is cut off."""
+        await settled(self._listener)
         self.close()
         await asyncio.sleep(0)  # the cancelled calls end first
         for protocol in self._protocols:
@@ -198,6 +200,16 @@ class SocketServer(Server):
             for protocol in self._protocols:
                 protocol.abort()
             await self.wait_closed()
+
+
+async def settled(listener: socket.socket) -> None:
+    """Take nobody in any more, and let who was just taken in become a connection that can be closed.
+
+    asyncio leaks a client that it accepted in the moment before its server is closed.
+    """
+    asyncio.get_running_loop().remove_reader(listener)
+    for _ in range(3):  # accepted, made a transport, told its protocol
+        await asyncio.sleep(0)
 
 
 def _closed(protocol: _Protocol) -> bool:

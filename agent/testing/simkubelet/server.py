@@ -14,6 +14,8 @@ from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
+from agent.kubelet.rpc import settled
+
 from .transport import LimitedCodec
 
 Request = TypeVar("Request", bound=betterproto2.Message)
@@ -58,9 +60,11 @@ class UnixServer(Server):
             listener.close()
             raise
         await self.start(sock=listener)
+        self._listener = listener
 
     async def shutdown(self) -> None:
         """Cancel every call and close every connection; the socket file stays."""
+        await settled(self._listener)
         self.close()
         for protocol in self._protocols:
             if hasattr(protocol, "processor"):
