@@ -207,6 +207,8 @@ async def settled(listener: socket.socket) -> None:
 
     asyncio leaks a client that it accepted in the moment before its server is closed.
     """
+    if listener.fileno() < 0:
+        return  # closed by an earlier end of the same server
     asyncio.get_running_loop().remove_reader(listener)
     for _ in range(3):  # accepted, made a transport, told its protocol
         await asyncio.sleep(0)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
-import sys
-from collections.abc import Iterator
 
 import pytest
-from scenarios.kubelets import REMEDY, simulated
 from scenarios.kubelets import Kind as KubeletKind
+from scenarios.kubelets import built, simulated
 from scenarios.kubelets import kinds as kubelets_of
 
 from .bed import Bed
@@ -39,31 +36,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def kubelet(request: pytest.FixtureRequest) -> KubeletKind:
-    kind: KubeletKind = request.param
-    if not kind.is_built:
-        words = f"{kind.id}: there is no {kind.binary}: {REMEDY}"
-        assert not request.config.getoption("--require-peers"), words
-        pytest.skip(words)
-    return kind
+    return built(request)
 
 
-@pytest.fixture
-def swept() -> Iterator[None]:
-    """Have what the dying kubelets of this test left behind collected here, and in no later test."""
-    yield
-    gc.collect()
-
-
-# asyncio's servers forget a client that comes while they close, and a simulated kubelet dies in the middle.
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("swept")
 @pytest.mark.timeout(300)
 async def test_after_every_fault_everything_holds(kubelet: KubeletKind) -> None:
     names = [name for kind in KINDS for name in AFTER.get(kind, [kind]) if kind != BREAKS]
     half = len(names) // 2
 
     results = await asyncio.gather(
-        tried(planned(kubelet, "sliced", names[:half])), tried(planned(kubelet, "mixed", names[half:]))
+        run(planned(kubelet, "sliced", names[:half])), run(planned(kubelet, "mixed", names[half:]))
     )
 
     for result in results:
@@ -72,19 +54,6 @@ async def test_after_every_fault_everything_holds(kubelet: KubeletKind) -> None:
     assert struck == {name for name in names if name not in PARTIAL} | (struck & PARTIAL)
     missed = [str(it) for result in results for it in result.struck if not all(it.reached)]
     assert missed == []
-
-
-async def tried(plan: Plan) -> Result:
-    """The result; a second one where the machine was too slow for the first, whose evidence is printed.
-
-    What is wrong with the agent is wrong twice. The long form tries once, and stops at the first violation.
-    """
-    result = await run(plan)
-    if result.violations or not all(all(it.reached) for it in result.struck):
-        assert sys.__stderr__ is not None
-        sys.__stderr__.write(f"{told(result)}\n")  # seen where the second one passes, too
-        result = await run(plan)
-    return result
 
 
 def planned(kubelet: KubeletKind, layout: str, names: list[str]) -> Plan:

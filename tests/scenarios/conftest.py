@@ -14,7 +14,7 @@ from agent.testing.node import NodeKubelet
 from agent.testing.simkubelet.topology import Policy
 
 from .cards import Cards, Nvidia, Simulated, Sliced
-from .kubelets import REMEDY, Kind, kinds, simulated
+from .kubelets import Kind, built, kinds, simulated
 from .node import Node
 from .process import AgentProcess
 
@@ -48,12 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def kind(request: pytest.FixtureRequest) -> Kind:
-    kind: Kind = request.param
-    if not kind.is_built:
-        words = f"{kind.id}: there is no {kind.binary}: {REMEDY}"
-        assert not request.config.getoption("--require-peers"), words
-        pytest.skip(words)
-    return kind
+    return built(request)
 
 
 @pytest.fixture

@@ -53,6 +53,16 @@ def kinds(config: pytest.Config) -> list[Kind]:
     return simulated()
 
 
+def built(request: pytest.FixtureRequest) -> Kind:
+    """The kubelet of this test; one that is not built fails with `--require-peers`, skips with `--peers`."""
+    kind: Kind = request.param
+    if not kind.is_built:
+        words = f"{kind.id}: there is no {kind.binary}: {REMEDY}"
+        assert not request.config.getoption("--require-peers"), words
+        pytest.skip(words)
+    return kind
+
+
 def real_kind(module: str) -> Kind:
     text = (Path(real.__file__).parent / module).read_text()
     found = re.search(r"k8s\.io/kubernetes v([\d.]+)", text)

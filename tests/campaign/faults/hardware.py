@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 
 from ..bed import Bed
 from ..hardware import Card, SimulatedCards
@@ -36,8 +37,8 @@ async def _is_written(bed: Bed, uuid: str) -> bool:
     return f'"{uuid}":{{"fault":{{' in text
 
 
-class Reset(Fault):
-    """A broken card is reset, with proof."""
+class _OfBroken(Fault):
+    """Something happens to a card that is broken."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         broken = sorted(bed.hardware.broken, key=_place)
@@ -45,19 +46,24 @@ class Reset(Fault):
             raise Unreached("no card is broken")
         card = self.rng.choice(broken)
         self.detail = f"{card.vendor} card {card.index}"
+        await self.hit(card, bed, traffic)
+
+    @abstractmethod
+    async def hit(self, card: Card, bed: Bed, traffic: Traffic) -> None: ...
+
+
+class Reset(_OfBroken):
+    """A broken card is reset, with proof."""
+
+    async def hit(self, card: Card, bed: Bed, traffic: Traffic) -> None:
         bed.hardware.reset(card)
         await traffic.some()
 
 
-class Cleared(Fault):
+class Cleared(_OfBroken):
     """An operator's word ends the fault of a card that looks well."""
 
-    async def strike(self, bed: Bed, traffic: Traffic) -> None:
-        broken = sorted(bed.hardware.broken, key=_place)
-        if not broken:
-            raise Unreached("no card is broken")
-        card = self.rng.choice(broken)
-        self.detail = f"{card.vendor} card {card.index}"
+    async def hit(self, card: Card, bed: Bed, traffic: Traffic) -> None:
         bed.hardware.heal(card)
         if await bed.say("clear", card):
             bed.hardware.announce(card)

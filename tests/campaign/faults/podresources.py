@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 
 from ..bed import Bed
 from ..traffic import Traffic
@@ -15,8 +16,8 @@ class _OfLister(Fault):
         await traffic.some()
         await asyncio.sleep(self.rng.choice((0.0, 0.4, 1.0)))
 
-    async def hit(self, bed: Bed) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def hit(self, bed: Bed) -> None: ...
 
     async def mend(self, bed: Bed) -> None:
         await bed.lister.heal()

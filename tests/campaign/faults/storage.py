@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from abc import abstractmethod
 from contextlib import suppress
 from random import Random
 
@@ -28,8 +29,8 @@ class _WhileAway(Fault):
         if self.rng.random() < 0.3 and bed.pods:
             await bed.delete(self.rng.choice(sorted(bed.pods)))
 
-    def spoil(self, bed: Bed) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def spoil(self, bed: Bed) -> None: ...
 
     async def mend(self, bed: Bed) -> None:
         await bed.revive()

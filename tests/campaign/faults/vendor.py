@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from random import Random
 
 from ..bed import Bed
@@ -24,8 +25,8 @@ class _OfVendor(Fault):
         self.cards = bed.hardware.vendors[name]
         await self.hit(self.cards, bed, traffic)
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None: ...
 
     async def mend(self, bed: Bed) -> None:
         assert self.cards is not None
