@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.core.model import Health
-from agent.core.vendor import Fault, HealthEvent, Proof, State
+from agent.core.vendor import Device, Fault, HealthEvent, Proof, State
 
 LOST_CONTACT = "lost-contact"
 
@@ -38,6 +38,8 @@ class Record:
     by_event: bool = False
     #: The device's counters at the last good look. They change all the time and make no record another one.
     counters: Mapping[str, int] = field(default_factory=dict, compare=False)
+    #: Whether the driver wanted something done to the device when it last said.
+    recovery_due: bool = False
 
     @property
     def sticky(self) -> bool:
@@ -70,12 +72,14 @@ def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> R
     since = now if record.good_since is None else record.good_since
     record = replace(record, good=record.good + 1, good_since=since)
     if record.good >= timing.good_polls and now - since >= timing.good_for:
-        return Record(since=now, counters=record.counters)
+        return Record(since=now, counters=record.counters, recovery_due=record.recovery_due)
     return record
 
 
 def observed(record: Record, event: HealthEvent, now: float) -> Record:
     """Take in an event: bad news counts at once, good news only with the proof that the fault asks for."""
+    if event.recovery_due or event.proof is Proof.RESET:
+        record = replace(record, recovery_due=event.recovery_due)
     if event.fault is not None:
         return _with_fault(record, event.fault, now, by_event=True)
     if record.fault is not None and record.fault.state is State.UNKNOWN:
@@ -95,14 +99,24 @@ def cleared(record: Record, now: float) -> Record:
     return _transient(record, record.fault, now) if record.fault is not None and record.sticky else record
 
 
-def counted(record: Record, counters: Mapping[str, int]) -> Record:
-    """Take in the counters of a device that reads well."""
-    return replace(record, counters={**record.counters, **counters}) if counters else record
+def shown(record: Record, device: Device) -> tuple[Proof, ...]:
+    """What a look at the device proves, beside what is remembered of it; a broken one proves nothing.
+
+    One that counts from 0 again had its driver loaded anew, one that waits for nothing any more was reset.
+    """
+    if device.fault is not None:
+        return ()
+    anew = any(device.counters.get(name, before) < before for name, before in record.counters.items())
+    reset = record.recovery_due and device.recovery_due is False
+    return (Proof.DRIVER_RELOAD,) * anew + (Proof.RESET,) * reset
 
 
-def restarted(record: Record, counters: Mapping[str, int]) -> bool:
-    """Whether the device counts from 0 again: that proves that its driver was loaded anew."""
-    return any(counters.get(name, before) < before for name, before in record.counters.items())
+def noted(record: Record, device: Device) -> Record:
+    """Keep what the next look is held against. Of a broken device that is what it waits for, and no more."""
+    if device.fault is not None:
+        return replace(record, recovery_due=True) if device.recovery_due else record
+    due = record.recovery_due if device.recovery_due is None else device.recovery_due
+    return replace(record, recovery_due=due, counters={**record.counters, **device.counters})
 
 
 def _transient(record: Record, fault: Fault, now: float) -> Record:

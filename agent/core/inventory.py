@@ -113,7 +113,7 @@ class Inventory:
         reason = "; ".join(f"{uuid} is listed by {owner} already" for uuid, owner in foreign.items())
         self._vendors[vendor] = VendorStatus(vendor, VendorState.OPEN, reason)
         ours = [device for device in devices if device.uuid not in foreign]
-        self._prove_reload({device.uuid for device in ours if self._see(vendor, device, now)}, now)
+        self._prove_slices({device.uuid: self._see(vendor, device, now) for device in ours}, now)
         self._take(vendor, self._early.pop(vendor, ()), now)
         if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
@@ -135,8 +135,8 @@ class Inventory:
                 continue
             back = [it for it in away if same.uuid in (it.uuid, it.parent)]
             away = [it for it in away if it not in back]
-            found += [replace(it, fault=device.fault) for it in back]
-        named = tuple(replace(it, fault=None, links=(), counters={}) for it in found if not it.nameless)
+            found += [replace(it, fault=device.fault, recovery_due=device.recovery_due) for it in back]
+        named = tuple(replace(_lasting(it), fault=None, links=()) for it in found if not it.nameless)
         self._named[vendor] = (*named, *away)[:REMEMBERED]
         return found
 
@@ -172,8 +172,8 @@ class Inventory:
         known = self._known.get(uuid)
         return known.vendor if known else None
 
-    def _see(self, vendor: str, device: Device, now: float) -> bool:
-        """Take in one look at a device; whether its counters prove that its driver was loaded anew."""
+    def _see(self, vendor: str, device: Device, now: float) -> Sequence[Proof]:
+        """Take in one look at a device; what that proves."""
         known = self._known.get(device.uuid)
         timing = self._timing
         if known is None:
@@ -185,21 +185,20 @@ class Inventory:
             links = device.links or known.device.links
             minor = known.device.minor if device.minor is None else device.minor  # not read this time
             device = replace(device, links=links, minor=minor)
-        restarted = device.fault is None and health.restarted(record, device.counters)
-        if restarted:
-            record = health.proven(record, Proof.DRIVER_RELOAD, now)
-        if device.fault is None:  # what a broken card counts proves nothing
-            record = health.counted(record, device.counters)
+        proofs = health.shown(record, device)
+        for proof in proofs:
+            record = health.proven(record, proof, now)
+        record = health.noted(record, device)
         record = health.ticked(health.polled(record, device.fault, now, timing), now, self._timing)
-        self._known[device.uuid] = _Known(vendor, replace(device, counters={}), record)
+        self._known[device.uuid] = _Known(vendor, _lasting(device), record)
         self._unmade.discard(device.uuid)
-        return restarted
+        return proofs
 
-    def _prove_reload(self, cards: Collection[str], now: float) -> None:
-        """What was proven of cards is proven of their slices."""
+    def _prove_slices(self, proofs: Mapping[str, Sequence[Proof]], now: float) -> None:
+        """What was proven of cards, by uuid, is proven of their slices."""
         for uuid, it in list(self._known.items()):
-            if it.device.parent in cards:
-                self._update(uuid, health.proven(it.record, Proof.DRIVER_RELOAD, now))
+            for proof in proofs.get(it.device.parent or "", ()):
+                self._update(uuid, health.proven(self._known[uuid].record, proof, now))
 
     def observed(self, vendor: str, events: Sequence[HealthEvent], now: float) -> None:
         """Take in events. A card's proof is its slices'. One for a device that nobody listed marks nobody.
@@ -386,6 +385,11 @@ def _emptied(missing: int) -> str:
         f"the library lists no devices, it had {missing}; "
         "if they are gone for good: reboot, or `xpu-agent health clear UUID` of each"
     )
+
+
+def _lasting(device: Device) -> Device:
+    """The device without what its record keeps."""
+    return replace(device, counters={}, recovery_due=None)
 
 
 def _same_place(known: Device, nameless: Device) -> bool:

@@ -92,12 +92,14 @@ class Fault:
 class HealthEvent:
     """The state of a device as it is now, never a change to apply. `fault` None is good news.
 
-    `uuid` None speaks for all devices of the vendor.
+    `uuid` None speaks for all devices of the vendor. `recovery_due` says of bad news what a Device's says;
+    the proof of a reset says that it is over.
     """
 
     uuid: str | None
     fault: Fault | None
     proof: Proof | None = None
+    recovery_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,10 @@ class Device:
     #: Counts that only grow while the driver stays loaded: name to value. A smaller one than before proves
     #: that it was loaded anew, also where nobody of us saw it. They make no device another one.
     counters: Mapping[str, int] = field(default_factory=dict, compare=False)
+    #: Whether the driver wants something done before the device works again, such as a reset; None where it
+    #: does not say. When it wants nothing more, of a device that reads well, that proves a reset, also where
+    #: nobody of us saw it.
+    recovery_due: bool | None = field(default=None, compare=False)
 
 
 IdForm = Literal["uuid", "minor", "short"]

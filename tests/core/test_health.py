@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.core import health
 from agent.core.health import LOST_CONTACT, Record, Timing
 from agent.core.model import Health
-from agent.core.vendor import Fault, HealthEvent, Proof, State
+from agent.core.vendor import Device, Fault, HealthEvent, Proof, State
 
 TIMING = Timing()
 HOT = Fault("hot", "91 C")
@@ -393,11 +393,13 @@ def test_an_operators_word_on_a_transient_fault_keeps_what_is_proven_already() -
 def test_a_counter_that_is_smaller_than_before_shows_that_it_began_anew(
     before: dict[str, int], now: dict[str, int], restarted: bool
 ) -> None:
-    assert health.restarted(health.counted(Record(), before), now) is restarted
+    record = health.noted(Record(), Device("a", 0, counters=before))
+
+    assert health.shown(record, Device("a", 0, counters=now)) == (Proof.DRIVER_RELOAD,) * restarted
 
 
 def test_a_counter_that_was_not_told_is_kept_and_outlives_the_end_of_a_fault() -> None:
-    record = health.counted(health.counted(Record(), {"energy": 5}), {})
+    record = health.noted(health.noted(Record(), Device("a", 0, counters={"energy": 5})), Device("a", 0))
 
     record = polls(health.observed(record, bad(HOT), now=0), 10, 20)
 
@@ -406,4 +408,41 @@ def test_a_counter_that_was_not_told_is_kept_and_outlives_the_end_of_a_fault() -
 
 
 def test_counters_make_no_record_another_one() -> None:
-    assert health.counted(Record(), {"energy": 5}) == Record()
+    assert health.noted(Record(), Device("a", 0, counters={"energy": 5})) == Record()
+
+
+# What the driver wants done
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reset"),
+    [
+        (True, False, True),
+        (True, True, False),
+        (True, None, False),  # it was not told this time
+        (False, False, False),
+        (None, False, False),
+    ],
+)
+def test_a_recovery_that_is_due_no_longer_shows_a_reset(
+    before: bool | None, now: bool | None, reset: bool
+) -> None:
+    record = health.noted(Record(), Device("a", 0, recovery_due=before))
+
+    assert health.shown(record, Device("a", 0, recovery_due=now)) == (Proof.RESET,) * reset
+
+
+def test_a_device_that_reads_badly_shows_no_reset_and_waits_for_it_still() -> None:
+    record = health.noted(Record(), Device("a", 0, recovery_due=True))
+    bad_look = Device("a", 0, fault=Fault("unreadable"), recovery_due=False)
+
+    assert health.shown(record, bad_look) == ()
+    assert health.noted(record, bad_look).recovery_due
+
+
+def test_an_event_tells_what_is_due_too() -> None:
+    record = health.observed(Record(), HealthEvent("a", XID, recovery_due=True), now=0)
+    assert record.recovery_due
+
+    assert health.observed(record, HealthEvent("a", HOT), now=1).recovery_due
+    assert not health.observed(record, HealthEvent("a", None, Proof.RESET), now=1).recovery_due

@@ -916,6 +916,63 @@ def test_counters_that_grow_are_no_news() -> None:
     assert it.records()["a-0"].counters == {"energy": 2}
 
 
+# What the driver wants done
+
+
+def wanting(recovery: bool | None) -> Device:
+    return replace(A0, recovery_due=recovery)
+
+
+@pytest.mark.parametrize("told_by", ["the list", "an event"])
+def test_a_reset_is_proven_that_happened_while_no_agent_ran(told_by: str) -> None:
+    before = inventory()
+    before.discovered("acme", [wanting(None)], now=0)
+    before.observed("acme", [HealthEvent("a-0", XID, recovery_due=told_by == "an event")], now=1)
+    if told_by == "the list":
+        before.discovered("acme", [wanting(True)], now=2)
+
+    after = {due: inventory(remembered=before.records()) for due in (True, None, False)}
+    for due, it in after.items():
+        it.discovered("acme", [wanting(due)], now=10)
+
+    assert look(after[True], "a-0").cleared_by == look(after[None], "a-0").cleared_by == XID.cleared_by
+    assert look(after[False], "a-0").cleared_by == ()
+
+
+def test_a_card_that_never_asked_for_a_reset_proves_none_by_not_asking() -> None:
+    it = inventory()
+    it.discovered("acme", [wanting(False)], now=0)
+    it.observed("acme", [HealthEvent("a-0", XID)], now=1)
+
+    it.discovered("acme", [wanting(False)], now=10)
+
+    assert look(it, "a-0").cleared_by == XID.cleared_by
+
+
+def test_a_reset_that_the_list_proves_is_one_for_the_cards_slices() -> None:
+    it = inventory()
+    it.discovered("acme", [wanting(True), S0], now=0)
+    it.observed("acme", [HealthEvent("a-0/0", XID)], now=1)
+
+    it.discovered("acme", [wanting(False), S0], now=10)
+
+    assert look(it, "a-0/0").cleared_by == ()
+
+
+def test_a_lost_card_without_a_name_waits_for_its_recovery_under_the_one_it_had() -> None:
+    before = inventory()
+    before.discovered("acme", [A0], now=0)
+    before.observed("acme", [HealthEvent("a-0", XID)], now=1)
+    it = Inventory(before.records(), devices=before.named())
+    it.enable([ACME])
+
+    sick = Device("?", A0.index, nameless=True, fault=Fault("lost"), recovery_due=True)
+    it.discovered("acme", [sick], now=2)
+    it.discovered("acme", [wanting(False)], now=10)
+
+    assert look(it, "a-0").cleared_by == ()
+
+
 # A library that lists nothing
 
 

@@ -44,6 +44,7 @@ _entries = st.fixed_dictionaries(
         "paths": _json,
         "attributes": _json,
         "counters": st.dictionaries(_texts, _numbers, max_size=3) | _json,
+        "recovery_due": st.booleans() | st.none() | _json,
         "nameless": _scalars,
     },
 )

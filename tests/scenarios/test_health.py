@@ -247,6 +247,22 @@ async def test_a_driver_loaded_anew_while_no_agent_ran_is_proven_by_what_its_car
 
 
 @ONLY_NVIDIA
+async def test_a_reset_while_no_agent_ran_is_proof(node: Node) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    await node.fail(0)
+    nvidia(node).stub.recovery(0, 1)
+    await node.counts({XPU: (4, 3)})
+    await node.saved('"recovery_due":true')
+    await node.stop()
+
+    node.cards.reset(0)
+    await node.start(whole(XPU))
+
+    await node.counts({XPU: (4, 4)})
+
+
+@ONLY_NVIDIA
 async def test_looking_at_cards_that_count_writes_nothing(node: Node) -> None:
     stub = nvidia(node).stub
 

@@ -119,9 +119,9 @@ class NvmlBackend(Backend):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
-            return Card(
-                Device(uuid="", index=index, attributes=node, fault=faults.reading(nvml, error)), None
-            )
+            fault = faults.reading(nvml, error)
+            due = faults.recovery_due(fault, None)
+            return Card(Device("", index, attributes=node, fault=fault, recovery_due=due), None)
         advice = self._checks.everything
         return Card(read(nvml, handle, index, self._sysfs, node, advice=advice), handle)
 

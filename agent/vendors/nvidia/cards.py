@@ -102,6 +102,7 @@ def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str
         paths=() if minor is None else (f"/dev/nvidia{minor}",),
         attributes={**node, **own},
         counters=_counters(look),
+        recovery_due=faults.recovery_due(look.fault, action),
         fault=look.fault or (faults.recovery(action) if action and advice else None),
     )
 

@@ -38,6 +38,13 @@ def recovery(action: int) -> Fault:
     return Fault(f"recovery-action-{name}", f"the driver asks: {wanted}", cleared_by=FRESH_START)
 
 
+def recovery_due(fault: Fault | None, action: int | None) -> bool | None:
+    """Whether the card waits for a reset or more: by what reading it said, or by the action of the driver."""
+    if fault in (LOST, RESET_REQUIRED):
+        return True
+    return None if action is None else bool(action)
+
+
 def reading(nvml: Any, error: Any) -> Fault:
     """The fault of a card that could not be read."""
     known = {nvml.NVML_ERROR_GPU_IS_LOST: LOST, nvml.NVML_ERROR_RESET_REQUIRED: RESET_REQUIRED}

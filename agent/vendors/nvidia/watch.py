@@ -299,4 +299,4 @@ class Watch:
         if self._due.get(uuid) == fault:
             return []
         self._due[uuid] = fault
-        return [HealthEvent(uuid, fault)]
+        return [HealthEvent(uuid, fault, recovery_due=True)]

@@ -52,7 +52,7 @@ class SimulatedBackend(Backend):
         if script.garbage > self._garbage_told:
             self._garbage_told = script.garbage
             return cast("Sequence[Device]", ["garbage"])
-        return tuple(replace(device, links=()) for device in script.devices)
+        return tuple(replace(it, links=(), recovery_due=script.due.get(it.uuid)) for it in script.devices)
 
     def links(self, uuid: str) -> Sequence[Link]:
         script = self._behave("links")

@@ -22,6 +22,7 @@ class Script:
     devices: tuple[Device, ...] = ()
     faults: Mapping[str, Fault] = field(default_factory=dict)
     proofs: tuple[tuple[str, Proof], ...] = ()
+    due: Mapping[str, bool] = field(default_factory=dict)  # uuid to whether a reset is wanted
     unavailable: tuple[str, str] | None = None  # reason, message
     hang: str = ""  # the call that does not return
     crash: int = 0  # the process dies each time it grows
@@ -36,6 +37,7 @@ def parse(raw: Mapping[str, Any]) -> Script:
         devices=tuple(_device(it) for it in raw.get("devices", ())),
         faults={uuid: _fault(it) for uuid, it in raw.get("faults", {}).items()},
         proofs=tuple((uuid, Proof(name)) for uuid, name in raw.get("proofs", ())),
+        due=raw.get("due", {}),
         unavailable=_unavailable(raw.get("unavailable")),
         hang=raw.get("hang") or "",
         crash=raw.get("crash", 0),
@@ -141,16 +143,19 @@ class Scenario:
         state: State = State.UNHEALTHY,
         cleared_by: tuple[Proof, ...] = (),
     ) -> None:
-        """Break a device."""
+        """Break a device. It asks for the reset that its fault waits for."""
         fault = {"reason": reason, "message": message, "state": state, "cleared_by": cleared_by}
-        self.change(faults={**self.read().get("faults", {}), uuid: fault})
+        raw = self.read()
+        due = {**raw.get("due", {}), **({uuid: True} if Proof.RESET in cleared_by else {})}
+        self.write({**raw, "faults": {**raw.get("faults", {}), uuid: fault}, "due": due})
 
     def heal(self, uuid: str, proof: Proof | None = None) -> None:
         """End the fault of a device; a sticky one takes a proof."""
         raw = self.read()
         faults = {key: fault for key, fault in raw.get("faults", {}).items() if key != uuid}
         proofs = [*raw.get("proofs", ()), *([[uuid, proof]] if proof else ())]
-        self.write({**raw, "faults": faults, "proofs": proofs})
+        due = {**raw.get("due", {}), **({uuid: False} if proof is Proof.RESET else {})}
+        self.write({**raw, "faults": faults, "proofs": proofs, "due": due})
 
     def unload(self, text: str = "driver-not-loaded: the driver was unloaded") -> None:
         self.change(unavailable=text)

@@ -222,6 +222,21 @@ def test_a_recovery_action_is_told_with_the_list(backend: NvmlBackend, stub: Nvm
     assert fault.reason == "recovery-action-reset"
 
 
+def test_whether_a_recovery_is_due_is_told_with_the_list(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.recovery(4, 1)
+    stub.lose(5)
+
+    assert [it.recovery_due for it in backend.discover()] == [*[False] * 4, True, True, False, False]
+
+
+def test_a_driver_without_recovery_actions_does_not_say_whether_one_is_due(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.old_driver()
+
+    assert {it.recovery_due for it in backend.discover()} == {None}
+
+
 def test_a_removed_card_is_no_longer_listed_and_a_new_one_is(backend: NvmlBackend, stub: NvmlStub) -> None:
     backend.discover()
     stub.remove(2)
