@@ -22,7 +22,9 @@ from agent.core.errors import AgentError
 from agent.inspect import fetch
 from agent.testing.node import NodeKubelet, Pod
 
+from . import cgroups as pod_cgroups
 from . import kubelets
+from .cgroups import Cgroups
 from .hardware import LAYOUTS, Card, Hardware, Offer
 from .invariants import Look, Place, Told, Violation, swapped, violations
 from .process import Agent
@@ -32,6 +34,9 @@ from .switches import VARIABLE, Switches
 CAP, LOOK = 20.0, 0.02
 #: Bytes and descriptors that the agent's own process must not need more of.
 MEMORY, DESCRIPTORS = 120 << 20, 120
+#: Layouts under which the agent sees the pods' cgroups. With kubelets from 1.34 on it does not need them;
+#: older ones list ended pods, too, and one that ended while the kubelet restarted looks as if forgotten.
+SEEN = {"sliced"}
 
 
 class Broken(Exception):
@@ -46,13 +51,19 @@ class Broken(Exception):
 
 class Bed:
     def __init__(
-        self, root: Path, kubelet: NodeKubelet, lister: FaultyPodResources, hardware: Hardware
+        self,
+        root: Path,
+        kubelet: NodeKubelet,
+        lister: FaultyPodResources,
+        hardware: Hardware,
+        cgroups: Cgroups,
     ) -> None:
         self.root = root
         self.kubelet = kubelet
         #: PodResources as the agent has it.
         self.lister = lister
         self.hardware = hardware
+        self.cgroups = cgroups
         self.state = root / "state"
         self.config = root / "config.json"
         self.socket = self.state / "agent.sock"
@@ -78,7 +89,11 @@ class Bed:
         switches = root / "switches"
         switches.mkdir()
         self.switches = Switches(switches)
-        environment = {**hardware.environment, VARIABLE: str(switches)}
+        environment = {
+            **hardware.environment,
+            VARIABLE: str(switches),
+            pod_cgroups.VARIABLE: str(cgroups.root),
+        }
         self.agent = Agent(self.config, root / "agent.log", environment)
 
     def configure(self) -> None:
@@ -108,6 +123,7 @@ class Bed:
             return False
         if verdict.admitted:
             self.pods[pod.uid] = pod
+            self.cgroups.add(pod.uid)
         shape = ", ".join(f"{it.name} {dict(it.limits)}" for it in pod.containers)
         words = "admitted" if verdict.admitted else f"refused: {verdict.message}"
         self.history.append(f"{pod.uid}{' (static)' if pod.static else ''} {shape} {words}")
@@ -132,7 +148,8 @@ class Bed:
                 self.finished = [it for it in self.finished if it != uid]
 
     def _gone(self, uid: str, how: str) -> None:
-        self.pods.pop(uid, None)
+        if self.pods.pop(uid, None):
+            self.cgroups.remove(uid)
         self.history.append(f"{uid} {how}")
 
     async def finish(self, uid: str) -> None:
@@ -365,7 +382,8 @@ async def bed(kind: Kind, layout: str, root: Path) -> AsyncIterator[Bed]:
         lister = await stack.enter_async_context(
             FaultyPodResources(kubelet.pod_resources_socket, root / "lister.sock")
         )
-        made = Bed(root, kubelet, lister, LAYOUTS[layout](root))
+        seen = kubelets.lists_ended(kind) or layout in SEEN
+        made = Bed(root, kubelet, lister, LAYOUTS[layout](root), Cgroups(root / "cgroup", seen=seen))
         made.configure()
         try:
             await made.agent.start()

@@ -25,6 +25,12 @@ def kinds() -> dict[str, Kind]:
     return {kind.id: kind for kind in found}
 
 
+def lists_ended(kind: Kind) -> bool:
+    """Whether PodResources lists pods that have ended, too: up to 1.33."""
+    major, minor = kind.release.split(".")[:2]
+    return (int(major), int(minor)) < (1, 34)
+
+
 async def die(kubelet: NodeKubelet) -> None:
     """Die without cleanup; one that is dead already stays so."""
     if lives(kubelet):
