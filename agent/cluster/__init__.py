@@ -1,0 +1,1 @@
+"""Everything spoken with the API server; the one door to kubernetes-asyncio."""
