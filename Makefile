@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEED ?= 1
 FAULTS ?= 1000
+HELM ?= v3.22.0
 
-.PHONY: setup lint check test demo bench bench-check peers campaign proto lock clean help
+.PHONY: setup lint check test demo image tools chart manifests bench bench-check peers campaign proto lock clean help
 
 help:  ## Show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
@@ -34,20 +35,35 @@ lint: setup  ## Format, lint, types, rooms; warnings are errors
 
 check: lint test  ## What a change must pass: make lint, make test
 
-peers: setup  ## Build the real kubelet device managers (Go) and run the scenarios against them
+peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them
 	tests/peers/build.sh
 	$(BIN)/python -m pytest tests/peers tests/scenarios tests/campaign/test_campaign.py --require-peers
 
 campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, write docs/reliability.md
-	tests/peers/build.sh
+	tests/peers/build.sh peers
 	PYTHONPATH=tests $(BIN)/python -m campaign --seed $(SEED) --faults $(FAULTS) --fuzz 10000 --report docs/reliability
 
+image: setup  ## Build the container image into build/image/xpu-agent.tar; BASE=python:3.13-slim
+	deploy/image.sh
+
+tools: build/tools/helm  ## Build helm into build/tools (Go)
+
+build/tools/helm:
+	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install helm.sh/helm/v3/cmd/helm@$(HELM)
+
+chart: setup tools  ## Lint the chart, render its matrix, test manifests, examples and alert rules
+	build/tools/helm lint --strict deploy/chart/xpu-agent
+	$(BIN)/python -m pytest tests/deploy --require-tools
+
+manifests: setup tools  ## Render deploy/manifests from the chart anew
+	HELM=build/tools/helm deploy/manifests.sh
+
 bench: setup  ## Measure, and print our figure beside the reference
-	tests/peers/build.sh
+	tests/peers/build.sh peers
 	$(BIN)/python -m bench
 
 bench-check: setup  ## The same, and fail where a figure misses its target by more than half
-	tests/peers/build.sh
+	tests/peers/build.sh peers
 	$(BIN)/python -m bench --check
 
 proto: setup  ## Generate agent/kubelet/pb from proto/

@@ -1,0 +1,63 @@
+{{/* Where a pool's pods go. Takes root and pool. */}}
+{{- define "xpu-agent.placement" -}}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pool.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .pool.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with fromJson (include "xpu-agent.affinity" .) }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with concat .root.Values.tolerations (fromJsonArray (include "xpu-agent.gathered" (merge (dict "key" "tolerations") .))) | uniq }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The agent's environment. Takes root and pool. */}}
+{{- define "xpu-agent.env" -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- {name: XPU_AGENT_CONFIG, value: /etc/xpu-agent}
+{{- with default .root.Values.config.default .pool.defaultConfig }}
+- {name: XPU_AGENT_DEFAULT_CONFIG, value: {{ . | quote }}}
+{{- end }}
+- {name: XPU_AGENT_FALLBACK_STRATEGIES, value: {{ join "," .root.Values.config.fallbackStrategies | quote }}}
+- {name: XPU_AGENT_HTTP, value: {{ printf "%s:%v" .root.Values.http.address .root.Values.http.port | quote }}}
+- {name: XPU_AGENT_LOG_LEVEL, value: {{ .root.Values.log.level }}}
+- {name: XPU_AGENT_LOG_FORMAT, value: {{ .root.Values.log.format }}}
+{{- if eq .root.Values.labels.output "features.d" }}
+- {name: GFD_OUTPUT_FILE, value: /etc/kubernetes/node-feature-discovery/features.d/xpu-agent}
+{{- end }}
+{{- with .root.Values.api.host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
+{{- end }}
+{{- with .root.Values.api.port }}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ . | quote }}}
+{{- end }}
+{{- with concat (fromJsonArray (include "xpu-agent.gathered" (merge (dict "key" "env") .))) .root.Values.extraEnv | uniq }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Read-only all the way down, where the kubelet knows how: /dev and /sys/fs/cgroup have mounts below them. */}}
+{{- define "xpu-agent.recursively" -}}
+{{- if semverCompare ">=1.33.0-0" .Capabilities.KubeVersion.Version -}}
+recursiveReadOnly: IfPossible
+{{- end -}}
+{{- end -}}
