@@ -1,0 +1,203 @@
+"""Mirrors a list of the API server here: lists it, follows it, and begins anew when it lost the thread."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from agent.cluster.api import Api, Object, Seen
+from agent.cluster.errors import ApiAway, ApiError, Busy, Gone
+from agent.core.cell import Cell
+from agent.core.pauses import Pauses
+
+T = TypeVar("T")
+#: Makes of an object what is worth its memory; None drops it. It must not raise, whatever the object is.
+Keep = Callable[[Object], T | None]
+
+#: Seconds that a server may have us wait at most, whatever it says.
+PATIENCE = 600.0
+#: After so many watches in a row that brought nothing the list is read anew: the server may have been set
+#: back to an older version than ours, which it then awaits for ever (504) instead of saying 410.
+MISSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror(Generic[T]):
+    """What was kept, by `namespace/name`, or by `name` of what has no namespace.
+
+    `synced`: the whole list was here once. `error`: why it may be old by now, empty while it is followed.
+    Who must know that an object is gone needs both: synced, and no error.
+    """
+
+    objects: Mapping[str, T] = field(default_factory=lambda: MappingProxyType({}))
+    synced: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Seconds that a watch lives, items of a page of the list, and the pauses between tries."""
+
+    watch: float = 300.0
+    page: int = 250
+    shortest: float = 0.5
+    longest: float = 30.0
+
+
+class Reflector(Generic[T]):
+    """Holds the mirror in `cell`, and keeps it for as long as it runs.
+
+    While the server is away the last objects stay. The list is read as of now; who can live with what the
+    server has in memory, which is cheaper for it, asks with `resourceVersion` "0" in `query`.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        query: Mapping[str, str],
+        keep: Keep[T],
+        following: Following | None = None,
+        *,
+        jitter: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.cell: Cell[Mirror[T]] = Cell(Mirror())
+        self._api = api
+        self._path = path
+        self._query = query
+        self._keep = keep
+        self._following = following or Following()
+        self._pauses = Pauses(self._following.shortest, self._following.longest, jitter)
+        self._jitter = jitter
+        self._sleep = sleep
+        #: Where to go on from; empty: from a new list.
+        self._version = ""
+        self._misses = 0
+
+    async def run(self) -> None:
+        """List and watch for ever. Each try is followed by a pause: a server may end every watch at once."""
+        while True:
+            asked = await self._try()
+            await self._sleep(max(self._pauses.next(), asked))
+
+    async def _try(self) -> float:
+        """List if need be, then watch until that ends; returns how long the server wants to be left alone."""
+        try:
+            if not self._version:
+                await self._list()
+            await self._watch()
+        except Gone:
+            self._version = ""
+        except Busy as error:
+            self._say(error)
+            return min(error.retry_after or 0.0, PATIENCE)
+        except ApiError as error:
+            self._say(error)
+            self._misses += 1
+            if self._misses >= MISSES:
+                self._version = ""
+        return 0.0
+
+    def _say(self, error: ApiError) -> None:
+        self.cell.set(replace(self.cell.value, error=str(error)))
+
+    def _forward(self) -> None:
+        """What was tried brought something: the next failure is the first one again."""
+        self._pauses.reset()
+        self._misses = 0
+
+    async def _list(self) -> None:
+        objects: dict[str, T] = {}
+        query = {**self._query, "limit": str(self._following.page)}
+        while True:
+            page = await self._api.get(self._path, query)
+            objects.update(kept(_items(page), self._keep))
+            more = _text(page, "continue")
+            if not more:
+                break
+            # The token says which version the list began with; to say it too is refused.
+            query = {**query, "continue": more}
+            query.pop("resourceVersion", None)
+        self._version = version_of(page)
+        self.cell.set(Mirror(MappingProxyType(objects), synced=True))
+
+    async def _watch(self) -> None:
+        began = asyncio.get_running_loop().time()
+        async with self._api.watch(self._path, self._watching()) as events:
+            self.cell.set(replace(self.cell.value, error=""))
+            async for seen in events:
+                self._take(seen)
+                self._forward()
+        if asyncio.get_running_loop().time() - began > self._following.longest:
+            self._forward()
+
+    def _watching(self) -> dict[str, str]:
+        """The query of a watch; its end is spread, so that not all nodes come back at once."""
+        seconds = self._following.watch * (1 - self._jitter() / 4)
+        return {
+            **self._query,
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, int(seconds))),
+        }
+
+    def _take(self, seen: Seen) -> None:
+        self._version = version_of(seen.object)
+        mirror = self.cell.value
+        objects = after(mirror.objects, seen, self._keep)
+        if objects is not mirror.objects:
+            self.cell.set(replace(mirror, objects=objects))
+
+
+def after(objects: Mapping[str, T], seen: Seen, keep: Keep[T]) -> Mapping[str, T]:
+    """The objects after this message; the same ones if it says nothing of them."""
+    if seen.kind not in {"ADDED", "MODIFIED", "DELETED"}:
+        return objects
+    key = key_of(seen.object)
+    value = keep(seen.object) if seen.kind != "DELETED" else None
+    if objects.get(key) == value:
+        return objects
+    others = {name: it for name, it in objects.items() if name != key}
+    return MappingProxyType(others if value is None else {**others, key: value})
+
+
+def kept(items: Iterable[Object], keep: Keep[T]) -> dict[str, T]:
+    """What is kept of a list, by key."""
+    values = ((key_of(item), keep(item)) for item in items)
+    return {key: value for key, value in values if value is not None}
+
+
+def key_of(item: Object) -> str:
+    namespace, name = _text(item, "namespace"), _text(item, "name")
+    return f"{namespace}/{name}" if namespace else name
+
+
+def version_of(item: Object) -> str:
+    """The resourceVersion of an object or a list.
+
+    Raises:
+        ApiAway: It has none; what sent it is no API server.
+    """
+    version = _text(item, "resourceVersion")
+    if not version:
+        raise ApiAway("the API server sent an object without resourceVersion")
+    return version
+
+
+def _items(page: Object) -> list[Object]:
+    """The objects of a list; an empty one may come as null."""
+    items = page.get("items") or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise ApiAway("the API server sent a list whose items are no objects")
+    return items
+
+
+def _text(item: Object, key: str) -> str:
+    metadata = item.get("metadata")
+    value = metadata.get(key) if isinstance(metadata, dict) else None
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,361 @@
+"""What the client makes of every answer, and of everything that can happen to a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cluster.access import Access
+from agent.cluster.api import Patch, Seen
+from agent.cluster.client import Client, Limits, open_api
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
+
+from .wire import Answer, Asked, Wire, head, line, nothing, says, sends, wire
+
+QUICK = Limits(call=0.3, connect=0.3, silence=0.3, body=2000, line=1000)
+NODE = "/api/v1/nodes/n"
+
+
+@asynccontextmanager
+async def talking(
+    answer: Answer, limits: Limits | None = None, token_file: Path | None = None
+) -> AsyncIterator[tuple[Client, Wire]]:
+    async with wire(answer) as server:
+        client = await open_api(Access(server.url, token_file=token_file), limits)
+        try:
+            yield client, server
+        finally:
+            await client.close()
+
+
+async def followed(client: Client) -> list[Seen]:
+    async with client.watch("/api/v1/nodes", {"resourceVersion": "5"}) as events:
+        return [seen async for seen in events]
+
+
+async def test_an_object_is_read() -> None:
+    async with talking(says(200, {"kind": "Node"})) as (client, server):
+        assert await client.get(NODE, {"a": "b c"}) == {"kind": "Node"}
+
+    (asked,) = server.asked
+    assert (asked.method, asked.target) == ("GET", f"{NODE}?a=b+c")
+    assert asked.headers["accept"] == "application/json"
+    assert asked.headers["user-agent"].startswith("xpu-agent/")
+    assert "authorization" not in asked.headers
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "content"),
+    [
+        ("merge", {"metadata": {"labels": {"a": None}}}, "application/merge-patch+json"),
+        ("strategic", {"metadata": {}}, "application/strategic-merge-patch+json"),
+        ("json", [{"op": "remove", "path": "/a"}], "application/json-patch+json"),
+    ],
+)
+async def test_a_patch_is_sent_as_its_kind(kind: Patch, body: Any, content: str) -> None:
+    async with talking(says(200, {})) as (client, server):
+        await client.patch(NODE, body, kind)
+
+    (asked,) = server.asked
+    assert asked.method == "PATCH"
+    assert asked.headers["content-type"] == content
+    assert json.loads(asked.body) == body
+
+
+async def test_what_is_written_is_json() -> None:
+    async with talking(says(201, {})) as (client, server):
+        await client.post("/api/v1/x", {"a": "é"})
+        await client.put(NODE, {"b": [1]})
+        await client.delete(NODE)
+        await client.delete(NODE, {"preconditions": {"uid": "u"}})
+
+    assert [(it.method, json.loads(it.body or b"null")) for it in server.asked] == [
+        ("POST", {"a": "é"}),
+        ("PUT", {"b": [1]}),
+        ("DELETE", None),
+        ("DELETE", {"preconditions": {"uid": "u"}}),
+    ]
+    assert {it.headers["content-type"] for it in server.asked} == {"application/json"}
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (400, ApiRefused),
+        (401, Forbidden),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Gone),
+        (422, ApiRefused),
+        (429, Busy),
+        (500, ApiAway),
+        (503, ApiAway),
+        (504, ApiAway),
+    ],
+)
+async def test_a_refusal_is_what_its_status_says(code: int, error: type[ApiError]) -> None:
+    status = {"kind": "Status", "reason": "Because", "message": "it is so", "code": code}
+    async with talking(says(code, status)) as (client, _):
+        with pytest.raises(ApiError, match=f"{code} Because: it is so") as called:
+            await client.get(NODE)
+        with pytest.raises(ApiError, match=f"{code} Because: it is so") as watched:
+            await followed(client)
+
+    assert type(called.value) is type(watched.value) is error
+
+
+@pytest.mark.parametrize(
+    ("headers", "details", "seconds"),
+    [
+        ({"Retry-After": "7"}, {}, 7.0),
+        ({}, {"retryAfterSeconds": 3}, 3.0),
+        ({"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, None),
+        ({"Retry-After": "-1"}, {"retryAfterSeconds": -1}, None),
+        ({}, [], None),
+    ],
+)
+async def test_a_busy_server_says_when_to_come_again(
+    headers: dict[str, str], details: Any, seconds: float | None
+) -> None:
+    async with talking(says(429, {"details": details}, **headers)) as (client, _):
+        with pytest.raises(Busy) as busy:
+            await client.get(NODE)
+
+    assert busy.value.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (says(200, b"<html>a proxy's page</html>"), "answered 200 with no object"),
+        (says(200, [1]), "answered 200 with no object"),
+        (says(200, b"[" * 1500), "answered 200 with no object"),
+        (says(200, {"a": "x" * 3000}), "longer than 2000 bytes"),
+        (says(502, b"<html>bad gateway</html>"), "502 Unexpected: <html>bad gateway"),
+        (says(200, b'{"a', **{"Content-Length": "100"}), "payload"),
+        (nothing, "no answer in time"),
+    ],
+    ids=["html", "list", "deep", "long", "gateway", "cut", "silent"],
+)
+async def test_an_answer_that_is_none_is_a_server_away(answer: Answer, said: str) -> None:
+    async with talking(answer, QUICK) as (client, server):
+        with pytest.raises(ApiAway, match=said):
+            await client.get(NODE)
+
+    assert len(server.asked) == 1
+
+
+async def test_a_connection_that_is_cut_or_speaks_no_http_is_a_server_away() -> None:
+    async def cut(_: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def garbage(_: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x16\x03\x01 hello\r\n\r\n")
+
+    for answer in (cut, garbage):
+        async with talking(answer, QUICK) as (client, server):
+            with pytest.raises(ApiAway, match=server.url):
+                await client.post("/api/v1/x", {})
+
+
+async def test_nobody_at_the_address_is_a_server_away() -> None:
+    async with talking(nothing) as (client, server):
+        pass
+    client = await open_api(Access(server.url))
+    with pytest.raises(ApiAway, match=server.url):
+        await client.get(NODE)
+    with pytest.raises(ApiAway, match=server.url):
+        await followed(client)
+    await client.close()
+
+
+async def test_a_watch_brings_what_happens_until_the_server_ends_it() -> None:
+    lines = line("ADDED", name="a") + line("BOOKMARK", resourceVersion="9")
+    async with talking(sends(lines[:30], lines[30:])) as (client, server):
+        seen = await followed(client)
+
+    assert [it.kind for it in seen] == ["ADDED", "BOOKMARK"]
+    assert seen[1].object == {"metadata": {"resourceVersion": "9"}}
+    assert server.asked[0].target == "/api/v1/nodes?resourceVersion=5&watch=true"
+
+
+@pytest.mark.parametrize(
+    ("stream", "error", "said"),
+    [
+        (sends(line("ADDED", name="b")[:20], end=False), ApiAway, "payload"),
+        (sends(line("ADDED", name="b")[:20]), ApiAway, "cut in mid-line"),
+        (sends(b"{}\n"), ApiAway, "is no event"),
+        (sends(b'{"type": "ADDED", "object": 5}\n'), ApiAway, "is no event"),
+        (sends(b"\xff\n"), ApiAway, "is no event"),
+        (sends(b"[" * 900 + b"\n"), ApiAway, "is no event"),
+        (sends(b"x" * 2000 + b"\n"), ApiAway, "1000"),
+        (sends(b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}\n'), Gone, "410 Expired"),
+        (sends(b'{"type": "ERROR", "object": {"code": 500}}\n'), ApiAway, "500"),
+        (sends(b'{"type": "ERROR", "object": {}}\n'), ApiAway, "500"),
+    ],
+    ids=["cut", "half", "empty", "number", "bytes", "deep", "long", "gone", "error", "bare"],
+)
+async def test_a_watch_that_goes_wrong_says_how(stream: Answer, error: type[ApiError], said: str) -> None:
+    async with talking(stream, QUICK) as (client, _):
+        with pytest.raises(error, match=said):
+            await followed(client)
+
+
+async def test_a_watch_that_went_silent_is_a_server_away() -> None:
+    async def silent(_: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(200, **{"Transfer-Encoding": "chunked"}))
+        await asyncio.Event().wait()
+
+    async with talking(silent, QUICK) as (client, _):
+        with pytest.raises(ApiAway, match=r"[Tt]imeout"):
+            await followed(client)
+
+
+async def test_a_watch_that_nobody_reads_on_is_closed() -> None:
+    closed = asyncio.Event()
+
+    async def endless(_: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(200))
+        try:
+            while True:
+                writer.write(line("ADDED", name="a"))
+                await writer.drain()
+                await asyncio.sleep(0)
+        finally:
+            closed.set()
+
+    async with talking(endless) as (client, _):
+        async with client.watch("/api/v1/nodes", {}) as events:
+            assert (await anext(events)).kind == "ADDED"
+        async with asyncio.timeout(10):
+            await closed.wait()
+
+
+async def test_a_watch_is_cancelled_cleanly() -> None:
+    began = asyncio.Event()
+
+    async def waits(_: Asked, writer: asyncio.StreamWriter) -> None:
+        began.set()
+        writer.write(head(200))
+        await asyncio.Event().wait()
+
+    async with talking(waits) as (client, _):
+        task = asyncio.create_task(followed(client))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_token_s_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    async with talking(says(200, {}), token_file=token) as (client, server):
+        await client.get(NODE)
+        (tmp_path / "new").write_text("second")
+        (tmp_path / "new").rename(token)
+        await client.get(NODE)
+        token.unlink()
+        await client.get(NODE)
+
+    sent = [it.headers["authorization"] for it in server.asked]
+    assert sent == ["Bearer first", "Bearer second", "Bearer second"]
+
+
+@pytest.mark.parametrize("content", [None, "", " \n", "a\nb", "é"])
+async def test_a_token_that_is_none_is_said_without_being_shown(tmp_path: Path, content: str | None) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_text(content)
+
+    with pytest.raises(ApiAway, match=f"{token}: no token to read") as refused:
+        await open_api(Access("http://127.0.0.1:1", token_file=token))
+
+    assert "é" not in str(refused.value)
+
+
+def kubeconfig(path: Path, server: str, user: dict[str, Any], **cluster: Any) -> Access:
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(content))
+    return Access(server, kubeconfig=path)
+
+
+def plugin(directory: Path, **status: str) -> dict[str, Any]:
+    """A program that gives token1, then token2, and so on."""
+    script = directory / "plugin"
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    script.write_text(
+        f"""#!/bin/sh
+n=$(($(cat {directory}/n 2>/dev/null || echo 0) + 1)); echo $n > {directory}/n
+echo '{json.dumps(answer)}' | sed s/N/$n/
+"""
+    )
+    script.chmod(0o755)
+    return {"exec": {"apiVersion": answer["apiVersion"], "command": str(script)}}
+
+
+async def authorizations(access: Access, server: Wire, calls: int) -> list[str]:
+    client = await open_api(access)
+    for _ in range(calls):
+        with suppress(Forbidden):
+            await client.get(NODE)
+    await client.close()
+    return [it.headers["authorization"] for it in server.asked]
+
+
+async def test_a_kubeconfig_s_token_is_sent(tmp_path: Path) -> None:
+    async with wire(says(200, {})) as server:
+        access = kubeconfig(tmp_path / "k", server.url, {"token": "t"})
+
+        assert await authorizations(access, server, 1) == ["Bearer t"]
+
+
+async def test_a_plugin_is_asked_again_only_when_its_token_is_refused(tmp_path: Path) -> None:
+    answers = iter([says(200, {}), says(401, {}), says(200, {})])
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await next(answers)(asked, writer)
+
+    async with wire(answer) as server:
+        access = kubeconfig(tmp_path / "k", server.url, plugin(tmp_path, token="tokenN"))
+        sent = await authorizations(access, server, 3)
+
+    assert sent == ["Bearer token1", "Bearer token1", "Bearer token2"]
+
+
+async def test_a_plugin_is_asked_again_when_its_token_is_over(tmp_path: Path) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    async with wire(says(200, {})) as server:
+        user = plugin(tmp_path, token="tokenN", expirationTimestamp=now)
+        sent = await authorizations(kubeconfig(tmp_path / "k", server.url, user), server, 1)
+
+    assert sent == ["Bearer token2"]
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        ({"exec": {"apiVersion": "v1", "command": "/no/such"}}, "/no/such"),
+        ({"exec": {"apiVersion": "v1", "command": "false"}}, "process returned 1"),
+        ({"exec": {}}, "k: "),
+        ({"client-certificate-data": "!", "client-key-data": "!"}, "certificate can not be used"),
+    ],
+)
+async def test_a_kubeconfig_that_gives_nothing_to_speak_with_is_said(
+    tmp_path: Path, user: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ApiAway, match=said):
+        await open_api(kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user))
