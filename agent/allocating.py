@@ -24,14 +24,14 @@ REMEMBERED = 1024
 
 #: (resource, outcome) to [count, sum of seconds, one count per bucket].
 Seconds = dict[tuple[str, str], list[float]]
+#: Takes the resource and the IDs of each container of an Allocate that was refused, and our words.
+Refused = Callable[[str, Sequence[Sequence[str]], str], None]
 
 
 class TimedAllocator:
     """Serves every resource of the node from one allocator."""
 
-    def __init__(
-        self, allocator: Allocator, ledger: Ledger, refused: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, allocator: Allocator, ledger: Ledger, refused: Refused = lambda *_: None) -> None:
         """`refused` is told of each Allocate that was."""
         self._allocator = allocator
         self._ledger = ledger
@@ -53,7 +53,7 @@ class TimedAllocator:
                 edits = await self._allocator.allocate(resource, containers)
         except AllocationError as exc:
             log.warning("allocate refused", resource=resource, error=str(exc))
-            self._tell_refused()
+            self._tell_refused(resource, containers, str(exc))
             raise
         took = time.perf_counter() - started
         for it in edits:

@@ -14,6 +14,7 @@ from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
 from agent.config import ConfigState
 from agent.core.allocator import Allocator
+from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotOnDisk
@@ -32,6 +33,7 @@ from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
 from agent.node import Node
+from agent.notices import Refusals
 from agent.pace import Pace
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
@@ -39,6 +41,7 @@ from agent.sessions import Sessions
 from agent.state.aside import SetAside
 from agent.state.checkpoint import CheckpointFile, Saved, boot_id
 from agent.state.store import LedgerStore
+from agent.strangers import Strangers
 
 log = structlog.get_logger()
 
@@ -92,7 +95,10 @@ class Line:
         allocator = Allocator(
             self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources
         )
-        self._allocator = TimedAllocator(allocator, self._ledger, lambda: self._reconciler.look_again())
+        self._refusals = Refusals(
+            lambda: pods.value, lambda resource: places(self._ledger.in_use(), resource)
+        )
+        self._allocator = TimedAllocator(allocator, self._ledger, self._refused)
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
@@ -100,11 +106,18 @@ class Line:
         self._features = FeaturesFile(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, pace.specs
         )
+        self._strangers = Strangers(
+            lambda: kubelet_checkpoint.read(kubelets_file, prove=False),
+            self._node.plan,
+            lambda: [name for name, it in self._sessions.statuses.items() if it.value.state == "registered"],
+            pace.sure,
+        )
+        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock)
         self._reconciler = Reconciler(
             self._ledger,
             sources,
             allocator,
-            Recaller(self._ledger, sources, self._node.plan, clock),
+            self._recaller,
             lambda: tuple(self._node.vendors.values()),
             self._release,
             self._sessions.repeat,
@@ -136,6 +149,7 @@ class Line:
             self._let_time_pass,
             self._reconciler.run,
             lambda: self._reconciler.follow(self._directory.checkpoint),
+            lambda: self._strangers.run(self._directory.checkpoint),
             self._save_on_change,
             self._store.run,
             self._cdi.run,
@@ -168,6 +182,10 @@ class Line:
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             allocations=self._ledger.all(),
             checkpoint_error=self._store.error,
+            set_aside=self._set_aside.message if self._set_aside else "",
+            rebuilt=self._recaller.is_done,
+            strangers=self._strangers.found,
+            refusals=self._refusals.last,
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
             labels_error=self._features.error,
@@ -176,6 +194,10 @@ class Line:
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
         )
+
+    def _refused(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
+        self._refusals.add(resource, containers, text)
+        self._reconciler.look_again()
 
     def _counters(self) -> Counters:
         counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {

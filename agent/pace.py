@@ -28,6 +28,8 @@ class Pace:
     pods_at_once: float = 0.02
     #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
+    #: Until it is looked again whether another plugin serves a resource of ours, before that is said.
+    sure: float = 1.0
     backoff: tuple[float, float] = (0.1, 30.0)
     #: Instead of what the config says: `agent.health`, and `agent.reconcile` with its interval and grace.
     health: Timing | None = None

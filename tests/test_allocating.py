@@ -120,13 +120,13 @@ async def test_of_the_containers_refused_only_so_many_are_remembered(
     assert logged[-1]["ids"] == ("a-0",)
 
 
-async def test_a_refused_allocate_has_the_allocations_looked_at_again(scripted: Scripted) -> None:
-    looked: list[str] = []
-    timed = TimedAllocator(cast("Allocator", scripted), Ledger(), lambda: looked.append("again"))
+async def test_a_refused_allocate_is_told_with_its_ids_and_our_words(scripted: Scripted) -> None:
+    told: list[tuple[object, ...]] = []
+    timed = TimedAllocator(cast("Allocator", scripted), Ledger(), lambda *it: told.append(it))
     await timed.allocate(XPU, [["a"]])
     scripted.error = InvalidRequest(XPU, "it is cordoned")
 
     with pytest.raises(InvalidRequest):
         await timed.allocate(XPU, [["a"]])
 
-    assert looked == ["again"]
+    assert told == [(XPU, [["a"]], str(scripted.error))]

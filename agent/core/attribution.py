@@ -59,6 +59,13 @@ def attribute(
     return Attribution(None, "; ".join(wrong[:3]) or "no pod that waits has a claim")
 
 
+def waiting(
+    resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[Place]
+) -> tuple[Candidate, ...]:
+    """The pods with a container that asks for exactly as many IDs and has none of the resource yet."""
+    return tuple(it for it in candidates if _asking(it, resource, count, taken))
+
+
 def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place]) -> frozenset[str]:
     if pod.over:
         return frozenset()

@@ -32,6 +32,8 @@ class Candidate:
     created: float = 0.0
     #: Whether it is being deleted, has failed or has succeeded: it gets nothing any more.
     over: bool = False
+    #: What the kubelet says of it in its status: why it was refused, say.
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
+
+#: Every reason that a notice may have, and in one word what the agent did or could not do (docs/events.md).
+ACTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "ConfigRefused": "KeepConfig",
+        "ConfigTaken": "TakeConfig",
+        "DeviceUnhealthy": "WithdrawDevice",
+        "DeviceHealthy": "OfferDevice",
+        "DeviceUnwatched": "OfferDevice",
+        "DeviceCordoned": "WithdrawDevice",
+        "DeviceUncordoned": "OfferDevice",
+        "VendorFailed": "AskVendor",
+        "VendorOpened": "AskVendor",
+        "AllocateRefused": "Allocate",
+        "ForeignPlugin": "Register",
+        "CheckpointSetAside": "LoadCheckpoint",
+        "CheckpointRebuilt": "LoadCheckpoint",
+        "SwapRepaired": "MoveClaim",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +45,21 @@ class Notice:
     message: str
     kind: Literal["Normal", "Warning"] = "Warning"
     pod: PodRef | None = None
+
+    @property
+    def action(self) -> str:
+        """What the agent did or could not do; one CamelCase word."""
+        return ACTIONS.get(self.reason, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An Allocate that was refused; the kubelet did not say who asked. `number` counts from 1."""
+
+    number: int
+    resource: str
+    ids: tuple[str, ...]
+    #: Our words, which the kubelet repeats in the status of the pod.
+    text: str
+    #: The pods that waited for as much of the resource.
+    waiting: tuple[PodRef, ...] = ()

@@ -13,6 +13,7 @@ from agent.core.model import (
     SessionStatus,
     VendorState,
 )
+from agent.core.notices import Refusal
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -39,6 +40,9 @@ class View:
     #: Whether no config was good since the start, so that nothing is served.
     config_awaited: bool = False
     checkpoint_error: str = ""
+    #: Why the agent began without its checkpoint, and whether what the kubelet knew has been read back.
+    set_aside: str = ""
+    rebuilt: bool = False
     #: Source of evidence to why it can not be read now; nothing is released without it.
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
@@ -46,6 +50,10 @@ class View:
     #: What of the config can not be served with the devices there are.
     complaints: tuple[str, ...] = ()
     standby: str = ""
+    #: Resource to how it shows that another plugin has registered it, too.
+    strangers: Mapping[str, str] = field(default_factory=dict)
+    #: The last Allocates that were refused, oldest first.
+    refusals: tuple[Refusal, ...] = ()
     #: Monotonic counters by metric name and labels, as the wires keep them.
     counters: Counters = field(default_factory=dict)
     #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).

@@ -40,6 +40,7 @@ PACE_OF_TESTS = replace(
     deadlines=replace(PACE.deadlines, discover=1.0),
     health=Timing(good_for=0.2),
     specs=0.2,
+    sure=0.05,
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
 Rule = Mapping[str, Any]

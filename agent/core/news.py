@@ -1,0 +1,218 @@
+"""What has happened between two looks at the agent that people should be told of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from agent.core.claims import Candidate
+from agent.core.health import LOST_CONTACT
+from agent.core.model import Allocation, DeviceStatus, VendorState, VendorStatus
+from agent.core.notices import Notice, PodRef, Refusal
+from agent.core.vendor import State
+from agent.core.view import View
+
+#: Reasons that are no fault of a device, and no news: another resource has the card for now.
+QUIET = frozenset({"in-other-mode"})
+#: Devices that one sentence names.
+NAMED = 3
+
+#: Reason of the notice, how the devices are, why.
+_Word = tuple[str, str, str]
+
+
+def news(before: View, after: View, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
+    """The notices, in the order in which a person would ask. `pods` are those bound to the node.
+
+    Whoever looks for the first time gives as `before` a view of which nothing is known.
+    """
+    return (
+        *_of_config(before, after),
+        *_of_checkpoint(before, after),
+        *_of_vendors(before, after),
+        *_of_devices(before, after),
+        *_of_strangers(before, after),
+        *_of_refusals(before, after, pods),
+        *_of_claims(before, after),
+    )
+
+
+def _of_config(before: View, after: View) -> Iterator[Notice]:
+    if after.config_error and after.config_error != before.config_error:
+        kept = "none is in force yet" if after.config_awaited else "the last good one stays in force"
+        yield Notice("ConfigRefused", f"the config is refused, {kept}: {after.config_error}")
+    if before.config_error and not after.config_error:
+        yield Notice("ConfigTaken", f"the config is taken in again: {after.config_source}", "Normal")
+
+
+def _of_checkpoint(before: View, after: View) -> Iterator[Notice]:
+    if after.set_aside and not before.set_aside:
+        yield Notice("CheckpointSetAside", after.set_aside)
+    if after.set_aside and after.rebuilt and not before.rebuilt:
+        count = after.counters.get(("reconcile_actions", (("action", "recall"),)), 0)
+        told = f"the allocations are known again: {count:.0f} were read back from the kubelet"
+        yield Notice("CheckpointRebuilt", told, "Normal")
+
+
+def _of_vendors(before: View, after: View) -> Iterator[Notice]:
+    known = {it.name: it for it in before.snapshot.vendors}
+    for vendor in after.snapshot.vendors:
+        failed = _has_failed(after, vendor)
+        had_failed = vendor.name in known and _has_failed(before, known[vendor.name])
+        if failed and not had_failed:
+            why = vendor.reason or "it does not say why"
+            yield Notice("VendorFailed", f"vendor {vendor.name} is {vendor.state}: {why}")
+        if had_failed and vendor.state is VendorState.OPEN:
+            yield Notice("VendorOpened", f"vendor {vendor.name} is open again", "Normal")
+
+
+def _has_failed(view: View, vendor: VendorStatus) -> bool:
+    wanted = vendor.name in view.required_vendors
+    return vendor.state in (VendorState.FAILED, VendorState.LEFT_OUT) or (
+        wanted and vendor.state is VendorState.UNAVAILABLE
+    )
+
+
+# Devices
+
+
+def _of_devices(before: View, after: View) -> Iterator[Notice]:
+    if before.snapshot is after.snapshot:
+        return
+    known = {it.uuid: it for it in before.snapshot.devices}
+    now = {it.uuid: it for it in after.snapshot.devices}
+    said = [(word, it) for it in now.values() for word in _words(known.get(it.uuid), it)]
+    own = [(word, it) for word, it in said if not _is_its_cards(word, it, now, said)]
+    for (vendor, word), group in groupby(sorted(own, key=_place), key=lambda one: (one[1].vendor, one[0])):
+        devices = [it for _, it in group]
+        reason, how, why = word
+        there = [it for it in now.values() if it.vendor == vendor]
+        text = f"{_subject(vendor, devices, there)} {how}{_because(why, devices)}"
+        yield Notice(reason, text, "Warning" if reason == "DeviceUnhealthy" else "Normal")
+
+
+def _words(before: DeviceStatus | None, after: DeviceStatus) -> Iterator[_Word]:
+    old, new = _level(before), _level(after)
+    if new is not None and new != old:
+        reason, how, _ = new
+        if reason != "DeviceHealthy":
+            yield new
+        elif old is not None:
+            yield reason, f"{how} again", ""
+    if before is not None and before.cordon != after.cordon:
+        yield _cordoned(after)
+
+
+def _level(status: DeviceStatus | None) -> _Word | None:
+    """How a device is, in the words of a notice; None where nothing is said of it."""
+    if status is None:
+        return ("DeviceHealthy", "healthy", "")  # a card that is found well is no news
+    health = status.health
+    if status.gone or health.reason in QUIET:
+        return None
+    if not status.told_healthy:
+        return ("DeviceUnhealthy", "unhealthy", health.reason)
+    if health.state is State.HEALTHY:
+        return ("DeviceHealthy", "healthy", "")
+    # While contact is lost for a moment the kubelet keeps our last word, and so do people.
+    return None if health.reason == LOST_CONTACT else ("DeviceUnwatched", "not watched", health.reason)
+
+
+def _cordoned(status: DeviceStatus) -> _Word:
+    if (cordon := status.cordon) is None:
+        return ("DeviceUncordoned", "given out again", "")
+    told = f"{cordon.author}: {cordon.reason}" if cordon.reason else cordon.author
+    return ("DeviceCordoned", f"given to nobody new, cordoned by {told}", "")
+
+
+def _is_its_cards(
+    word: _Word,
+    status: DeviceStatus,
+    now: Mapping[str, DeviceStatus],
+    said: Sequence[tuple[_Word, DeviceStatus]],
+) -> bool:
+    """Whether it is a slice of which its card's notice says it all."""
+    card = now.get(status.device.parent or "")
+    return card is not None and (_level(card) == word or (word, card) in said)
+
+
+def _place(one: tuple[_Word, DeviceStatus]) -> tuple[str, _Word, int, str]:
+    word, it = one
+    return it.vendor, word, it.device.index, it.uuid
+
+
+def _subject(vendor: str, devices: Sequence[DeviceStatus], there: Sequence[DeviceStatus]) -> str:
+    what = "device" if any(it.device.parent for it in devices) else "card"
+    if len(devices) == 1:
+        return f"{vendor} {what} {devices[0].uuid} is"
+    names = ", ".join(it.uuid for it in devices[:NAMED])
+    more = f" and {len(devices) - NAMED} more" if len(devices) > NAMED else ""
+    alike = [it for it in there if what == "device" or not it.device.parent]
+    count = f"all {len(alike)}" if len(devices) == len(alike) else f"{len(devices)} of {len(alike)}"
+    return f"{count} {vendor} {what}s ({names}{more}) are"
+
+
+def _because(why: str, devices: Iterable[DeviceStatus]) -> str:
+    if not why:
+        return ""
+    messages = {it.health.message for it in devices if it.health.reason == why} - {""}
+    return f": {why}: {messages.pop()}" if len(messages) == 1 else f": {why}"
+
+
+# What the kubelet and others do
+
+
+def _of_strangers(before: View, after: View) -> Iterator[Notice]:
+    for resource in sorted(after.strangers.keys() - before.strangers.keys()):
+        yield Notice("ForeignPlugin", f"{resource}: {after.strangers[resource]}")
+
+
+def _of_refusals(before: View, after: View, pods: Sequence[Candidate]) -> Iterator[Notice]:
+    last = max((it.number for it in before.refusals), default=0)
+    for it in after.refusals:
+        if it.number > last:
+            pod = whose(it, pods)
+            yield Notice("AllocateRefused", it.text if pod else _unattributed(it), pod=pod)
+
+
+def whose(refusal: Refusal, pods: Iterable[Candidate]) -> PodRef | None:
+    """The pod that was refused: the newest whose status says so, or else the only one that waited."""
+    told = [it for it in pods if it.message and refusal.text in it.message]
+    if told:
+        newest = max(told, key=lambda it: (it.created, it.uid))
+        return PodRef(newest.namespace, newest.name, newest.uid)
+    return refusal.waiting[0] if len(refusal.waiting) == 1 else None
+
+
+def _unattributed(refusal: Refusal) -> str:
+    """The refusal where nobody knows whose: its resource and IDs, and who may be meant."""
+    pods = [f"{it.namespace}/{it.name}" for it in refusal.waiting[:NAMED]]
+    maybe = f"; it may be {' or '.join(pods)}" if pods else ""
+    ids = ", ".join(refusal.ids[:NAMED]) + (", ..." if len(refusal.ids) > NAMED else "")
+    return f"a pod that asked for {refusal.resource} was refused ({ids}){maybe}: {refusal.text}"
+
+
+def _of_claims(before: View, after: View) -> Iterator[Notice]:
+    known = {it.id: it for it in before.allocations}
+    for it in after.allocations:
+        old = known.get(it.id)
+        if old is not None and old is not it and old.claim != it.claim:
+            yield Notice("SwapRepaired", _swapped(old, it), "Normal", _holder(it))
+
+
+def _swapped(old: Allocation, new: Allocation) -> str:
+    was, now = (f"{it.claim.namespace}/{it.claim.pod}" if it.claim else "nobody's claim" for it in (old, new))
+    return (
+        f"allocation {new.id} of {new.resource} follows what the kubelet did: "
+        f"it was answered for {was} and is for {now}"
+    )
+
+
+def _holder(it: Allocation) -> PodRef | None:
+    """Who has it by the kubelet's word; before its name is known, whom its claim names."""
+    owner, claim = it.owner, it.claim
+    if owner is not None and owner.pod:
+        return PodRef(owner.namespace, owner.pod, owner.uid)
+    if claim is None or (owner is not None and owner.uid != claim.uid):
+        return None
+    return PodRef(claim.namespace, claim.pod, claim.uid)

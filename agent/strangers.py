@@ -1,0 +1,106 @@
+"""Notices another plugin that has registered a resource of ours: up to 1.36 the kubelet tells neither of us.
+
+The newest registration answers every Allocate, and of two lists the last one counts
+(pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go, manager.go). All that shows of it stands in the
+kubelet's checkpoint: answers without our mark, and IDs that we never listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+import anyio
+
+from agent.core.allocator import ALLOCATION
+from agent.core.cell import Cell
+from agent.core.model import Plan, Resource
+from agent.core.text import shorten
+from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.directory import FileIdentity
+from agent.kubelet.errors import KubeletError
+
+#: Lists of one resource that are remembered: the kubelet may still have one before the newest.
+REMEMBERED = 4
+#: IDs of a list that are looked up: the kubelet keeps one plugin's list at a time, in no order.
+SAMPLE = 256
+REMEDY = "its devices are given out twice; let one plugin alone serve the resource"
+
+Read = Callable[[], KubeletCheckpoint | None]
+#: Where an answer stands, and for which IDs.
+_Answer = tuple[str, str, str, tuple[str, ...]]
+
+
+class Strangers:
+    """Looks whenever the kubelet has written its checkpoint; what is found twice counts."""
+
+    def __init__(
+        self,
+        read: Read,
+        plan: Cell[Plan],
+        registered: Callable[[], Collection[str]],
+        sure: float = 1.0,
+    ) -> None:
+        """`registered` names the resources that we serve now; `sure` is between two looks, seconds."""
+        self._read = read
+        self._plan = plan
+        self._registered = registered
+        self._sure = sure
+        #: Answers of others from before we served their resource.
+        self._before: set[_Answer] = set()
+        self._listed: dict[str, list[Resource]] = {}
+        self._had_looked = False
+        #: Resource to how it shows.
+        self.found: Mapping[str, str] = {}
+
+    async def run(self, checkpoint: Cell[FileIdentity | None]) -> None:
+        """Follow the kubelet's checkpoint for ever."""
+        async for _ in checkpoint.watch():
+            await anyio.sleep(self._sure)  # the reconciler reads it at once, and what it parsed is remembered
+            found = await self.look()
+            if found.keys() - self.found.keys():
+                await anyio.sleep(self._sure)
+                again = await self.look()
+                found = {name: again[name] for name in found.keys() & again.keys()}
+            self.found = found
+
+    async def look(self) -> Mapping[str, str]:
+        """What shows of strangers now; what showed before where the file can not be read."""
+        try:
+            checkpoint = await asyncio.to_thread(self._read)
+        except KubeletError:
+            return self.found  # the reconciler says so
+        if checkpoint is None:
+            return {}
+        served = set(self._registered())
+        for name, resource in self._plan.value.items():
+            self._remember(name, resource)
+        strange = [_place(it) for it in checkpoint.entries if ALLOCATION not in it.edits.annotations]
+        # What stood there when we came is of who served before us.
+        self._before &= set(strange)
+        self._before |= {it for it in strange if not self._had_looked or it[2] not in served}
+        self._had_looked = True
+        answers = {it[2]: it[0] for it in strange if it not in self._before}
+        return {
+            name: f"{it}; {REMEDY}"
+            for name in sorted(served)
+            if (it := self._shown(answers.get(name), name, checkpoint))
+        }
+
+    def _remember(self, name: str, resource: Resource) -> None:
+        lists = self._listed.setdefault(name, [])
+        if resource not in lists:
+            self._listed[name] = [*lists, resource][-REMEMBERED:]
+
+    def _shown(self, pod: str | None, name: str, checkpoint: KubeletCheckpoint) -> str:
+        if pod is not None:
+            return f"another plugin answered for the pod with uid {shorten(pod)}"
+        ids = checkpoint.registered.get(name, ())[:SAMPLE]
+        lists = self._listed.get(name, ())
+        unknown = sorted(it for it in ids if all(one.card_of(it) is None for one in lists))
+        some = ", ".join(map(shorten, unknown[:3]))
+        return f"another plugin lists devices that are not ours ({some})" if unknown else ""
+
+
+def _place(it: Entry) -> _Answer:
+    return it.pod_uid, it.container, it.resource, it.ids

@@ -1,0 +1,345 @@
+"""What people are told between two looks at the agent, and what is no news."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.claims import Candidate, Claim
+from agent.core.health import LOST_CONTACT
+from agent.core.model import (
+    Cordon,
+    DeviceStatus,
+    Health,
+    NodeSnapshot,
+    Owner,
+    VendorState,
+    VendorStatus,
+)
+from agent.core.news import news
+from agent.core.notices import ACTIONS, Notice, PodRef, Refusal
+from agent.core.vendor import State
+from agent.core.view import View
+
+from .values import GPU, allocation, node, status
+
+UNKNOWN = View(node="", version="")
+WELL = View(node="node-1", version="1", snapshot=node(*(status(f"GPU-{n}", n) for n in range(4))))
+
+
+def sick(count: int = 1, of: int = 4, **fields: Any) -> View:
+    """The first `count` of the cards are unhealthy."""
+    cards = (status(f"GPU-{n}", n, healthy=n >= count, **fields) for n in range(of))
+    return replace(WELL, snapshot=node(*cards))
+
+
+def only(before: View, after: View, *pods: Candidate) -> Notice:
+    (notice,) = news(before, after, pods)
+    return notice
+
+
+def with_card(**fields: Any) -> View:
+    return replace(WELL, snapshot=node(replace(status("GPU-0"), **fields)))
+
+
+def health(state: State, reason: str = "", message: str = "") -> Health:
+    return Health(state, reason, message)
+
+
+# Config
+
+
+def test_a_refused_config_is_told_with_its_error_and_what_is_in_force() -> None:
+    refused = replace(WELL, config_error="config.yaml:3: no such key")
+
+    told = only(WELL, refused)
+
+    assert told == Notice(
+        "ConfigRefused",
+        "the config is refused, the last good one stays in force: config.yaml:3: no such key",
+    )
+    assert news(refused, refused) == ()
+
+
+def test_a_config_that_was_never_good_is_said_to_leave_nothing_in_force() -> None:
+    refused = replace(WELL, config_error="no such file", config_awaited=True)
+
+    assert "none is in force yet" in only(UNKNOWN, refused).message
+
+
+def test_another_error_of_the_config_is_told_and_so_is_its_end() -> None:
+    one, other = replace(WELL, config_error="one"), replace(WELL, config_error="other")
+
+    assert only(one, other).message.endswith("other")
+    assert only(other, replace(WELL, config_source="/etc/config.yaml")) == Notice(
+        "ConfigTaken", "the config is taken in again: /etc/config.yaml", "Normal"
+    )
+
+
+# Checkpoint
+
+
+def test_a_checkpoint_that_is_set_aside_is_told_at_the_first_look_and_what_was_read_back_once_it_is() -> None:
+    aside = replace(WELL, set_aside="checkpoint.json: torn; set aside as checkpoint.json.corrupt-1")
+    counters = {("reconcile_actions", (("action", "recall"),)): 3.0}
+
+    assert only(UNKNOWN, aside) == Notice("CheckpointSetAside", aside.set_aside)
+    assert only(aside, replace(aside, rebuilt=True, counters=counters)) == Notice(
+        "CheckpointRebuilt", "the allocations are known again: 3 were read back from the kubelet", "Normal"
+    )
+
+
+def test_of_a_checkpoint_that_was_good_nothing_is_told() -> None:
+    assert news(UNKNOWN, replace(WELL, rebuilt=True)) == ()
+
+
+# Vendors
+
+
+def vendors(*its: VendorStatus, required: bool = False) -> View:
+    names = frozenset(it.name for it in its) if required else frozenset[str]()
+    return replace(WELL, snapshot=NodeSnapshot(vendors=its), required_vendors=names)
+
+
+@pytest.mark.parametrize(
+    ("state", "required", "told"),
+    [
+        (VendorState.FAILED, False, True),
+        (VendorState.LEFT_OUT, False, True),
+        (VendorState.UNAVAILABLE, False, False),
+        (VendorState.UNAVAILABLE, True, True),
+        (VendorState.STARTING, True, False),
+    ],
+)
+def test_a_vendor_has_failed_where_it_is_broken_or_wanted_and_not_there(
+    state: VendorState, required: bool, told: bool
+) -> None:
+    opened = vendors(VendorStatus("acme", VendorState.OPEN), required=required)
+    failed = vendors(VendorStatus("acme", state, "killed by SIGSEGV"), required=required)
+
+    expected = (Notice("VendorFailed", f"vendor acme is {state}: killed by SIGSEGV"),) if told else ()
+    assert news(opened, failed) == news(UNKNOWN, failed) == expected
+
+
+def test_a_vendor_is_told_to_be_open_only_after_it_had_failed() -> None:
+    opened, failed = (vendors(VendorStatus("acme", it)) for it in (VendorState.OPEN, VendorState.FAILED))
+
+    assert only(failed, opened) == Notice("VendorOpened", "vendor acme is open again", "Normal")
+    assert news(UNKNOWN, opened) == ()
+
+
+# Devices
+
+
+def test_a_card_s_fault_and_its_end_are_told_with_the_reason() -> None:
+    broken = sick(reason="xid-79", message="fallen off the bus")
+
+    assert only(WELL, broken) == Notice(
+        "DeviceUnhealthy", "acme card GPU-0 is unhealthy: xid-79: fallen off the bus"
+    )
+    assert only(broken, WELL) == Notice("DeviceHealthy", "acme card GPU-0 is healthy again", "Normal")
+
+
+def test_a_fault_that_was_there_at_the_start_is_told_and_a_healthy_card_is_not() -> None:
+    assert only(UNKNOWN, sick()).reason == "DeviceUnhealthy"
+    assert news(UNKNOWN, WELL) == ()
+
+
+def test_another_fault_of_a_sick_card_is_told_and_another_message_alone_is_not() -> None:
+    assert only(sick(reason="hot"), sick(reason="xid-79")).message.endswith("xid-79")
+    assert news(sick(message="90 C"), sick(message="91 C")) == ()
+
+
+def test_cards_that_change_at_once_are_one_notice() -> None:
+    assert only(WELL, sick(4, reason=LOST_CONTACT, message="killed by SIGSEGV")).message == (
+        "all 4 acme cards (GPU-0, GPU-1, GPU-2 and 1 more) are unhealthy: lost-contact: killed by SIGSEGV"
+    )
+    assert only(WELL, sick(2)).message == "2 of 4 acme cards (GPU-0, GPU-1) are unhealthy: hot"
+
+
+def test_two_vendors_or_two_reasons_are_two_notices() -> None:
+    snapshot = node(
+        status("A-0", healthy=False),
+        status("A-1", 1, healthy=False, reason="cold"),
+        status("B-0", vendor="bolt", healthy=False),
+    )
+
+    told = news(WELL, replace(WELL, snapshot=snapshot))
+
+    assert [it.message for it in told] == [
+        "acme card A-1 is unhealthy: cold",
+        "acme card A-0 is unhealthy: hot",
+        "bolt card B-0 is unhealthy: hot",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"health": health(State.UNKNOWN, LOST_CONTACT), "told_healthy": True}, None),
+        ({"health": health(State.UNKNOWN, LOST_CONTACT), "told_healthy": False}, "DeviceUnhealthy"),
+        ({"health": health(State.UNKNOWN, "unmonitored"), "told_healthy": True}, "DeviceUnwatched"),
+        ({"health": health(State.UNHEALTHY, "in-other-mode"), "told_healthy": False}, None),
+        ({"health": health(State.UNKNOWN, LOST_CONTACT), "told_healthy": False, "gone": True}, None),
+    ],
+)
+def test_what_the_kubelet_is_told_decides_and_another_mode_is_no_fault(
+    fields: dict[str, Any], told: str | None
+) -> None:
+    before, after = with_card(), with_card(**fields)
+
+    assert [it.reason for it in news(before, after)] == ([told] if told else [])
+    back = ["DeviceHealthy"] if told else []
+    assert [it.reason for it in news(after, before)] == back
+
+
+def test_a_cordon_is_no_fault_and_names_who_said_it() -> None:
+    cordoned = with_card(cordon=Cordon("root (alice)", "fan, ticket 4711"))
+
+    assert only(with_card(), cordoned) == Notice(
+        "DeviceCordoned",
+        "acme card GPU-0 is given to nobody new, cordoned by root (alice): fan, ticket 4711",
+        "Normal",
+    )
+    assert only(cordoned, with_card()) == Notice(
+        "DeviceUncordoned", "acme card GPU-0 is given out again", "Normal"
+    )
+
+
+def test_a_cordon_that_was_there_at_the_start_is_no_news() -> None:
+    assert news(UNKNOWN, with_card(cordon=Cordon("alice"))) == ()
+
+
+def sliced(*, card: bool, slices: bool) -> View:
+    its = (status(f"MIG-{n}", parent="GPU-0", slice=n, healthy=slices) for n in range(2))
+    return replace(WELL, snapshot=node(status("GPU-0", healthy=card), *its))
+
+
+def test_a_card_speaks_for_its_slices_and_a_slice_for_itself() -> None:
+    well, card, own = (
+        sliced(card=True, slices=True),
+        sliced(card=False, slices=False),
+        sliced(card=True, slices=False),
+    )
+
+    assert only(well, card).message == "acme card GPU-0 is unhealthy: hot"
+    assert only(card, well).message == "acme card GPU-0 is healthy again"
+    assert only(well, own).message == "2 of 3 acme devices (MIG-0, MIG-1) are unhealthy: hot"
+    assert only(own, well).message == "2 of 3 acme devices (MIG-0, MIG-1) are healthy again"
+
+
+# Other plugins, refusals, claims
+
+
+def test_a_stranger_on_a_resource_is_told_once() -> None:
+    strange = replace(WELL, strangers={GPU: "another plugin answered"})
+
+    assert only(WELL, strange) == Notice("ForeignPlugin", f"{GPU}: another plugin answered")
+    assert news(strange, replace(WELL, strangers={GPU: "another plugin lists"})) == ()
+
+
+WEB, DB = PodRef("default", "web", "uid-web"), PodRef("default", "db", "uid-db")
+TEXT = f'invalid allocation request for "{GPU}": device GPU-0 is unhealthy: hot'
+
+
+def refused(*waiting: PodRef, number: int = 1) -> View:
+    return replace(WELL, refusals=(Refusal(number, GPU, ("GPU-0",), TEXT, waiting),))
+
+
+def candidate(ref: PodRef, message: str = "", created: float = 0.0) -> Candidate:
+    return Candidate(ref.uid, ref.namespace, ref.name, created=created, over=True, message=message)
+
+
+def test_a_refused_allocate_is_told_on_the_only_pod_that_waited() -> None:
+    assert only(WELL, refused(WEB)) == Notice("AllocateRefused", TEXT, pod=WEB)
+
+
+def test_a_refused_allocate_is_told_on_the_newest_pod_whose_status_has_our_words() -> None:
+    words = f"Allocate failed due to rpc error: code = FailedPrecondition desc = {TEXT}, which is unexpected"
+    older, newer = candidate(WEB, words, created=1), candidate(DB, words, created=2)
+
+    assert only(WELL, refused(WEB), newer, older).pod == DB
+
+
+@pytest.mark.parametrize(
+    ("waiting", "maybe"), [((), ""), ((WEB, DB), "; it may be default/web or default/db")]
+)
+def test_a_refused_allocate_of_nobody_known_is_told_on_the_node_with_resource_and_ids(
+    waiting: tuple[PodRef, ...], maybe: str
+) -> None:
+    assert only(WELL, refused(*waiting)) == Notice(
+        "AllocateRefused", f"a pod that asked for {GPU} was refused (GPU-0){maybe}: {TEXT}"
+    )
+
+
+def test_each_refusal_is_told_once_though_the_oldest_are_forgotten() -> None:
+    many = tuple(Refusal(n, GPU, ("GPU-0",), TEXT) for n in (3, 4, 5))
+
+    assert len(news(refused(number=2), replace(WELL, refusals=many))) == 3
+    assert len(news(refused(number=4), replace(WELL, refusals=many))) == 1
+
+
+def claim(ref: PodRef) -> Claim:
+    return Claim(ref.uid, ref.namespace, ref.name, "main")
+
+
+def held(by: Claim | None, owner: Owner | None = None) -> View:
+    return replace(WELL, allocations=(allocation("a1", ["GPU-0"], claim=by, owner=owner),))
+
+
+def test_a_claim_that_changed_hands_is_told_on_the_pod_that_has_it() -> None:
+    known = Owner(DB.uid, "main", "default", "db")
+    text = (
+        f"allocation a1 of {GPU} follows what the kubelet did: "
+        "it was answered for default/web and is for default/db"
+    )
+
+    for owner in (known, replace(known, namespace="", pod="")):
+        assert only(held(claim(WEB)), held(claim(DB), owner)) == Notice("SwapRepaired", text, "Normal", DB)
+
+
+def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node() -> None:
+    told = only(held(claim(WEB)), held(None, Owner("uid-x", "main")))
+
+    assert told.pod is None
+    assert told.message.endswith("it was answered for default/web and is for nobody's claim")
+
+
+def test_an_allocation_that_is_new_or_confirmed_is_no_swap() -> None:
+    assert news(WELL, held(claim(WEB))) == ()
+    assert news(held(claim(WEB)), held(claim(WEB), Owner(WEB.uid, "main"))) == ()
+
+
+# All of them
+
+CARDS = st.lists(
+    st.builds(
+        DeviceStatus,
+        vendor=st.sampled_from(["acme", "bolt"]),
+        device=st.sampled_from([status(f"GPU-{n}", n).device for n in range(3)]),
+        health=st.builds(
+            Health, st.sampled_from(State), st.sampled_from(["", "hot", LOST_CONTACT, "in-other-mode"])
+        ),
+        told_healthy=st.booleans(),
+        gone=st.booleans(),
+        cordon=st.none() | st.just(Cordon("alice")),
+    ),
+    unique_by=lambda it: it.uuid,
+)
+
+
+@given(CARDS, CARDS)
+def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
+    before: list[DeviceStatus], after: list[DeviceStatus]
+) -> None:
+    first, second = (replace(WELL, snapshot=node(*its)) for its in (before, after))
+
+    told = news(first, second)
+
+    assert {it.reason for it in told} <= ACTIONS.keys()
+    assert len(told) <= len(before) + 2 * len(after)
+    assert news(second, replace(second, snapshot=node(*after))) == ()
