@@ -344,3 +344,7 @@ class Vendor:
     doubts: tuple[Doubt, ...] = ()
     #: How schedulers say which container gets which of its cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
+    #: The variable that tells a container its devices; a pod that sets it itself goes around us.
+    visible: str = ""
+    #: The files in which its library is looked for; a bare name is the loader's to find. For `doctor` alone.
+    libraries: Callable[[], Sequence[str]] | None = None

@@ -63,6 +63,17 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     raise BackendUnavailable("library-not-found", "; ".join([*refused, REMEDY]))
 
 
+def searched(settings: Mapping[str, Any]) -> list[str]:
+    """The names of all files that `load` would take, there or not; the bare one is the loader's."""
+    library = settings.get("library") or ""
+    return [name for place in ([library] if library else _places(settings)) for name in _names(place)]
+
+
+def _names(place: str) -> list[str]:
+    path = Path(place)
+    return [str(path / folder / SONAME) for folder in FOLDERS] if path.is_dir() else [place]
+
+
 def _places(settings: Mapping[str, Any]) -> list[str]:
     """Where to look. A driver root that is not / goes before the loader: mounted for us, or where it is."""
     root, mounted = (

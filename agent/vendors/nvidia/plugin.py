@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from agent.core.hooks import hookimpl
 from agent.core.vendor import Vendor
 
-from .edits import container_edits
+from .edits import VISIBLE_DEVICES, container_edits
 from .labels import labels
 from .names import DOMAIN, GPU
 from .offering import offering
@@ -33,4 +33,12 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         time_label=f"{DOMAIN}gfd.timestamp",
         by_cdi=options.by_cdi,
         doubts=options.doubts(),
+        visible=VISIBLE_DEVICES,
+        libraries=partial(_libraries, options),
     )
+
+
+def _libraries(options: Options) -> Sequence[str]:
+    from . import library  # ctypes, which the agent itself can do without
+
+    return library.searched(options.for_backend())

@@ -8,7 +8,7 @@ from typing import Any
 from agent.core.hooks import hookimpl
 from agent.core.vendor import SettingsError, Vendor
 from agent.vendors.simulated.claims import DIALECT
-from agent.vendors.simulated.edits import container_edits
+from agent.vendors.simulated.edits import VISIBLE, container_edits
 
 RESOURCE = "xpu-agent.io/simulated"
 SETTINGS = ("devices", "scenario", "resource", "prepares", "partitions")
@@ -28,6 +28,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
         settings=dict(settings),
         prepares=bool(settings.get("prepares", False)),
         dialects=(DIALECT,),
+        visible=VISIBLE,
     )
 
 

@@ -1,0 +1,113 @@
+"""The agents of this node: who holds the lock, who serves, and of which version it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.locks import holders
+from agent.doctor.sockets import listener, program
+from agent.doctor.surroundings import Surroundings
+
+AGENT = "agent"
+SECOND = "second-agent"
+
+NONE = Ailment(
+    AGENT,
+    "agent-not-running",
+    Severity.WARNS,
+    "no agent serves this node",
+    "Nothing is offered to the kubelet until one does; what can be checked without one was.",
+    "start it: xpu-agent run, or kubectl -n NAMESPACE get pods -l app.kubernetes.io/name=xpu-agent -o wide; "
+    "one that runs with another state directory is asked with --state-dir",
+)
+UNREADY = Ailment(
+    AGENT,
+    "agent-not-ready",
+    Severity.STOPS,
+    "the agent runs and is not ready",
+    "Something that the config asks for is not served.",
+    "mend what is named there, in this order: vendors, resources, files; xpu-agent inspect shows the rest",
+)
+SKEW = Ailment(
+    AGENT,
+    "version-skew",
+    Severity.WARNS,
+    "the agent that runs is of another version than this command",
+    "What this command checks and advises is meant for its own version.",
+    "run the doctor of the agent's own image: kubectl -n NAMESPACE exec POD -- xpu-agent doctor; or restart "
+    "the agent with the version that is installed",
+)
+SILENT = Ailment(
+    SECOND,
+    "lock-without-service",
+    Severity.STOPS,
+    "who holds the lock does not serve",
+    "Every other agent of this node stands by until the lock is free.",
+    "look at the log of pid {pid}; where it hangs, kill {pid}: the kernel frees the lock at once",
+)
+RIVAL = Ailment(
+    SECOND,
+    "second-agent",
+    Severity.STOPS,
+    "two agents serve this node",
+    "One holds the lock, another one answers at the admin socket: both register the same resources.",
+    "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A | "
+    "grep xpu-agent",
+)
+STANDBY = Ailment(
+    SECOND,
+    "agent-stands-by",
+    Severity.WARNS,
+    "a second agent stands by",
+    "In a rollout that is as it should be; for longer it means that two DaemonSets, or one and a service of "
+    "the host, fit this node.",
+    "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep xpu-agent, and remove the one "
+    "that is not meant",
+)
+
+
+def agent(around: Surroundings) -> Iterator[Finding]:
+    """Whether the agent runs, is ready, and is of this version."""
+    document = around.told.value
+    if document is None:
+        yield NONE.found(around.told.why or "no agent answers")
+        return
+    version = str(document.get("version"))
+    if version != around.version:
+        yield SKEW.found(f"the agent is xpu-agent {version}, this command is {around.version}")
+    if troubles := [str(it) for it in document.get("troubles") or ()]:
+        yield UNREADY.found("; ".join(troubles))
+    else:
+        yield well(AGENT, f"xpu-agent {version} serves node {document.get('node')}, ready")
+
+
+def second(around: Surroundings) -> Iterator[Finding]:
+    """Who holds the lock, beside who serves."""
+    directory = around.config.agent.state_dir
+    serving = listener(directory / "agent.sock")
+    try:
+        held = [pid for name in ("agent.lock", ".") for pid in _holders(directory / name)]
+    except OSError as exc:
+        yield not_made(SECOND, f"{exc.filename or directory}: {exc.strerror}")
+        return
+    standby = (around.told_on_port.value or {}).get("standby")
+    if standby:
+        yield STANDBY.found(f"{around.config.agent.http}: {standby} holds the lock", node=around.node)
+    seen = [pid for pid in dict.fromkeys(held) if pid]
+    if seen and serving.state != "listens":
+        what = f"{program(seen[0])} (pid {seen[0]}) holds {directory}/agent.lock, {serving.found}"
+        yield SILENT.found(what, pid=seen[0])
+    elif seen and serving.pid and serving.pid not in seen:
+        what = f"{program(seen[0])} (pid {seen[0]}) holds {directory}/agent.lock, {serving} serves agent.sock"
+        yield RIVAL.found(what, pid=serving.pid)
+    elif not standby:
+        yield well(SECOND, "one agent holds the lock and serves" if held else "nobody holds the lock")
+
+
+def _holders(path: Path) -> tuple[int, ...]:
+    try:
+        return holders(path)
+    except FileNotFoundError:
+        return ()

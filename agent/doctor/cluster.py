@@ -1,0 +1,69 @@
+"""Asks the API server once for everything that the checks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+from urllib.parse import quote
+
+from agent.cluster.api import Api, Object
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused
+from agent.doctor.needs import Need
+from agent.doctor.surroundings import Cluster, Look
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+#: Pods of a page, and pages; a node has some hundreds of pods.
+PAGE = 500
+PAGES = 20
+
+T = TypeVar("T")
+
+
+async def node_of(api: Api, name: str) -> tuple[Look[Object], str]:
+    """The Node, or why not; and what is wrong with the way to the API server."""
+    try:
+        return Look(await api.get(f"/api/v1/nodes/{quote(name, safe='')}")), ""
+    except ApiAway as exc:
+        return Look(why=str(exc)), str(exc)
+    except ApiRefused as exc:
+        return Look(why=str(exc)), str(exc) if exc.status == 401 else ""
+
+
+async def asked(api: Api, node: Look[Object], name: str, needs: Sequence[Need]) -> Cluster:
+    """What is to be known besides the Node."""
+    return Cluster(node, await _pods(api, name), await _denied(api, needs))
+
+
+async def _pods(api: Api, node: str) -> Look[tuple[Object, ...]]:
+    query: Mapping[str, str] = {"fieldSelector": f"spec.nodeName={node}", "limit": str(PAGE)}
+    found: list[Object] = []
+    try:
+        for _ in range(PAGES):
+            page = await api.get("/api/v1/pods", query)
+            items = page.get("items")
+            found += [it for it in items if isinstance(it, Mapping)] if isinstance(items, list) else []
+            metadata = page.get("metadata")
+            more = metadata.get("continue") if isinstance(metadata, Mapping) else None
+            if not more:
+                break
+            query = {**query, "continue": str(more)}
+    except ApiError as exc:
+        return Look(why=f"the pods of {node} could not be listed: {exc}")
+    return Look(tuple(found))
+
+
+async def _denied(api: Api, needs: Sequence[Need]) -> Look[tuple[Need, ...]]:
+    try:
+        return Look(tuple([need for need in needs if not await _allowed(api, need)]))
+    except ApiError as exc:
+        return Look(why=f"the API server does not say what this identity may do: {exc}")
+
+
+async def _allowed(api: Api, need: Need) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": need.attributes},
+    }
+    status = (await api.post(REVIEWS, review)).get("status")
+    return isinstance(status, Mapping) and status.get("allowed") is True

@@ -1,0 +1,51 @@
+"""The configuration: whether it can be used, and what is odd in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent.doctor.finding import Ailment, Finding, Severity, well
+from agent.doctor.surroundings import Surroundings
+
+CHECK = "config"
+#: Warnings that are shown.
+MOST = 20
+
+REFUSED = Ailment(
+    CHECK,
+    "config-refused",
+    Severity.STOPS,
+    "the configuration can not be used",
+    "An agent that starts does not serve with it; one that runs keeps the last good one. The other checks "
+    "were made with the defaults.",
+    "mend the place that is named, then: xpu-agent config check {arguments}",
+)
+ODD = Ailment(
+    CHECK,
+    "config-odd",
+    Severity.WARNS,
+    "something in the configuration is hardly meant so",
+    "It is read as it stands, and may do nothing.",
+    "mend the place that is named; xpu-agent config check {arguments} prints what holds",
+)
+STALE = Ailment(
+    CHECK,
+    "config-not-taken",
+    Severity.STOPS,
+    "the running agent refuses its configuration",
+    "It goes on with the last good one, or waits for one.",
+    "mend the place that is named; it is taken in at once, or with kill -HUP",
+)
+
+
+def configuration(around: Surroundings) -> Iterator[Finding]:
+    """As the agent would read it now, and as the running one has it."""
+    given = around.configuration
+    arguments = f"--config {given.source}" if given.source != "defaults" else ""
+    found = [REFUSED.found(given.error, arguments=arguments)] if given.error else []
+    found += [ODD.found(it, arguments=arguments) for it in given.config.warnings[:MOST]]
+    document = around.told.value or {}
+    error = (document.get("config") or {}).get("error")
+    if error and error != given.error:
+        found.append(STALE.found(str(error)))
+    yield from found or [well(CHECK, f"{given.source} can be used")]

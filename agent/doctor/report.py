@@ -1,0 +1,73 @@
+"""What was found, for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+import msgspec
+
+from agent.doctor.finding import Finding, Severity
+
+_STYLES = {
+    Severity.STOPS: "bold red",
+    Severity.WARNS: "yellow",
+    Severity.NOT_MADE: "cyan",
+    Severity.OK: "green",
+}
+_WORDS = {Severity.STOPS: "STOPS", Severity.WARNS: "warns", Severity.NOT_MADE: "not made", Severity.OK: "ok"}
+_WIDTH = 100
+
+
+def stops(findings: Sequence[Finding]) -> bool:
+    """Whether anything keeps this node from its work."""
+    return any(it.severity is Severity.STOPS for it in findings)
+
+
+def document(node: str, version: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    """What --json prints. Fields may be added; those that are here stay."""
+    counts = Counter(it.severity for it in findings)
+    return {
+        "node": node,
+        "version": version,
+        "counts": {str(it): counts[it] for it in Severity},
+        "findings": [msgspec.to_builtins(it) for it in findings],
+    }
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    counts = Counter(it.severity for it in findings)
+    told = ", ".join(f"{counts[it]} {_WORDS[it]}" for it in Severity if counts[it])
+    return f"{told}: {'this stops work' if stops(findings) else 'nothing stops work'}"
+
+
+def show(node: str, version: str, findings: Sequence[Finding], stream: TextIO | None = None) -> None:
+    """Print a list: a line for each check, and below what was found why it matters and what mends it."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    stream = stream or sys.stdout
+    tty = stream.isatty()
+    out = stream if tty else io.StringIO()
+    console = Console(file=out, highlight=False, emoji=False, markup=False, width=None if tty else _WIDTH)
+    console.print(Text(f"node {node}, xpu-agent {version}", style="bold"))
+    table = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for it in findings:
+        table.add_row(Text(_WORDS[it.severity], _STYLES[it.severity]), Text(it.check), Text(it.what))
+        if it.why:
+            table.add_row("", "", Padding(Text(f"why: {it.why}", "dim"), (0, 0, 0, 2)))
+            table.add_row("", "", Padding(Text(f"do:  {it.remedy}"), (0, 0, 0, 2)))
+    console.print(table)
+    console.print(Text(summary(findings), style="bold"))
+    if isinstance(out, io.StringIO):
+        text = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+        encoding = stream.encoding or "utf-8"
+        stream.write(text.encode(encoding, "replace").decode(encoding))

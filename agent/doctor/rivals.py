@@ -1,0 +1,148 @@
+"""Other device plugins for our resources: the kubelet takes whoever came last, and breaks when one leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from agent.core.plan import short_forms
+from agent.core.text import shorten
+from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.sockets import Listener, listener
+from agent.doctor.surroundings import Surroundings
+from agent.kubelet import checkpoint
+from agent.kubelet.directory import KUBELET_CHECKPOINT, KUBELET_SOCKET
+from agent.kubelet.errors import KubeletError
+
+CHECK = "device-plugins"
+#: Sockets that are looked at; a node has a handful.
+MOST = 200
+#: How the sockets of our sessions begin (agent.kubelet.sockets).
+OURS = "xpu-"
+
+SOCKET = Ailment(
+    CHECK,
+    "foreign-plugin",
+    Severity.STOPS,
+    "another device plugin of the same vendor runs here",
+    "Two plugins on one resource take each other's registration: the kubelet sends Allocate to whoever came "
+    "last, and when the other one's stream ends it marks the devices of both unhealthy (kubelet up to 1.36).",
+    "remove it from this node: kubectl -n kube-system get daemonsets | grep device-plugin, then kubectl "
+    "delete daemonset NAME or give it a nodeSelector that leaves this node out; it served {socket}",
+)
+AGENT = Ailment(
+    CHECK,
+    "foreign-agent",
+    Severity.STOPS,
+    "another xpu-agent serves resources to this kubelet",
+    "The lock that keeps agents apart lies in the state directory; agents with two of them both register.",
+    "kill {pid}, or give both the same --state-dir: then the second one stands by",
+)
+REGISTERED = Ailment(
+    CHECK,
+    "foreign-devices",
+    Severity.STOPS,
+    "the kubelet has devices of our resource that we never listed",
+    "Somebody else registered the resource after us: pods are given devices of a list that is not ours, and "
+    "our Allocate refuses them as unknown.",
+    "find the other plugin by its socket in {directory} and remove it, then systemctl restart kubelet",
+)
+ON_NODE = Ailment(
+    CHECK,
+    "foreign-capacity",
+    Severity.STOPS,
+    "the Node offers our resource though our agent does not serve it",
+    "Another plugin registered it, or somebody patched the Node's status; the agent would meet it at its "
+    "first registration.",
+    "remove the other device plugin from this node before the agent starts: kubectl get daemonsets -A | grep "
+    "device-plugin",
+)
+
+
+def rivals(around: Surroundings) -> Iterator[Finding]:
+    """Sockets, the kubelet's own record, and what the Node offers."""
+    found = [*_sockets(around), *_registered(around), *_offered(around)]
+    yield from found
+    if not found:
+        names = ", ".join(sorted(around.names)) or "no resource"
+        yield well(CHECK, f"nobody else serves {names} in {around.config.agent.kubelet_dir}")
+
+
+def _sockets(around: Surroundings) -> Iterator[Finding]:
+    directory = around.config.agent.kubelet_dir
+    serving = listener(around.config.agent.state_dir / "agent.sock").pid
+    marks = _marks(around)
+    try:
+        paths = list(islice((it for it in directory.iterdir() if it.name != KUBELET_SOCKET), MOST))
+    except OSError as exc:
+        yield not_made(CHECK, f"{directory}: {exc.strerror}")
+        return
+    for path in sorted(it for it in paths if it.is_socket()):
+        there = listener(path)
+        if there.state != "listens":
+            continue
+        if path.name.startswith(OURS):
+            yield from _agent(path, there, serving)
+        elif any(mark in path.name.lower() for mark in marks):
+            yield SOCKET.found(f"{there} listens at {path}", socket=path)
+
+
+def _agent(path: Path, there: Listener, serving: int) -> Iterator[Finding]:
+    # Of a process in another pid namespace there is nothing to compare.
+    if there.pid and serving and there.pid != serving:
+        yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", pid=there.pid)
+
+
+def _marks(around: Surroundings) -> frozenset[str]:
+    """What the socket of a vendor's own plugin has in its name: NVIDIA's are nvidia-gpu.sock and so on
+    (k8s-device-plugin v0.20, internal/plugin/server.go)."""
+    vendors = {it.name for it in around.configuration.plugins if around.has_cards(it.name)}
+    domains = {name.partition("/")[0].split(".")[0] for name in around.names}
+    return frozenset(vendors | domains)
+
+
+def _registered(around: Surroundings) -> Iterator[Finding]:
+    directory = around.config.agent.kubelet_dir
+    try:
+        found = checkpoint.read(directory / KUBELET_CHECKPOINT)
+    except KubeletError as exc:
+        yield not_made(CHECK, str(exc))
+        return
+    if found is None:
+        return
+    known = _ours(around)
+    for name in around.resources:
+        strange = [it for it in found.registered.get(name, ()) if not _is_of(it, known)]
+        if known and strange:
+            shown = ", ".join(shorten(it) for it in strange[:3])
+            what = f"{directory / KUBELET_CHECKPOINT} has {len(strange)} devices of {name} such as {shown}"
+            yield REGISTERED.found(what, directory=directory)
+
+
+def _ours(around: Surroundings) -> frozenset[str]:
+    """How the IDs of our devices begin in every form, and those that are held."""
+    document = around.told.value or {}
+    devices = [it for it in document.get("devices") or () if isinstance(it, Mapping)]
+    uuids = [str(it.get("uuid")) for it in devices]
+    minors = (str(it.get("minor")) for it in devices if it.get("minor") is not None)
+    held = (str(id) for it in document.get("allocations") or () for id in it.get("ids") or ())
+    return frozenset((*uuids, *minors, *short_forms(uuids).values(), *held))
+
+
+def _is_of(device: str, known: frozenset[str]) -> bool:
+    return device in known or device.partition("::")[0] in known
+
+
+def _offered(around: Surroundings) -> Iterator[Finding]:
+    node = around.cluster.value.node.value if around.cluster.value else None
+    if node is None or around.serves:
+        return
+    status = node.get("status") or {}
+    for name in sorted(around.names):
+        count = (status.get("allocatable") or {}).get(name, "0")
+        if count not in ("0", 0, None):
+            node_name = shorten(around.node)
+            yield ON_NODE.found(
+                f"Node {node_name} offers {shorten(str(count))} of {name}, no agent serves it"
+            )

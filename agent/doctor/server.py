@@ -1,0 +1,58 @@
+"""The way to the API server, and what this identity may do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+
+SERVER = "api-server"
+RIGHTS = "rbac"
+
+AWAY = Ailment(
+    SERVER,
+    "api-server-away",
+    Severity.WARNS,
+    "the API server can not be spoken with",
+    "Cards are served without it. Labels, Events and a config that matches by the Node's labels wait for it.",
+    "kubectl --kubeconfig F get --raw /readyz with the same file shows it too; in a pod see that it has a "
+    "service account (automountServiceAccountToken) and that no NetworkPolicy keeps it from the API server",
+)
+DENIED = Ailment(
+    RIGHTS,
+    "right-missing",
+    Severity.WARNS,
+    "this identity may not do what the config needs",
+    "The feature that is named there does not work; everything else does.",
+    "bind the chart's ClusterRole to it (helm upgrade with rbac.create=true), or add this rule: apiGroups "
+    '["{group}"], resources ["{resource}"], verbs ["{verb}"]; check: kubectl auth can-i {verb} {kind} --as '
+    "system:serviceaccount:NAMESPACE:xpu-agent",
+)
+
+
+def server(around: Surroundings) -> Iterator[Finding]:
+    """Whether there is a way to it, and somebody at its end."""
+    cluster = around.cluster.value
+    if cluster is None:
+        yield not_made(SERVER, around.cluster.why)
+    elif cluster.broken:
+        finding = AWAY.found(cluster.broken)
+        yield replace(finding, severity=Severity.STOPS) if around.configuration.labels else finding
+    else:
+        yield well(SERVER, "the API server answers")
+
+
+def rights(around: Surroundings) -> Iterator[Finding]:
+    """What a SelfSubjectAccessReview says of everything that the config needs."""
+    cluster = around.cluster.value
+    if cluster is None or cluster.denied.value is None:
+        yield not_made(RIGHTS, around.cluster.why if cluster is None else cluster.denied.why)
+        return
+    for need in cluster.denied.value:
+        places = {"group": need.group, "resource": need.resource, "verb": need.verb}
+        kind = f"{need.resource}.{need.group}" if need.group else need.resource
+        yield DENIED.found(f"{need} is forbidden: {need.feature}", **places, kind=kind)
+    if not cluster.denied.value:
+        yield well(RIGHTS, "this identity may do all that the config needs")

@@ -1,0 +1,75 @@
+"""Who listens at a unix socket; asked by connecting and hanging up, which no server minds."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agent import files
+
+#: Seconds; a listener whose queue is full is a listener.
+PATIENCE = 2.0
+_LONGEST_NAME = 64
+
+State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """`pid` 0: in another pid namespace, or nobody. `found` words what is not a listener."""
+
+    state: State
+    found: str = ""
+    pid: int = 0
+
+    def __str__(self) -> str:
+        if not self.pid:
+            return "a process that is not seen from here"
+        return f"{program(self.pid)} (pid {self.pid})"
+
+
+def listener(path: Path) -> Listener:
+    """What is at the path. Nothing is sent."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        dangling = f": it is a link to {os.readlink(path)}, which is not there" if path.is_symlink() else ""
+        return Listener("missing", f"there is no {path}{dangling}")
+    except OSError as exc:
+        return Listener("denied", f"{path}: {exc.strerror}")
+    if not stat.S_ISSOCK(mode):
+        return Listener("not-a-socket", f"{path} is no socket but {stat.filemode(mode)}")
+    return _connected(path)
+
+
+def _connected(path: Path) -> Listener:
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(PATIENCE)
+            # However long the path is, a socket's address has room for 107 bytes.
+            probe.connect(f"/proc/self/fd/{directory}/{path.name}")
+            pid, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            return Listener("listens", pid=pid)
+    except ConnectionRefusedError:
+        return Listener("deaf", f"{path} is there, and nobody listens")
+    except (TimeoutError, BlockingIOError):
+        return Listener("listens")
+    except OSError as exc:
+        return Listener("denied", f"{path}: {exc.strerror or exc}")
+    finally:
+        os.close(directory)
+
+
+def program(pid: int) -> str:
+    """The name of a process, as the kernel keeps it."""
+    try:
+        name = files.read(Path(f"/proc/{pid}/comm"), _LONGEST_NAME).decode(errors="replace").strip()
+    except OSError:
+        return "a process"
+    return name or "a process"

@@ -1,0 +1,105 @@
+"""What the checks look at, gathered once and frozen: no check asks anybody anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from agent.cluster.api import Object
+from agent.config import Config
+from agent.core.vendor import Device
+from agent.doctor.needs import Need
+from agent.plugins import Plugin
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[T]):
+    """A value, or why there is none."""
+
+    value: T | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What the agent would run with. With an `error` the rest is what holds without the file."""
+
+    config: Config = field(default_factory=Config)
+    source: str = "defaults"
+    error: str = ""
+    plugins: tuple[Plugin, ...] = ()
+    #: Label keys that decide which part, or which file, of the configuration holds on this node.
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the kubelet's PodResources answered. `status` is gRPC's where it refused."""
+
+    pods: int | None = None
+    status: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the API server said. `broken`: there is a way to it that leads nowhere."""
+
+    node: Look[Object] = Look()
+    pods: Look[tuple[Object, ...]] = Look()
+    #: What this identity may not do.
+    denied: Look[tuple[Need, ...]] = Look()
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """One node as the doctor found it. `root`: below what the host's files are seen."""
+
+    node: str
+    version: str
+    root: Path = Path("/")
+    configuration: Configuration = Configuration()
+    #: Vendor to its devices, or to why it has none.
+    vendors: Mapping[str, Look[tuple[Device, ...]]] = field(default_factory=dict)
+    #: The document of /inspect, of the agent that serves this node.
+    told: Look[Mapping[str, Any]] = Look()
+    #: The same on the port: of an agent that stands by, perhaps.
+    told_on_port: Look[Mapping[str, Any]] = Look()
+    pod_resources: Answer = Answer()
+    cluster: Look[Cluster] = Look()
+
+    @property
+    def config(self) -> Config:
+        return self.configuration.config
+
+    @property
+    def serves(self) -> bool:
+        """Whether an agent serves the node, and said so."""
+        return self.told.value is not None and not self.told.value.get("standby")
+
+    @property
+    def resources(self) -> Mapping[str, Mapping[str, Any]]:
+        """The resources that the running agent serves, as /inspect has them."""
+        rows = (self.told.value or {}).get("resources") or ()
+        return {str(it.get("name")): it for it in rows if isinstance(it, Mapping)}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of our resources: those that are served, else those that would be."""
+        if self.resources:
+            return frozenset(self.resources)
+        named: set[str] = set()
+        for plugin in self.configuration.plugins:
+            if plugin.vendor is not None and self.has_cards(plugin.name):
+                rules = self.config.vendor(plugin.name).resources
+                named.update([it.name for it in rules] or [plugin.vendor.resource])
+        return frozenset(named)
+
+    def has_cards(self, vendor: str) -> bool:
+        """Whether the vendor is meant to serve here: it has devices, or the config insists on it."""
+        return bool(self.vendors.get(vendor, Look()).value) or self.config.vendor(vendor).enabled is True

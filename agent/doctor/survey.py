@@ -1,0 +1,216 @@
+"""Gathers what the checks look at: files, agent, kubelet, vendors, API server, writes nothing."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from agent.cluster.access import Access, find
+from agent.cluster.api import Api, Object
+from agent.cluster.client import open_api
+from agent.cluster.errors import ApiAway
+from agent.config import (
+    CONFIG_LABEL,
+    Config,
+    NodeLabels,
+    configured,
+    given_flags,
+    given_source,
+    parse_address,
+    with_flags,
+)
+from agent.config.node_labels import NOWHERE, remembered_labels, seen_labels
+from agent.core.errors import AgentError, ConfigError, VendorError
+from agent.core.vendor import Device
+from agent.doctor import cluster, needs
+from agent.doctor.surroundings import Answer, Cluster, Configuration, Look, Surroundings
+from agent.fleet import check, wanted
+from agent.inspect import fetch
+from agent.kubelet.errors import KubeletError, KubeletRefused
+from agent.kubelet.podresources import PodResources
+from agent.labels import first_list
+from agent.plugins import Plugin, names
+from agent.version import version
+
+#: Seconds for the kubelet, for an agent, and for a vendor that wakes its cards.
+KUBELET_PATIENCE = 5.0
+AGENT_PATIENCE = 5.0
+VENDOR_PATIENCE = 30.0
+NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the command line says. `given`: its arguments, called as flags."""
+
+    node: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    kubeconfig: Path | None = None
+    root: Path = Path("/")
+    vendor_patience: float = VENDOR_PATIENCE
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """The way to the API server, and the Node that was found at its end."""
+
+    api: Api | None
+    node: Look[Object]
+    broken: str = ""
+    why: str = ""
+
+
+async def survey(question: Question, open: Callable[[Access], Awaitable[Api]] = open_api) -> Surroundings:
+    """Ask everybody once, the slow ones at the same time."""
+    door = await _door(question, open)
+    try:
+        configuration = _configuration(question, door)
+        return await _gathered(question, door, configuration)
+    finally:
+        if door.api is not None:
+            await door.api.close()
+
+
+async def _gathered(question: Question, door: _Door, configuration: Configuration) -> Surroundings:
+    agent = configuration.config.agent
+    found: dict[str, Any] = {}
+    vendors: dict[str, Look[tuple[Device, ...]]] = {}
+
+    async def take(name: str, asking: Awaitable[Any]) -> None:
+        found[name] = await asking
+
+    async def ask(plugin: Plugin) -> None:
+        vendors[plugin.name] = await _devices(plugin, question.vendor_patience)
+
+    async with anyio.create_task_group() as group:
+        for plugin in configuration.plugins:
+            if plugin.vendor is not None:
+                group.start_soon(ask, plugin)
+        group.start_soon(take, "told", _told(agent.state_dir / "agent.sock"))
+        group.start_soon(take, "told_on_port", _told_on_port(agent.http))
+        group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
+        group.start_soon(take, "cluster", _cluster(question, door, configuration))
+    return Surroundings(
+        question.node,
+        version(),
+        question.root,
+        configuration,
+        dict(sorted(vendors.items())),
+        **found,
+    )
+
+
+async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) -> _Door:
+    try:
+        access = find(question.kubeconfig, question.environ)
+        if access is None:
+            return _Door(None, Look(why=NO_SERVER), why=NO_SERVER)
+        api = await open(access)
+    except (ConfigError, ApiAway) as exc:
+        return _Door(None, Look(why=str(exc)), broken=str(exc))
+    node, broken = await cluster.node_of(api, question.node)
+    return _Door(api, node, broken)
+
+
+def _configuration(question: Question, door: _Door) -> Configuration:
+    """As `run` would read it. Where it can not be used, the flags alone still say where things are."""
+    known = _labels(door)
+    try:
+        source = given_source(question.given, question.environ)
+        config = check(configured(question.given, question.environ, question.node, names(), known))
+        chosen = source.is_directory and not (source.node_config or source.node_config_file)
+        asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
+        return Configuration(config, source.look(known).source, "", wanted(config), tuple(sorted(asks)))
+    except ConfigError as exc:
+        config = _flags_alone(question)
+        source_name = str(question.given.get("config") or "defaults")
+        return Configuration(config, source_name, str(exc), wanted(config))
+
+
+def _labels(door: _Door) -> NodeLabels:
+    if door.node.value is None:
+        return NOWHERE if door.api is None and not door.broken else remembered_labels({})
+    metadata = door.node.value.get("metadata")
+    given = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return seen_labels({str(key): str(value) for key, value in (given or {}).items()})
+
+
+def _flags_alone(question: Question) -> Config:
+    """Each flag that can be used; they say where things are."""
+    config = Config()
+    for it in given_flags(question.given, question.environ):
+        with suppress(ConfigError):
+            config = with_flags(config, [it])
+    return config
+
+
+async def _devices(plugin: Plugin, patience: float) -> Look[tuple[Device, ...]]:
+    assert plugin.vendor is not None
+    try:
+        return Look(tuple(await first_list(plugin.vendor, patience)))
+    except VendorError as exc:
+        return Look(why=str(exc).removeprefix(f"{plugin.name}: "))
+
+
+async def _told(path: Path) -> Look[Mapping[str, Any]]:
+    try:
+        body = await anyio.to_thread.run_sync(fetch, path, "/inspect", AGENT_PATIENCE)
+        return _document(body)
+    except AgentError as exc:
+        return Look(why=str(exc))
+
+
+async def _told_on_port(address: str) -> Look[Mapping[str, Any]]:
+    """Only loopback tells more than whether an agent is ready."""
+    if not address:
+        return Look(why="the views are switched off")
+    try:
+        return _document(await anyio.to_thread.run_sync(_get, address))
+    except (OSError, ValueError, http.client.HTTPException, AgentError) as exc:
+        return Look(why=f"{address}: {exc}")
+
+
+def _get(address: str) -> bytes:
+    place = parse_address(address)
+    connection = http.client.HTTPConnection(place.host or "localhost", place.port, timeout=AGENT_PATIENCE)
+    try:
+        connection.request("GET", "/inspect")
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def _document(body: bytes) -> Look[Mapping[str, Any]]:
+    try:
+        return Look(msgspec.json.decode(body, type=dict[str, Any]))
+    except msgspec.MsgspecError as exc:
+        return Look(why=f"what answers is no agent: {exc}")
+
+
+async def _pod_resources(socket: Path) -> Answer:
+    try:
+        return Answer(len(await PodResources(socket, timeout=KUBELET_PATIENCE).in_use()))
+    except KubeletRefused as exc:
+        return Answer(status=exc.status, error=str(exc))
+    except KubeletError as exc:
+        return Answer(error=str(exc))
+
+
+async def _cluster(question: Question, door: _Door, configuration: Configuration) -> Look[Cluster]:
+    if door.broken:
+        gone: Look[Any] = Look(why=door.broken)
+        return Look(Cluster(gone, gone, gone, door.broken))
+    if door.api is None:
+        return Look(why=door.why)
+    reports = configuration.config.report.mode != "none"
+    wanted_rights = needs.required(question.node, labels=bool(configuration.labels), events=reports)
+    return Look(await cluster.asked(door.api, door.node, question.node, wanted_rights))

@@ -1,0 +1,196 @@
+"""The vendors' libraries and drivers, as a process of each vendor's own meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent import files
+from agent.core.vendor import Device
+from agent.doctor import library
+from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Look, Surroundings
+from agent.plugins import Plugin
+
+LIBRARY = "vendor-library"
+DRIVER = "driver"
+
+MISSING = Ailment(
+    LIBRARY,
+    "library-missing",
+    Severity.STOPS,
+    "a vendor that the config insists on has no library here",
+    "The agent sees cards through their vendor's library alone.",
+    "install the driver of {vendor}; where it lies elsewhere set vendors.{vendor}.library to the file or to "
+    "the driver's root; in a container mount the host's library directory read-only",
+)
+NO_VENDOR = Ailment(
+    LIBRARY,
+    "no-vendor",
+    Severity.STOPS,
+    "no vendor has cards here",
+    "An agent without an open vendor serves nothing and is not ready.",
+    "install the driver of the cards that this node has, or keep the agent from it with a nodeSelector",
+)
+DANGLING = Ailment(
+    LIBRARY,
+    "library-dangling",
+    Severity.STOPS,
+    "the library is a link that leads nowhere",
+    "The loader finds the name and no file. Half of a driver was removed, or a container has the directory "
+    "of the link and not that of the file.",
+    "install the driver anew, or run ldconfig; in a container mount the directory of {target} read-only at "
+    "the same path",
+)
+FOREIGN = Ailment(
+    LIBRARY,
+    "library-foreign",
+    Severity.STOPS,
+    "the library is not for this machine",
+    "The loader leaves out a library of another architecture, and says only that there is none.",
+    "install the driver for this machine, and remove {path}",
+)
+BROKEN = Ailment(
+    LIBRARY,
+    "vendor-left-out",
+    Severity.STOPS,
+    "a vendor's part of the agent can not be used",
+    "It is left out, and its cards are not served.",
+    "xpu-agent plugins names the reason; install the vendor's package in the version that fits this agent",
+)
+NOT_LOADED = Ailment(
+    DRIVER,
+    "driver-not-loaded",
+    Severity.STOPS,
+    "the library is there, the kernel's driver is not",
+    "The library speaks with the cards through the driver. After an update of the kernel it may have to be "
+    "built anew.",
+    "modprobe {vendor}; dmesg | grep -i {vendor}; where that says no such module, install the driver for "
+    "this kernel (uname -r)",
+)
+MISMATCH = Ailment(
+    DRIVER,
+    "driver-mismatch",
+    Severity.STOPS,
+    "library and kernel driver are of different versions",
+    "The library refuses every call. An update replaced its files while the old driver stayed loaded, or the "
+    "container has the library of another driver.",
+    "drain the node and reboot it, or unload the driver and load it again (rmmod, modprobe {vendor}); in a "
+    "container mount the host's library, do not install one",
+)
+DENIED = Ailment(
+    DRIVER,
+    "driver-denied",
+    Severity.STOPS,
+    "the driver's device nodes may not be opened",
+    "The library needs them for every call.",
+    "run the agent as root; in a container mount the nodes below /dev and allow them: the vendor's container "
+    "runtime does it, or privileged: true",
+)
+FAILING = Ailment(
+    DRIVER,
+    "driver-failing",
+    Severity.STOPS,
+    "the vendor's library does not do its work",
+    "It crashed, hung or refused when it was asked for its cards; in the agent its devices are unknown.",
+    "look at dmesg for the card's errors; try the vendor's own tool (such as nvidia-smi); xpu-agent "
+    "conformance {vendor} shows which call it is",
+)
+SICK = Ailment(
+    DRIVER,
+    "device-sick",
+    Severity.WARNS,
+    "a device can not be read",
+    "It is listed as unhealthy and given to nobody.",
+    "xpu-agent health list says what ends it; reset or replace the card",
+)
+
+#: What a vendor's process says first, where it is the driver and not the library.
+_REASONS = {
+    "driver-not-loaded": NOT_LOADED,
+    "driver-library-mismatch": MISMATCH,
+    "no-permission": DENIED,
+}
+_ABSENT = "library-not-found"
+#: Attributes that a vendor may give to its devices.
+_VERSIONS = ("driver-version", "cuda-version", "driver", "firmware")
+_LONGEST_VERSION = 400
+
+
+def libraries(around: Surroundings) -> Iterator[Finding]:
+    """The library's files, and whether the vendor's process found one."""
+    found = [it for plugin in around.configuration.plugins for it in _library(around, plugin)]
+    yield from found
+    stopped = any(it.severity is Severity.STOPS for it in found)
+    if not stopped and all(it.why.startswith(_ABSENT) for it in around.vendors.values()):
+        tried = "; ".join(f"{name}: {it.why}" for name, it in around.vendors.items())
+        yield NO_VENDOR.found(tried or "no vendor is enabled")
+
+
+def _library(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
+    if plugin.vendor is None:
+        if plugin.broken:
+            yield BROKEN.found(f"{plugin.name}: {plugin.reason}")
+        return
+    look = around.vendors.get(plugin.name)
+    if look is None:
+        yield not_made(LIBRARY, f"{plugin.name} was not asked")
+    elif not look.why.startswith(_ABSENT):
+        files = ", ".join(library.there(plugin.vendor.libraries())[:1]) if plugin.vendor.libraries else ""
+        yield well(LIBRARY, f"{plugin.name}: {files or 'found'}")
+    else:
+        yield from _absent(around, plugin, look)
+
+
+def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
+    names = plugin.vendor.libraries() if plugin.vendor and plugin.vendor.libraries else ()
+    defects = list(library.defects(names))
+    for it in defects:
+        if it.kind == "dangling":
+            yield DANGLING.found(f"{plugin.name}: {it.path} leads to {it.detail}", target=it.detail)
+        else:
+            what = f"{plugin.name}: {it.path} is for {it.detail}"
+            yield FOREIGN.found(what, path=it.path)
+    if not defects and around.config.vendor(plugin.name).enabled is True:
+        yield MISSING.found(f"{plugin.name}: {look.why}", vendor=plugin.name)
+    elif not defects:
+        yield well(LIBRARY, f"{plugin.name}: no library, and the config does not insist on it")
+
+
+def drivers(around: Surroundings) -> Iterator[Finding]:
+    """What the driver says of itself, or why it does not.
+
+    One that is `auto` may have a library and no cards here: where another vendor serves, nothing stops.
+    """
+    for name, look in around.vendors.items():
+        if look.value is not None:
+            yield from _devices(name, look.value)
+        elif not look.why.startswith(_ABSENT):
+            ailment = _REASONS.get(look.why.partition(":")[0], FAILING)
+            finding = ailment.found(f"{name}: {look.why}{_versions(around, name)}", vendor=name)
+            spare = any(it.value for it in around.vendors.values()) and not around.has_cards(name)
+            yield replace(finding, severity=Severity.WARNS) if spare else finding
+
+
+def _devices(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
+    for it in devices:
+        if it.fault is not None:
+            what = f"{name} {it.uuid}: {it.fault.reason}: {it.fault.message}"
+            yield SICK.found(what)
+    told = {key: it.attributes[key] for it in devices for key in _VERSIONS if it.attributes.get(key)}
+    versions = "".join(f", {key} {value}" for key, value in told.items())
+    yield well(DRIVER, f"{name}: {len(devices)} devices{versions}")
+
+
+def _versions(around: Surroundings, name: str) -> str:
+    """What version the driver and the library have, as far as files tell."""
+    plugin = next((it for it in around.configuration.plugins if it.name == name), None)
+    names = plugin.vendor.libraries() if plugin and plugin.vendor and plugin.vendor.libraries else ()
+    found = [f"library {path}" for path in library.there(names)[:1]]
+    try:
+        text = files.read(Path(f"/proc/driver/{name}/version"), _LONGEST_VERSION).decode(errors="replace")
+        found += [f"driver {line.strip()}" for line in text.splitlines()[:1]]
+    except OSError:
+        found.append(f"no /proc/driver/{name}/version")
+    return "".join(f"; {it}" for it in found)
