@@ -1,0 +1,85 @@
+"""One watch: which changes it shows, and as what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from .refusals import Refused
+from .resources import Json
+from .selectors import Selection
+from .store import Change
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Tells those who asked for bookmarks how far the stream is."""
+
+    version: int
+    initial_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Ends the stream, after an ERROR if there is one."""
+
+    error: Refused | None = None
+
+
+Told = Change | Mark | End
+
+
+@dataclass(eq=False, slots=True)
+class Watch:
+    """What it was told since it began, in order; `bookmarks`: whether it asked for them."""
+
+    wanted: Selection
+    bookmarks: bool = False
+    _told: asyncio.Queue[Told] = field(default_factory=asyncio.Queue)
+
+    def tell(self, told: Told) -> None:
+        self._told.put_nowait(told)
+
+    async def events(self) -> AsyncIterator[Json]:
+        """What goes over the wire, until the end."""
+        while True:
+            told = await self._told.get()
+            if isinstance(told, Change):
+                if (event := shown(told, self.wanted)) is not None:
+                    yield event
+            elif isinstance(told, Mark):
+                if self.bookmarks:
+                    yield bookmark(told, self.wanted)
+            else:
+                if told.error is not None:
+                    yield {"type": "ERROR", "object": told.error.body}
+                return
+
+
+def shown(change: Change, wanted: Selection) -> Json | None:
+    """The change as this watch sees it: what comes to match is added, what ceases to is deleted."""
+    before, after = (_matching(it, change, wanted) for it in (change.old, change.new))
+    if after is not None:
+        return {"type": "MODIFIED" if before else "ADDED", "object": after}
+    if before is None:
+        return None
+    metadata = {**before["metadata"], "resourceVersion": str(change.version)}
+    return {"type": "DELETED", "object": {**before, "metadata": metadata}}
+
+
+def bookmark(mark: Mark, wanted: Selection) -> Json:
+    ends = {"annotations": {INITIAL_EVENTS_END: "true"}} if mark.initial_end else {}
+    metadata = {"resourceVersion": str(mark.version), "creationTimestamp": None, **ends}
+    resource = wanted.resource
+    document = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+    return {"type": "BOOKMARK", "object": document}
+
+
+def _matching(document: Json | None, change: Change, wanted: Selection) -> Json | None:
+    if document is None or change.resource != wanted.resource:
+        return None
+    here = not wanted.namespace or document["metadata"].get("namespace") == wanted.namespace
+    return document if here and wanted.holds(document) else None
