@@ -81,6 +81,8 @@ def of_kubeconfig(path: Path) -> Access:
     server = cluster.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
         raise ConfigError(f"{path}: the cluster's server is {_shown(server)}; give a URL, https://HOST:PORT")
+    if "@" in server:
+        raise ConfigError(f"{path}: the cluster's server holds a password; give it under `users`")
     for part, key in ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key")):
         _there(path, part, key)
     return Access(

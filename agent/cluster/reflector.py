@@ -25,7 +25,7 @@ PATIENCE = 600.0
 MISSES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with slots Python 3.11 can not make a Mirror[T]
 class Mirror(Generic[T]):
     """What was kept, by `namespace/name`, or by `name` of what has no namespace.
 
@@ -124,6 +124,7 @@ class Reflector(Generic[T]):
             query = {**query, "continue": more}
             query.pop("resourceVersion", None)
         self._version = version_of(page)
+        self._misses = 0
         self.cell.set(Mirror(MappingProxyType(objects), synced=True))
 
     async def _watch(self) -> None:

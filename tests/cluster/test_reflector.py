@@ -1,0 +1,301 @@
+"""How a list is mirrored, whatever the server does; the server here is a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cluster.api import Api, Object, Patch, Seen
+from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
+from agent.cluster.reflector import PATIENCE, Following, Mirror, Reflector, after, kept
+
+AWAY = ApiAway("nobody there")
+GONE = Gone(410, "Expired", "too old")
+
+
+class EndOfScript(Exception):
+    """The reflector asked for more than the test has an answer for."""
+
+
+class Script(Api):
+    """Answers lists and watches in turn: an error is raised, a watch brings its messages and ends."""
+
+    def __init__(self, *steps: Any) -> None:
+        self._steps = list(steps)
+        self.asked: list[Mapping[str, str]] = []
+        self.sleeps: list[float] = []
+        self.open = 0
+        self.opened = asyncio.Event()
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
+        answer = self._next(query or {})
+        assert isinstance(answer, dict), "a list was asked for"
+        return answer
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Seen]]:
+        messages = self._next(query)
+        assert isinstance(messages, list), "a watch was asked for"
+        self.open += 1
+        self.opened.set()
+        try:
+            yield self._brought(messages)
+        finally:
+            self.open -= 1
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+
+    def _next(self, query: Mapping[str, str]) -> Any:
+        if not self._steps:
+            raise EndOfScript
+        self.asked.append(query)
+        step = self._steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    async def _brought(self, messages: list[Any]) -> AsyncIterator[Seen]:
+        for message in messages:
+            if isinstance(message, Exception):
+                raise message
+            if isinstance(message, asyncio.Event):
+                await message.wait()
+            else:
+                yield message
+
+    async def post(self, path: str, body: Object) -> Object:
+        raise NotImplementedError
+
+    async def put(self, path: str, body: Object) -> Object:
+        raise NotImplementedError
+
+    async def patch(self, path: str, body: Any, kind: Patch = "merge") -> Object:
+        raise NotImplementedError
+
+    async def delete(self, path: str, body: Object | None = None) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+
+def item(name: str, value: int = 0, version: str = "1", namespace: str = "") -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": version}, "value": value}
+
+
+def listed(version: str, *items: Any, more: str = "") -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": version, "continue": more}, "items": list(items)}
+
+
+def seen(kind: str, name: str = "", value: int = 0, version: str = "1") -> Seen:
+    return Seen(kind, item(name, value, version))
+
+
+def value_of(it: Object) -> int | None:
+    """Keeps the value of what has one."""
+    value: int = it.get("value", 0)
+    return value if value >= 0 else None
+
+
+async def reflected(*steps: Any, query: Mapping[str, str] | None = None) -> tuple[Script, Reflector[int]]:
+    """Run until the script is over."""
+    script = Script(*steps)
+    reflector = following(script, query)
+    with pytest.raises(EndOfScript):
+        await reflector.run()
+    return script, reflector
+
+
+def following(script: Script, query: Mapping[str, str] | None = None) -> Reflector[int]:
+    return Reflector(
+        script,
+        "/api/v1/pods",
+        query or {},
+        value_of,
+        Following(shortest=1, longest=8),
+        jitter=lambda: 1.0,
+        sleep=script.sleep,
+    )
+
+
+async def test_a_list_is_read_page_by_page_and_shown_at_once() -> None:
+    script, reflector = await reflected(
+        listed("5", item("a", 1), item("b", 2, namespace="n"), more="token"),
+        listed("5", item("c", 3), item("d", -1)),
+        query={"fieldSelector": "f", "resourceVersion": "0"},
+    )
+
+    assert reflector.cell.value == Mirror({"a": 1, "n/b": 2, "c": 3}, synced=True)
+    assert script.asked == [
+        {"fieldSelector": "f", "resourceVersion": "0", "limit": "250"},
+        {"fieldSelector": "f", "limit": "250", "continue": "token"},
+    ]
+
+
+async def test_nothing_is_synced_before_the_last_page() -> None:
+    _, reflector = await reflected(listed("5", item("a"), more="token"), AWAY)
+
+    assert reflector.cell.value == Mirror({}, synced=False, error="nobody there")
+
+
+async def test_a_watch_goes_on_from_the_list_and_then_from_the_newest_message() -> None:
+    script, reflector = await reflected(
+        listed("5", item("a", 1)),
+        [seen("ADDED", "b", 2, "6"), seen("BOOKMARK", version="9")],
+        [seen("DELETED", "a", version="11"), seen("MODIFIED", "b", 3, "12")],
+        [],
+        query={"fieldSelector": "f"},
+    )
+
+    assert reflector.cell.value == Mirror({"b": 3}, synced=True)
+    assert [it["resourceVersion"] for it in script.asked[1:]] == ["5", "9", "12"]
+    assert script.asked[1] == {
+        "fieldSelector": "f",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+        "timeoutSeconds": "225",
+    }
+
+
+async def test_what_is_no_longer_kept_is_dropped() -> None:
+    _, reflector = await reflected(
+        listed("5", item("a", 1)), [seen("MODIFIED", "a", -1, "6"), seen("ADDED", "b", -1, "7")]
+    )
+
+    assert reflector.cell.value == Mirror({}, synced=True)
+
+
+@pytest.mark.parametrize(
+    "watch", [GONE, [seen("ADDED", "b", 2, "6"), GONE]], ids=["at connect", "in the stream"]
+)
+async def test_a_version_that_is_too_old_is_listed_anew_and_nothing_vanishes_meanwhile(watch: Any) -> None:
+    script, reflector = await reflected(listed("5", item("a", 1)), watch, AWAY)
+
+    assert "a" in reflector.cell.value.objects
+    assert reflector.cell.value.synced
+    assert "limit" in script.asked[2]
+
+
+async def test_a_new_list_replaces_the_old_one() -> None:
+    _, reflector = await reflected(listed("5", item("a", 1)), GONE, listed("8", item("b", 2)))
+
+    assert reflector.cell.value == Mirror({"b": 2}, synced=True)
+
+
+@pytest.mark.parametrize("error", [AWAY, Forbidden(403, "Forbidden", "no"), Busy(429, "Busy", "later", 1)])
+async def test_while_the_server_is_away_the_last_objects_stay_and_the_error_is_said(error: ApiError) -> None:
+    script, reflector = await reflected(
+        listed("5", item("a", 1)), [seen("BOOKMARK", version="7"), AWAY], error
+    )
+
+    assert reflector.cell.value == Mirror({"a": 1}, synced=True, error=str(error))
+    assert script.asked[-1]["resourceVersion"] == "7"
+
+
+async def test_an_error_is_over_when_the_watch_is_taken() -> None:
+    _, reflector = await reflected(AWAY, listed("5", item("a", 1)), AWAY, [])
+
+    assert reflector.cell.value == Mirror({"a": 1}, synced=True)
+
+
+async def test_pauses_grow_until_something_is_brought() -> None:
+    script, _ = await reflected(
+        AWAY, AWAY, listed("5"), AWAY, [], AWAY, [seen("BOOKMARK", version="7")], AWAY
+    )
+
+    assert script.sleeps == [1, 2, 4, 8, 8, 1, 2]
+
+
+async def test_a_server_that_takes_every_watch_and_ends_it_is_asked_ever_more_slowly() -> None:
+    script, _ = await reflected(listed("5"), [], [], [], [])
+
+    assert script.sleeps == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(20.0, 20.0), (0.1, 1.0), (None, 1.0), (1e9, PATIENCE)])
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float | None, waited: float) -> None:
+    script, _ = await reflected(Busy(429, "TooManyRequests", "", asked))
+
+    assert script.sleeps == [waited]
+
+
+async def test_a_server_set_back_behind_our_version_is_listed_anew() -> None:
+    script, reflector = await reflected(
+        listed("5", item("a", 1)), AWAY, AWAY, AWAY, listed("2", item("b", 2)), []
+    )
+
+    assert reflector.cell.value == Mirror({"b": 2}, synced=True)
+    assert script.asked[-1]["resourceVersion"] == "2"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"metadata": []},
+        {"metadata": {"resourceVersion": 5}},
+        {**listed("5"), "items": {"a": 1}},
+        listed("5", 7),
+    ],
+)
+async def test_an_answer_that_is_no_list_is_a_server_away(answer: Any) -> None:
+    _, reflector = await reflected(answer)
+
+    assert not reflector.cell.value.synced
+    assert reflector.cell.value.error.startswith("the API server sent")
+
+
+async def test_an_empty_list_may_come_without_items() -> None:
+    _, reflector = await reflected({"metadata": {"resourceVersion": "5"}, "items": None})
+
+    assert reflector.cell.value == Mirror({}, synced=True)
+
+
+async def test_it_is_cancelled_with_its_watch_closed() -> None:
+    script = Script(listed("5"), [asyncio.Event()])
+    reflector = following(script)
+    task = asyncio.create_task(reflector.run())
+    await reflector.cell.until(Mirror({}, synced=True))
+    await script.opened.wait()
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not script.open
+
+
+@pytest.mark.parametrize(
+    "message", [seen("BOOKMARK"), seen("ODD", "b"), seen("MODIFIED", "a", 1, "9"), seen("DELETED", "b")]
+)
+def test_what_changes_nothing_wakes_nobody(message: Seen) -> None:
+    objects = {"a": 1}
+
+    assert after(objects, message, value_of) is objects
+
+
+names = st.sampled_from("abc")
+messages = st.lists(
+    st.builds(seen, st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]), names, st.integers(-1, 2))
+)
+
+
+@given(messages)
+def test_what_a_watch_told_is_what_a_list_would_have(told: list[Seen]) -> None:
+    objects: Mapping[str, int] = {}
+    there: dict[str, Object] = {}
+    for message in told:
+        objects = after(objects, message, value_of)
+        name = message.object["metadata"]["name"]
+        if message.kind == "DELETED":
+            there.pop(name, None)
+        elif message.kind != "BOOKMARK":
+            there[name] = message.object
+
+    assert objects == kept(there.values(), value_of)
