@@ -45,6 +45,29 @@ session.call = call
 cli.main(sys.argv[1:])
 """
 
+#: What the way to the API server brings with it; it is opened after the first registration.
+LATE = {"kubernetes_asyncio", "aiohttp", "urllib3", "yarl"}
+
+#: Loads what `run` composes, down to the room that speaks with the API server, and prints what came in.
+COMPOSE = """
+import json, sys
+before = set(sys.modules)
+from agent import cli, logs, app, process
+from agent.cluster import access, client, reflector
+print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+"""
+
+
+def test_the_room_of_the_api_server_is_imported_without_its_library() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMPOSE], capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout))
+    assert "agent" in loaded
+    assert not loaded & LATE
+
 
 def test_nothing_heavy_is_imported_before_the_first_register(tmp_path: Path) -> None:
     plugins = tmp_path / "p"
