@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import anyio
@@ -21,11 +21,21 @@ MAX_BYTES = 8 << 20
 class CdiDirectory:
     """Keeps the specs that the vendors want in the directory that container runtimes read."""
 
-    def __init__(self, path: Path, specs: Cell[Specs], every: float = 60.0) -> None:
-        """`specs`: vendor to file name to content. One that somebody removes comes back after `every` s."""
+    def __init__(
+        self,
+        path: Path,
+        specs: Cell[Specs],
+        every: float = 60.0,
+        note: Callable[[Path], object] = lambda path: None,
+    ) -> None:
+        """`specs`: vendor to file name to content. One that somebody removes comes back after `every` s.
+
+        `note` is told of each file that is ours now.
+        """
         self._path = path
         self._specs = specs
         self._every = every
+        self._note = note
         #: Vendor to why its containers may not find their devices; none while all is as it should be.
         self.errors: Cell[Mapping[str, str]] = Cell({})
 
@@ -40,23 +50,27 @@ class CdiDirectory:
 
     async def _keep(self, specs: Specs) -> None:
         # A disk that hangs must not hold up the end of the agent.
-        errors = await anyio.to_thread.run_sync(keep, self._path, specs, abandon_on_cancel=True)
+        errors = await anyio.to_thread.run_sync(keep, self._path, specs, self._note, abandon_on_cancel=True)
         for vendor, error in errors.items():
             if error != self.errors.value.get(vendor):
                 log.error("CDI specs not written", vendor=vendor, error=error)
         self.errors.set(errors)
 
 
-def keep(directory: Path, specs: Specs) -> dict[str, str]:
+def keep(directory: Path, specs: Specs, note: Callable[[Path], object] = lambda path: None) -> dict[str, str]:
     """Write the specs that are not on disk as they should be; vendor to what is wrong with some of its."""
     wrong: dict[str, str] = {}
     writers: dict[str, str] = {}
     for vendor, its in sorted(specs.items()):
         taken = [name for name in its if writers.setdefault(name, vendor) != vendor]
         reasons = [f"{name} is {writers[name]}'s already" for name in taken]
-        reasons += [
-            why for name in its if name not in taken and (why := _written(directory / name, its[name]))
-        ]
+        for name in its:
+            if name in taken:
+                continue
+            if why := _written(directory / name, its[name]):
+                reasons.append(why)
+            else:
+                note(directory / name)
         if reasons:
             wrong[vendor] = "; ".join(reasons)
     return wrong

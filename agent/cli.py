@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     _labels(verbs)
     _config(verbs)
     _conformance(verbs)
+    _uninstall(verbs)
     return parser
 
 
@@ -367,6 +368,30 @@ async def _conform(vendor: Vendor) -> int:
         failed += finding.ok is False
     print(f"{vendor.name}: {failed} failed" if failed else f"{vendor.name}: conforms")
     return REFUSED if failed else 0
+
+
+def _uninstall(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "uninstall", help="remove from the node what survives the agent's end, but for checkpoint and logs"
+    )
+    _state_dir(parser)
+    parser.add_argument("--kubelet-dir", type=Path, metavar="D", help="the kubelet's device-plugins directory")
+    parser.add_argument(
+        "--also", type=Path, action="append", default=[], metavar="F", help="a file that counts as the agent's"
+    )
+    parser.add_argument("--force", action="store_true", help="also while an agent serves the node")
+    parser.set_defaults(verb=uninstall)
+
+
+def uninstall(args: argparse.Namespace) -> int:
+    """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
+    from agent.config import AgentSettings
+    from agent.uninstall import uninstall
+
+    defaults = AgentSettings()
+    kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or defaults.kubelet_dir
+    state_dir = _admin_socket(args).parent
+    return uninstall(state_dir, Path(kubelet_dir), args.also, force=args.force)
 
 
 if __name__ == "__main__":

@@ -106,14 +106,19 @@ class FeaturesFile:
         clock: Callable[[], float],
         every: float = 60.0,
         settle: float = 0.1,
+        note: Callable[[Path], object] = lambda path: None,
     ) -> None:
-        """`every`: seconds until a file that somebody removed is written again. `settle`: after a change."""
+        """`every`: seconds until a file that somebody removed is written again. `settle`: after a change.
+
+        `note` is told of the file that is ours now.
+        """
         self._config = config
         self._snapshot = snapshot
         self._vendors = vendors
         self._clock = clock
         self._every = every
         self._settle = settle
+        self._note = note
         self._news = asyncio.Event()
         self._loaded: Config | None = None
         self._timestamp = 0.0
@@ -157,6 +162,7 @@ class FeaturesFile:
                 )
                 known = heard(config, self._snapshot.value, self._vendors(), stamp)
                 await _in_thread(partial(keep, path, known))
+                await _in_thread(partial(self._note, path))
                 trouble = known.trouble
             if self._path is not None and self._path != path:
                 await _in_thread(partial(self._path.unlink, missing_ok=True))

@@ -40,6 +40,8 @@ from agent.reconciler import Reconciler
 from agent.sessions import Sessions
 from agent.state.aside import SetAside
 from agent.state.checkpoint import CheckpointFile, Saved, boot_id
+from agent.state.remains import NAME as REMAINS
+from agent.state.remains import Remains
 from agent.state.store import LedgerStore
 from agent.strangers import Strangers
 
@@ -102,9 +104,15 @@ class Line:
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
-        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs)
+        remains = Remains(settings.state_dir / REMAINS)
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=remains.note)
         self._features = FeaturesFile(
-            config, self._node.snapshot, lambda: self._node.vendors, time.time, pace.specs
+            config,
+            self._node.snapshot,
+            lambda: self._node.vendors,
+            time.time,
+            pace.specs,
+            note=remains.note,
         )
         self._strangers = Strangers(
             lambda: kubelet_checkpoint.read(kubelets_file, prove=False),

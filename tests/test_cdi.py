@@ -49,6 +49,23 @@ def test_a_spec_is_readable_by_all_and_nothing_lies_beside_it(tmp_path: Path) ->
     assert [it.name for it in (tmp_path / "cdi").iterdir()] == [NAME]
 
 
+def test_each_file_that_is_ours_is_told_and_one_of_another_vendor_once(tmp_path: Path) -> None:
+    told: list[Path] = []
+
+    keep(tmp_path, {"acme": {NAME: SPEC}, "other": {NAME: SPEC}}, told.append)
+
+    assert told == [tmp_path / NAME]
+
+
+def test_a_file_that_could_not_be_written_is_not_told(tmp_path: Path) -> None:
+    told: list[Path] = []
+    (tmp_path / "cdi").touch()
+
+    keep(tmp_path / "cdi", SPECS, told.append)
+
+    assert told == []
+
+
 def test_a_spec_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
     keep(tmp_path, SPECS)
     before = (tmp_path / NAME).stat().st_ino

@@ -1,0 +1,95 @@
+"""`xpu-agent uninstall`: removes from the node what survives the agent's end, but for checkpoint and logs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from agent.core.errors import AgentError
+from agent.kubelet.sockets import sweep
+from agent.state.lock import AgentLock
+from agent.state.remains import NAME, Remains
+
+#: What the agent has in its state directory beside checkpoint and logs.
+OWN = ("agent.sock", "agent.lock", NAME)
+
+
+class StillServing(AgentError):
+    """Raised when an agent holds the node's lock: it would write again what is removed."""
+
+    def __init__(self, lock: Path, holder: str) -> None:
+        super().__init__(f"{lock}: an agent serves this node ({holder}); end it first, or give --force")
+
+
+class NotRemoved(AgentError):
+    """Raised when something stays on the node."""
+
+
+def uninstall(state_dir: Path, kubelet_dir: Path, more: Sequence[Path] = (), *, force: bool = False) -> int:
+    """Remove CDI specs, the features file, sockets and lock; print each. Running pods keep their devices.
+
+    `more`: files that count as the agent's beside those that it has written down. `force` goes on while an
+    agent serves; that one writes its files again within a minute.
+
+    Raises:
+        StillServing: An agent serves the node, and nothing is removed.
+        NotRemoved: Some could not be; the others are.
+    """
+    if not state_dir.is_dir():
+        _say(f"{state_dir}: not there, so that no agent of this node used it")
+    else:
+        with AgentLock(state_dir / "agent.lock") as lock:
+            holder = lock.take()
+            if holder and not force:
+                raise StillServing(lock.path, holder)
+            _remove_all(state_dir, kubelet_dir, more, serving=bool(holder))
+            return 0
+    _remove_all(state_dir, kubelet_dir, more, serving=False)
+    return 0
+
+
+def _remove_all(state_dir: Path, kubelet_dir: Path, more: Sequence[Path], *, serving: bool) -> None:
+    kept: list[str] = []
+    try:
+        written = Remains(state_dir / NAME).all()
+    except OSError as exc:
+        raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
+    for path in dict.fromkeys((*written, *more)):
+        kept += _remove(path)
+    for path in sweep(kubelet_dir):
+        _say(f"{path}: removed")
+    # The list last, and not before all on it is gone: the next try needs it. A lock in use stays.
+    for name in () if serving or kept else OWN:
+        kept += _remove(state_dir / name)
+    if kept:
+        raise NotRemoved("; ".join(kept))
+
+
+def _remove(path: Path) -> Iterator[str]:
+    """Remove a file and what a killed agent left unfinished of it; yields why it is still there."""
+    for unfinished in _unfinished(path):
+        with suppress(OSError):
+            unfinished.unlink()
+    try:
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as exc:
+        yield f"{path}: not removed: {exc.strerror}"
+        return
+    _say(f"{path}: removed")
+
+
+def _unfinished(path: Path) -> list[Path]:
+    prefix = f".{path.name}."
+    try:
+        beside = list(path.parent.iterdir())
+    except OSError:
+        return []
+    return [it for it in beside if it.name.startswith(prefix) and it.name.removeprefix(prefix).isdecimal()]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

@@ -1,0 +1,49 @@
+"""The list of what stays on the node: complete, without doubles, and no trouble to the agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.state.remains import Remains
+
+SPEC, LABELS = Path("/var/run/cdi/acme.com-card.json"), Path("/etc/features.d/xpu-agent")
+
+
+def test_each_path_is_noted_once_over_all_lives_of_the_agent(tmp_path: Path) -> None:
+    for _ in range(2):
+        remains = Remains(tmp_path / "agent.remains")
+        for it in (SPEC, LABELS, SPEC):
+            remains.note(it)
+
+    assert remains.all() == (SPEC, LABELS)
+    assert (tmp_path / "agent.remains").read_text() == f"{SPEC}\n{LABELS}\n"
+
+
+def test_the_list_is_for_its_owner_alone(tmp_path: Path) -> None:
+    Remains(tmp_path / "agent.remains").note(SPEC)
+
+    assert (tmp_path / "agent.remains").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_that_takes_nothing_is_tried_again(tmp_path: Path) -> None:
+    remains = Remains(tmp_path / "later" / "agent.remains")
+    remains.note(SPEC)
+    (tmp_path / "later").mkdir()
+
+    remains.note(SPEC)
+
+    assert remains.all() == (SPEC,)
+
+
+def test_a_name_with_a_line_end_adds_no_second_path(tmp_path: Path) -> None:
+    remains = Remains(tmp_path / "agent.remains")
+
+    remains.note(Path("/tmp/a\n/etc/passwd"))
+
+    assert remains.all() == ()
+
+
+def test_a_line_that_is_no_absolute_path_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "agent.remains").write_text(f"../x\n\n{SPEC}\n")
+
+    assert Remains(tmp_path / "agent.remains").all() == (SPEC,)

@@ -1,0 +1,144 @@
+"""What `xpu-agent uninstall` takes away, what it leaves, and when it refuses."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from agent.cli import main
+from agent.state.lock import AgentLock
+from agent.state.remains import NAME, Remains
+
+
+class Machine:
+    """Directories of a node on which an agent has been."""
+
+    def __init__(self, root: Path) -> None:
+        self.state, self.kubelet, self.cdi = root / "state", root / "dp", root / "cdi"
+        for it in (self.state, self.kubelet, self.cdi):
+            it.mkdir()
+        self.spec, self.features = self.cdi / "acme.com-card.json", root / "features"
+        remains = Remains(self.state / NAME)
+        for it in (self.spec, self.features):
+            it.write_text("ours")
+            remains.note(it)
+        for name in ("checkpoint.json", "checkpoint.json.corrupt-1-x", "agent.lock", "xpu-agent.log"):
+            (self.state / name).touch()
+
+    def uninstall(self, *more: str) -> int:
+        return main(["uninstall", "--state-dir", str(self.state), "--kubelet-dir", str(self.kubelet), *more])
+
+    def left(self) -> set[str]:
+        return {it.name for it in self.state.iterdir()}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+KEPT = {"checkpoint.json", "checkpoint.json.corrupt-1-x", "xpu-agent.log"}
+
+
+def test_nothing_is_left_but_checkpoints_and_logs(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert machine.uninstall() == 0
+
+    assert machine.left() == KEPT
+    assert not machine.spec.exists()
+    assert not machine.features.exists()
+    assert f"{machine.spec}: removed" in capsys.readouterr().out
+
+
+def test_files_of_others_beside_ours_stay(machine: Machine) -> None:
+    theirs = machine.cdi / "nvidia.yaml"
+    theirs.touch()
+    (machine.kubelet / "nvidia-gpu.sock").touch()
+
+    assert machine.uninstall() == 0
+
+    assert theirs.exists()
+    assert (machine.kubelet / "nvidia-gpu.sock").exists()
+
+
+def test_what_a_killed_agent_left_unfinished_goes_too(machine: Machine) -> None:
+    torn = machine.cdi / f".{machine.spec.name}.4711"
+    another = machine.cdi / f".{machine.spec.name}.swp"
+    torn.touch()
+    another.touch()
+
+    machine.uninstall()
+
+    assert not torn.exists()
+    assert another.exists()
+
+
+def test_a_socket_of_a_dead_agent_goes_from_the_kubelets_directory(machine: Machine) -> None:
+    path = machine.kubelet / "xpu-0123abcd-99999999-1.sock"
+    with socket.socket(socket.AF_UNIX) as leftover:
+        leftover.bind(str(path))
+
+    machine.uninstall()
+
+    assert not path.exists()
+
+
+def test_it_refuses_while_an_agent_serves(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    with AgentLock(machine.state / "agent.lock") as lock:
+        assert lock.take() == ""
+
+        assert machine.uninstall() == 1
+
+    assert machine.spec.exists()
+    assert "an agent serves this node (pid " in capsys.readouterr().err
+
+
+def test_force_goes_on_and_leaves_the_running_agent_its_lock_and_its_list(machine: Machine) -> None:
+    with AgentLock(machine.state / "agent.lock") as lock:
+        assert lock.take() == ""
+
+        assert machine.uninstall("--force") == 0
+
+    assert not machine.spec.exists()
+    assert {"agent.lock", NAME} <= machine.left()
+
+
+def test_a_second_time_there_is_nothing_to_do(machine: Machine) -> None:
+    machine.uninstall()
+
+    assert machine.uninstall() == 0
+
+
+def test_a_node_that_never_had_an_agent_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "none"
+
+    assert main(["uninstall", "--state-dir", str(directory), "--kubelet-dir", str(tmp_path)]) == 0
+    assert f"{directory}: not there" in capsys.readouterr().out
+    assert not directory.exists()
+
+
+def test_what_can_not_be_removed_is_told_and_stays_on_the_list(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.spec.unlink()
+    machine.spec.mkdir()  # not even root unlinks a directory
+
+    assert machine.uninstall() == 1
+
+    assert not machine.features.exists()
+    assert str(machine.spec) in capsys.readouterr().err
+    assert NAME in machine.left()
+
+
+def test_a_file_that_is_named_counts_as_ours(machine: Machine, tmp_path: Path) -> None:
+    named = tmp_path / "labels"
+    named.touch()
+
+    machine.uninstall("--also", str(named))
+
+    assert not named.exists()
