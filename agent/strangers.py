@@ -55,6 +55,7 @@ class Strangers:
 
     async def run(self, checkpoint: Cell[FileIdentity | None]) -> None:
         """Follow the kubelet's checkpoint for ever."""
+        await self.look()
         async for _ in checkpoint.watch():
             await anyio.sleep(self._sure)  # the reconciler reads it at once, and what it parsed is remembered
             found = await self.look()
@@ -70,8 +71,7 @@ class Strangers:
             checkpoint = await asyncio.to_thread(self._read)
         except KubeletError:
             return self.found  # the reconciler says so
-        if checkpoint is None:
-            return {}
+        checkpoint = checkpoint or KubeletCheckpoint()
         served = set(self._registered())
         for name, resource in self._plan.value.items():
             self._remember(name, resource)

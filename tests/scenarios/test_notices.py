@@ -1,0 +1,236 @@
+"""What people are told of with the cluster's means: each notice from what really causes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import anyio
+import anyio.lowlevel
+import pytest
+from peers.plugin import TinyPlugin
+
+from agent.core.model import Command
+from agent.core.notices import Notice, PodRef
+from agent.notices import follow
+from agent.testing.node import Pod
+
+from .conftest import ANY_KUBELET
+from .node import LOOK, PATIENCE, Node, confirmed, one, shared, whole
+
+pytestmark = ANY_KUBELET
+
+XPU = "example.com/xpu"
+
+
+class Told:
+    """The notices since somebody began to listen."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def listen(self, node: Node) -> None:
+        """Look from now on; what is so now has been seen."""
+        looks = follow(lambda: node.view, lambda: node.agent.pods.value, self.notices.append, every=LOOK)
+        self._tasks.append(asyncio.create_task(looks))
+        await anyio.lowlevel.checkpoint()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def first(self, reason: str) -> Notice:
+        """Wait for a notice of this reason."""
+        with anyio.move_on_after(PATIENCE):
+            while True:
+                for it in self.notices:
+                    if it.reason == reason:
+                        return it
+                await anyio.sleep(LOOK)
+        raise AssertionError(f"no {reason} among {self.notices}")
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Told]:
+    told = Told()
+    yield told
+    await told.stop()
+
+
+async def serves(node: Node, told: Told) -> None:
+    """Four cards, given out whole."""
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    await told.listen(node)
+
+
+def ref(pod: Pod) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+async def test_a_config_that_is_refused_and_one_that_is_taken_in_again_are_told(
+    node: Node, told: Told
+) -> None:
+    await serves(node, told)
+    good = node.config.read_text()
+    node.write("version: v1\nvendors: [nonsense]")
+
+    refused = await told.first("ConfigRefused")
+
+    assert refused.kind == "Warning"
+    assert "the last good one stays in force" in refused.message
+    assert "config.yaml" in refused.message
+    node.write(good)
+    assert (await told.first("ConfigTaken")).kind == "Normal"
+
+
+async def test_a_cards_fault_is_told_with_its_reason_and_so_is_its_end(node: Node, told: Told) -> None:
+    await serves(node, told)
+    uuid = node.cards.uuids[1]
+    await node.fail(1)
+
+    sick = await told.first("DeviceUnhealthy")
+
+    assert sick.message == f"simulated card {uuid} is unhealthy: xid-79: fell off the bus"
+    node.cards.reset(1)
+    assert (await told.first("DeviceHealthy")).message == f"simulated card {uuid} is healthy again"
+
+
+async def test_a_cordon_is_told_as_an_operators_word_and_as_no_fault(node: Node, told: Told) -> None:
+    await serves(node, told)
+    uuid = node.cards.uuids[0]
+
+    await node.agent.apply(Command("cordon", uuid, "alice", "fan"))
+    cordoned = await told.first("DeviceCordoned")
+    await node.agent.apply(Command("uncordon", uuid, "alice"))
+    await told.first("DeviceUncordoned")
+
+    assert cordoned.message == f"simulated card {uuid} is given to nobody new, cordoned by alice: fan"
+    assert {it.reason for it in told.notices} == {"DeviceCordoned", "DeviceUncordoned"}
+
+
+async def test_a_vendor_whose_library_hangs_is_told_and_so_is_its_return(node: Node, told: Told) -> None:
+    await serves(node, told)
+    node.cards.hang()
+
+    failed = await told.first("VendorFailed")
+
+    assert failed.message.startswith("vendor simulated is failed: discover did not return")
+    node.cards.behave()
+    assert (await told.first("VendorOpened")).message == "vendor simulated is open again"
+
+
+FAIL_ABOVE_ONE = {"kind": "replicas", "replicas": 2, "failRequestsGreaterThanOne": True}
+
+
+async def test_a_refused_allocate_is_told_on_its_pod_where_the_api_server_shows_it(
+    node: Node, told: Told
+) -> None:
+    await node.start(whole(XPU, sharing=FAIL_ABOVE_ONE))
+    await node.counts({XPU: (8, 8)})
+    await told.listen(node)
+    pod, other = one("greedy", XPU, 2), one("modest", XPU)
+    node.shows(other, pod)
+
+    verdict = await node.kubelet.admit(pod)
+
+    refused = await told.first("AllocateRefused")
+    assert (refused.kind, refused.pod) == ("Warning", ref(pod))
+    assert "maximum request size for shared resources is 1; found 2" in refused.message
+    assert refused.message in verdict.message
+
+
+async def test_a_refused_allocate_of_a_pod_that_nobody_knows_is_told_on_the_node(
+    node: Node, told: Told
+) -> None:
+    await node.start(whole(XPU, sharing=FAIL_ABOVE_ONE))
+    await node.counts({XPU: (8, 8)})
+    await told.listen(node)
+
+    await node.refused("greedy", {XPU: 2})
+
+    refused = await told.first("AllocateRefused")
+    assert refused.pod is None
+    assert refused.message.startswith(f"a pod that asked for {XPU} was refused (SIM-")
+
+
+async def test_another_plugin_that_lists_its_own_devices_under_our_resource_is_told(
+    node: Node, told: Told
+) -> None:
+    await serves(node, told)
+    async with TinyPlugin(node.kubelet.plugin_dir, XPU) as stranger:
+        await stranger.publish({"alien-0": "Healthy"})
+        await stranger.register()
+
+        found = await told.first("ForeignPlugin")
+
+    assert found.message.startswith(
+        f"{XPU}: another plugin lists devices that are not ours (alien-0); its devices are given out twice"
+    )
+    assert found.pod is None
+
+
+async def test_another_plugin_that_answers_for_our_own_ids_is_told(node: Node, told: Told) -> None:
+    await serves(node, told)
+    async with TinyPlugin(node.kubelet.plugin_dir, XPU) as stranger:
+        await stranger.publish(dict.fromkeys(node.cards.uuids, "Healthy"))
+        await stranger.register()
+        pod = await node.admit("web", {XPU: 1})
+
+        found = await told.first("ForeignPlugin")
+
+    assert f"another plugin answered for the pod with uid {pod.uid}" in found.message
+
+
+async def test_what_our_own_pods_and_an_earlier_plugin_have_is_no_stranger(node: Node, told: Told) -> None:
+    async with TinyPlugin(node.kubelet.plugin_dir, XPU) as earlier:
+        await earlier.publish(dict.fromkeys(node.cards.uuids, "Healthy"))
+        await earlier.register()
+        await node.counts({XPU: (4, 4)})
+        await node.admit("earlier", {XPU: 1})
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    await told.listen(node)
+    ours = await node.admit("ours", {XPU: 1})
+    await node.until(lambda it: confirmed(it, ours))
+    await node.fail(0)
+
+    await told.first("DeviceUnhealthy")
+
+    assert "ForeignPlugin" not in {it.reason for it in told.notices}
+
+
+async def test_a_checkpoint_that_is_set_aside_and_rebuilt_is_told(node: Node, told: Told) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("running", {XPU: 1})
+    await node.until(lambda it: confirmed(it, pod))
+    await node.stop()
+    (node.state / "checkpoint.json").write_text("torn")
+
+    await node.start()
+    await told.listen(node)
+
+    aside = await told.first("CheckpointSetAside")
+    assert "checkpoint.json" in aside.message
+    rebuilt = await told.first("CheckpointRebuilt")
+    assert rebuilt.message == "the allocations are known again: 1 were read back from the kubelet"
+
+
+async def test_a_claim_that_follows_the_kubelet_is_told_on_the_pod_that_has_it(
+    node: Node, told: Told
+) -> None:
+    await node.start(shared(XPU, 4))
+    await node.counts({XPU: (16, 16)})
+    await told.listen(node)
+    first, second = one("first", XPU), one("second", XPU)
+    node.promises(first, memory="8")
+    node.promises(second, memory="16")
+
+    await node.admit_pod(second)
+
+    swapped = await told.first("SwapRepaired")
+    assert swapped.pod == ref(second)
+    assert swapped.message.endswith("it was answered for default/first and is for default/second")
