@@ -75,6 +75,8 @@ WELL_KNOWN = (
         creates=True,
         fields=(*(f"involvedObject.{it}" for it in EVENT_FIELDS), "reason", "type", "reportingComponent"),
     ),
+    # The real server shows one store of events under both groups; here each has its own.
+    Resource("events.k8s.io", "v1", "events", "Event", creates=True),
     Resource("", "v1", "configmaps", "ConfigMap"),
     Resource("", "v1", "secrets", "Secret", fields=("type",)),
     Resource("", "v1", "serviceaccounts", "ServiceAccount", returns_deleted=True),

@@ -1,0 +1,135 @@
+"""The way to the API server: the Node and its pods come in, labels and events go out, outages are borne."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from kubelet.fakes import eventually
+
+from agent.cluster.access import Access, find
+from agent.cluster.api import Api
+from agent.cluster.client import open_api
+from agent.cluster.door import Door
+from agent.cluster.errors import ApiAway
+from agent.cluster.reflector import Following
+from agent.core.cell import Cell
+from agent.core.claims import Candidate
+from agent.core.labels import Heard, Wanted
+from agent.core.notices import Notice
+from agent.testing.simapi import SimApiServer
+
+NODE = "node-1"
+QUICK = Following(shortest=0.01, longest=0.1)
+
+
+@dataclass
+class Here:
+    """A door in use, and the cells behind it."""
+
+    server: SimApiServer
+    door: Door
+    labels: Cell[Mapping[str, str] | None]
+    pods: Cell[tuple[Candidate, ...]]
+    wanted: Cell[Wanted | None]
+
+    def label(self, key: str) -> str | None:
+        node = self.server.find("Node", NODE)
+        assert node is not None
+        found: str | None = node["metadata"]["labels"].get(key)
+        return found
+
+    def events(self) -> list[Any]:
+        return [it for it in self.server.objects if it["kind"] == "Event"]
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path) -> AsyncIterator[Here]:
+    async with SimApiServer() as server:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"pool": "train"}}}
+        server.put_object(node)
+        access = find(server.kubeconfig(tmp_path / "kubeconfig"), {})
+        assert access is not None
+        labels: Cell[Mapping[str, str] | None] = Cell(None)
+        candidates: Cell[tuple[Candidate, ...]] = Cell(())
+        wanted: Cell[Wanted | None] = Cell(None)
+        door = Door(access, NODE, labels, candidates, instance="xpu-agent-x", following=QUICK)
+        async with anyio.create_task_group() as group:
+            group.start_soon(door.run, wanted)
+            yield Here(server, door, labels, candidates, wanted)
+            group.cancel_scope.cancel()
+
+
+def pod(name: str, node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
+        "spec": {"nodeName": node, "containers": [{"name": "main"}]},
+    }
+
+
+async def test_the_nodes_labels_and_its_pods_alone_come_in(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        here.server.put_object(pod("mine", NODE))
+        here.server.put_object(pod("another-nodes", "node-2"))
+
+        await eventually(lambda: here.labels.value and here.pods.value)
+
+        assert here.labels.value == {"pool": "train"}
+        assert [it.name for it in here.pods.value] == ["mine"]
+        assert here.door.status.synced
+
+
+async def test_labels_and_events_go_out(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        here.wanted.set(Wanted("node", Heard({"example.com/gpu.count": "4"})))
+        here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
+
+        await eventually(lambda: here.label("example.com/gpu.count") == "4")
+        await eventually(here.events)
+
+        (event,) = here.events()
+        assert (event["reason"], event["reportingInstance"]) == ("DeviceUnhealthy", "xpu-agent-x")
+
+
+async def test_while_the_server_is_away_what_was_seen_stays_and_what_was_told_follows(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        here.server.put_object(pod("mine", NODE))
+        await eventually(lambda: here.labels.value and here.pods.value)
+        await here.server.go_away()
+        await eventually(lambda: here.door.status.error)
+
+        here.wanted.set(Wanted("node", Heard({"example.com/gpu.count": "4"})))
+        here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
+        assert here.labels.value == {"pool": "train"}
+        assert [it.name for it in here.pods.value] == ["mine"]
+        await here.server.come_back()
+
+        await eventually(lambda: here.label("example.com/gpu.count") == "4")
+        await eventually(here.events)
+        await eventually(lambda: not here.door.status.error)
+
+
+async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.cluster.door.PAUSES", (0.01, 0.02))
+    tries = 0
+
+    async def opening(access: Access) -> Api:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise ApiAway("the certificate can not be used")
+        return await open_api(access)
+
+    door = Door(Access("http://127.0.0.1:1"), NODE, Cell(None), Cell(()), following=QUICK, opening=opening)
+    assert door.status.error == "not opened yet"
+    async with anyio.create_task_group() as group:
+        group.start_soon(door.run, Cell[Wanted | None](None))
+        await eventually(lambda: "127.0.0.1:1" in door.status.error and tries == 3)
+        group.cancel_scope.cancel()

@@ -1,0 +1,116 @@
+"""A pod of the API server becomes a candidate; what no API server would send makes none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cluster import pods
+from agent.cluster.reflector import Mirror
+from agent.core.cell import Cell
+from agent.core.claims import Candidate, PodContainer
+
+GPU = "nvidia.com/gpu"
+
+
+def pod(**parts: Any) -> dict[str, Any]:
+    """A pod that waits for two cards; `parts` are laid over its three mappings."""
+    raw: dict[str, Any] = {
+        "metadata": {
+            "uid": "u-1",
+            "namespace": "team-a",
+            "name": "train-0",
+            "creationTimestamp": "2026-01-30T20:23:32Z",
+            "annotations": {"scheduling.koordinator.sh/device-allocated": "{}"},
+        },
+        "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: "2", "cpu": "4"}}}]},
+        "status": {"phase": "Pending"},
+    }
+    return {key: {**value, **parts.get(key, {})} for key, value in raw.items()}
+
+
+def taken(**parts: Any) -> Candidate:
+    found = pods.candidate(pod(**parts))
+    assert found is not None
+    return found
+
+
+def test_a_pod_is_known_by_uid_place_annotations_and_age() -> None:
+    assert taken() == Candidate(
+        "u-1",
+        "team-a",
+        "train-0",
+        (PodContainer("main", {GPU: 2}),),
+        {"scheduling.koordinator.sh/device-allocated": "{}"},
+        1769804612.0,
+    )
+
+
+def test_init_containers_come_first_and_sidecars_are_told_from_them() -> None:
+    limits = {"resources": {"limits": {GPU: "1"}}}
+    inits = [{"name": "fetch", **limits}, {"name": "proxy", "restartPolicy": "Always"}]
+
+    assert taken(spec={"initContainers": inits}).containers == (
+        PodContainer("fetch", {GPU: 1}, init=True),
+        PodContainer("proxy", init=True, restartable=True),
+        PodContainer("main", {GPU: 2}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "over"),
+    [
+        ({}, False),
+        ({"status": {"phase": "Running"}}, False),
+        ({"status": {"phase": "Succeeded"}}, True),
+        ({"status": {"phase": "Failed"}}, True),
+        ({"metadata": {"deletionTimestamp": "2026-01-30T20:23:32Z"}}, True),
+    ],
+)
+def test_a_pod_is_over_once_it_ended_or_is_being_deleted(parts: dict[str, Any], over: bool) -> None:
+    assert taken(**parts).over is over
+
+
+def test_a_static_pod_has_the_uid_that_the_kubelet_knows_it_by() -> None:
+    annotations = {pods.STATIC_UID: "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"}
+
+    assert taken(metadata={"annotations": annotations}).uid == "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"
+
+
+@pytest.mark.parametrize("key", ["uid", "namespace", "name"])
+def test_a_pod_that_can_not_be_told_from_others_is_none(key: str) -> None:
+    assert pods.candidate(pod(metadata={key: ""})) is None
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+_keys = ["containers", "initContainers", "annotations", "creationTimestamp", "phase", "deletionTimestamp"]
+
+
+@given(st.dictionaries(st.sampled_from(_keys), _json), _json)
+def test_no_pod_is_too_strange_to_be_read(odd: dict[str, Any], limits: Any) -> None:
+    containers = [{"name": "main", "resources": {"limits": limits}}, limits]
+    found = pods.candidate(pod(metadata=odd, spec={"containers": containers, **odd}, status=odd))
+
+    assert found is not None
+    assert all(
+        isinstance(count, int) and count > 0 for it in found.containers for count in it.limits.values()
+    )
+
+
+async def test_candidates_come_oldest_first() -> None:
+    young, old = taken(), taken(metadata={"uid": "u-0", "creationTimestamp": "2026-01-29T00:00:00Z"})
+    mirror: Cell[Mirror[Candidate]] = Cell(Mirror({"team-a/a": young, "team-a/b": old}, synced=True))
+    cell: Cell[tuple[Candidate, ...]] = Cell(())
+
+    following = pods.follow(mirror, cell)
+    following.send(None)  # until it waits for the next change
+    following.close()
+
+    assert cell.value == (old, young)
