@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _config(verbs)
     _conformance(verbs)
     _uninstall(verbs)
+    _doctor(verbs)
     return parser
 
 
@@ -293,17 +294,19 @@ def _labels(verbs: Verbs[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("labels", help="the labels that the node's devices give it", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     _configuration(parser)
+    _node_labels(parser)
     parser.set_defaults(verb=labels)
 
 
 def labels(args: argparse.Namespace) -> int:
     """`xpu-agent labels`: ask the vendors once; print, or write where --output-file says."""
-    from agent.config import configured
+    from agent.config import configured, given_labels, seen_labels
     from agent.labels import show
     from agent.plugins import names
 
     given = _given(args)
-    config = configured(given, os.environ, _node_name(args), names())
+    node = seen_labels(given_labels(args.node_label))
+    config = configured(given, os.environ, _node_name(args), names(), node)
     output = Path(config.report.features_file) if given["output-file"] else None
     return show(config, output, as_json=args.json)
 
@@ -315,20 +318,36 @@ def _config(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "check", help="print the effective config, or the error with its place", allow_abbrev=False
     )
     _configuration(check)
+    _node_labels(check)
     check.set_defaults(verb=config_check)
+
+
+def _node_labels(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--node-label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label that the Node has, for a configuration that depends on it; may be repeated",
+    )
 
 
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with."""
-    from agent.config import configured, given_source, to_yaml
+    from agent.config import configured, given_labels, given_source, seen_labels, to_yaml
     from agent.fleet import check
     from agent.plugins import names
 
-    given = _given(args)
-    config = check(configured(given, os.environ, _node_name(args), names()))
+    given, told = _given(args), given_labels(args.node_label)
+    node = seen_labels(told)
+    config = check(configured(given, os.environ, _node_name(args), names(), node))
+    missing = config.asks - told.keys()
+    if missing:
+        without = f"this is for a Node without {', '.join(sorted(missing))}; give --node-label KEY=VALUE"
+        print(f"xpu-agent: warning: {without}", file=sys.stderr)
     for warning in config.warnings:
         print(f"xpu-agent: warning: {warning}", file=sys.stderr)
-    print(f"# {given_source(given, os.environ).look().source}")
+    print(f"# {given_source(given, os.environ).look(node).source}")
     print(to_yaml(config), end="")
     return 0
 
@@ -344,11 +363,11 @@ def conformance(args: argparse.Namespace) -> int:
     """`xpu-agent conformance VENDOR`: exit 1 where a check fails."""
     import asyncio
 
-    from agent.config import configured
+    from agent.config import configured, seen_labels
     from agent.core.errors import VendorError
     from agent.fleet import check, wanted
 
-    config = check(configured({"config": args.config}, os.environ, _node_name(args)))
+    config = check(configured({"config": args.config}, os.environ, _node_name(args), labels=seen_labels({})))
     found = {it.name: it for it in wanted(config)}
     plugin = found.get(args.vendor)
     if plugin is None:
@@ -368,6 +387,37 @@ async def _conform(vendor: Vendor) -> int:
         failed += finding.ok is False
     print(f"{vendor.name}: {failed} failed" if failed else f"{vendor.name}: conforms")
     return REFUSED if failed else 0
+
+
+def _doctor(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "doctor", help="what keeps this node from giving out its cards, and what mends it", allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--host-root",
+        type=Path,
+        default=Path("/"),
+        metavar="D",
+        help="where the host's / is mounted, if elsewhere",
+    )
+    _configuration(parser)
+    if not any("--kubeconfig" in it.option_strings for it in parser._actions):
+        parser.add_argument(
+            "--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)"
+        )
+    parser.set_defaults(verb=doctor)
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """`xpu-agent doctor`: reads and asks, changes nothing. Exit 1 where something stops work."""
+    from agent.doctor.survey import Question
+    from agent.doctor.visit import visit
+
+    kubeconfig = args.kubeconfig or os.environ.get("XPU_AGENT_KUBECONFIG")
+    place = Path(kubeconfig) if kubeconfig else None
+    question = Question(_node_name(args), _given(args), os.environ, place, args.host_root)
+    return visit(question, as_json=args.json)
 
 
 def _uninstall(verbs: Verbs[argparse.ArgumentParser]) -> None:

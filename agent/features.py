@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from agent import files
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import AgentError, ConfigError, VendorError
-from agent.core.labels import Stamp, as_lines, from_lines, made
+from agent.core.labels import Heard, Stamp, Wanted, as_lines, from_lines, made
 from agent.core.model import NodeSnapshot, VendorState
 from agent.core.names import label_value
 from agent.core.vendor import Vendor
@@ -56,18 +55,6 @@ def write(path: Path, text: str) -> None:
         raise ConfigError(
             f"{path}: can not be written: {exc.strerror}; name a file in a directory that the agent can write"
         ) from exc
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the vendors made of the devices so far.
-
-    `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who can not.
-    """
-
-    labels: Mapping[str, str]
-    awaited: frozenset[str] = frozenset()
-    trouble: str = ""
 
 
 def heard(
@@ -125,6 +112,8 @@ class FeaturesFile:
         self._path: Path | None = None
         #: Why the labels are not as the devices are; empty while they are, or nobody wants them.
         self.error = ""
+        #: What the API server is to be told; None while nobody knows what is wanted.
+        self.wanted: Cell[Wanted | None] = Cell(None)
 
     async def run(self) -> None:
         """Follow config and devices for ever. The file stays when the agent ends, for pods depend on it."""
@@ -152,24 +141,25 @@ class FeaturesFile:
             # GPU feature discovery takes the time once for each load of its config, too.
             self._loaded, self._timestamp = config, self._clock()
         report = config.report
-        path = Path(report.features_file) if report.labels and report.features_file else None
-        trouble = ""
+        path = Path(report.features_file) if report.told_as == "file" else None
+        known = await self._heard(config) if report.told_as else Heard({})
+        self.wanted.set(Wanted(report.told_as, known, report.namespace))
         try:
             if path is not None:
-                stamp = Stamp(
-                    await _in_thread(partial(machine, report.machine_file)),
-                    self._timestamp if report.timestamp else None,
-                )
-                known = heard(config, self._snapshot.value, self._vendors(), stamp)
                 await _in_thread(partial(keep, path, known))
                 await _in_thread(partial(self._note, path))
-                trouble = known.trouble
             if self._path is not None and self._path != path:
                 await _in_thread(partial(self._path.unlink, missing_ok=True))
             self._path = path
         except (AgentError, OSError) as exc:
             return str(exc)
-        return trouble
+        return known.trouble
+
+    async def _heard(self, config: Config) -> Heard:
+        report = config.report
+        model = await _in_thread(partial(machine, report.machine_file))
+        stamp = Stamp(model, self._timestamp if report.timestamp else None)
+        return heard(config, self._snapshot.value, self._vendors(), stamp)
 
     def _tell(self, error: str) -> None:
         if error and error != self.error:
@@ -192,8 +182,7 @@ def keep(path: Path, known: Heard) -> None:
         OSError: It can not be read.
     """
     there = _content(path)
-    kept = {key: it for key, it in from_lines(there).items() if key.partition("/")[0] in known.awaited}
-    wanted = as_lines({**kept, **known.labels})
+    wanted = as_lines(known.over(from_lines(there)))
     if wanted != there:
         write(path, wanted)
 

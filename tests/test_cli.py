@@ -94,6 +94,52 @@ def test_config_check_warns_of_what_a_vendor_doubts(config: Path, capsys: pytest
     assert told in capsys.readouterr().err
 
 
+BY_LABEL = """
+nodes: [{match: {labels: {pool: train, acme.com/fast: ""}}, set: {agent: {http: "127.0.0.1:2"}}}]
+"""
+
+
+def test_config_check_shows_what_holds_for_a_node_with_these_labels(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(SIMULATED + BY_LABEL)
+    labels = ("--node-label", "pool=train", "--node-label", "acme.com/fast=")
+
+    assert main(["config", "check", "--config", str(config), *labels]) == 0
+    said = capsys.readouterr()
+    assert "http: 127.0.0.1:2" in said.out
+    assert said.err == ""
+
+
+def test_config_check_says_which_labels_it_was_not_given(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(SIMULATED + BY_LABEL)
+
+    assert main(["config", "check", "--config", str(config), "--node-label", "pool=train"]) == 0
+    said = capsys.readouterr()
+    assert "http: 127.0.0.1:9808" in said.out
+    assert "warning: this is for a Node without acme.com/fast; give --node-label KEY=VALUE" in said.err
+
+
+def test_config_check_refuses_a_label_that_is_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--config", str(config), "--node-label", "pool"]) == 1
+    assert "--node-label: found 'pool', write KEY=VALUE" in capsys.readouterr().err
+
+
+def test_config_check_chooses_by_the_label_of_nvidia_s_config_manager(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "default").write_text(SIMULATED)
+    (tmp_path / "any").write_text(SIMULATED)
+    label = "nvidia.com/device-plugin.config=any"
+
+    assert main(["config", "check", "--config", str(tmp_path), "--node-label", label]) == 0
+    assert capsys.readouterr().out.startswith(f"# {tmp_path}/any\n")
+    assert main(["config", "check", "--config", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"# {tmp_path}/default\n")
+
+
 def test_config_check_takes_a_directory_and_the_name_of_the_node_s_config(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ from agent.config import (
     effective,
     load,
     parse,
+    seen_labels,
     to_yaml,
 )
 from agent.core.errors import ConfigError
@@ -98,7 +99,8 @@ vendors:
         policy: packed
         placement: local
         ids: short
-report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineFile: ""}
+report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineFile: "", labelsAs: file,
+  namespace: gpu}
 """)
 
     assert config.agent.kubelet_dir == Path("/k")
@@ -112,7 +114,38 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     assert config.agent.cdi_dir == Path("/c")
     assert config.agent.health == Timing(5, 4, 90.0, 60.0, 7200.0)
     assert config.agent.reconcile == ReconcileSettings(10.0, 300.0)
-    assert config.report == ReportSettings("none", False, "/f", False, "")
+    assert config.report == ReportSettings("none", False, "/f", False, "", "file", "gpu")
+
+
+@pytest.mark.parametrize(
+    ("report", "told_as"),
+    [
+        ("{}", "node"),
+        ("{featuresFile: /f}", "file"),
+        ("{featuresFile: /f, labelsAs: node}", "node"),
+        ("{featuresFile: /f, labelsAs: nodeFeature}", "nodeFeature"),
+        ("{featuresFile: /f, labelsAs: file}", "file"),
+        ("{labels: false, featuresFile: /f, labelsAs: node}", None),
+    ],
+)
+def test_labels_are_told_in_one_way(report: str, told_as: str | None) -> None:
+    assert read(f"report: {report}").report.told_as == told_as
+
+
+@pytest.mark.parametrize(
+    ("report", "error"),
+    [
+        (
+            "{labelsAs: file}",
+            "report.labelsAs: needs the file that the labels go to: set report.featuresFile",
+        ),
+        ("{labelsAs: label}", "report.labelsAs: expected 'auto', 'node', 'nodeFeature' or 'file'"),
+        ("{namespace: a/b}", "report.namespace: 'a/b' is no namespace"),
+        (f"{{namespace: {'a' * 64}}}", "report.namespace: 'aaa"),
+    ],
+)
+def test_a_way_of_telling_labels_that_can_not_work_is_refused(report: str, error: str) -> None:
+    assert refusal(f"report: {report}").startswith(f"xpu.yaml:1: {error}")
 
 
 def test_json_is_taken_also_when_tabs_indent_it() -> None:
@@ -324,7 +357,6 @@ def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
         ("report: {mode: device}", "report.mode: 'device'"),
         ("report: {vendor: nvidia}", "report.vendor: is"),
         ("agent: {kubeconfig: /x}", "agent.kubeconfig: is"),
-        ("nodes: [{match: {labels: {pool: a}}, set: {}}]", "nodes[0].match.labels: is"),
     ],
 )
 def test_a_key_of_a_later_release_is_refused_by_name(text: str, named: str) -> None:
@@ -548,7 +580,7 @@ def test_the_documentation_s_files_are_good() -> None:
 
     assert len(blocks) == 2
     for block in blocks:
-        assert read(block).warnings == ()
+        assert parse(block, "xpu.yaml", "node-1", labels=seen_labels({})).warnings == ()
 
 
 def test_the_documentation_names_every_flag_of_nvidia_that_has_no_effect() -> None:
@@ -596,6 +628,8 @@ def test_the_effective_configuration_has_every_default() -> None:
             "featuresFile": "",
             "timestamp": True,
             "machineFile": "/sys/class/dmi/id/product_name",
+            "labelsAs": "auto",
+            "namespace": "",
         },
     }
 

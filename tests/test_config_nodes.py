@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import parse
+from agent.config import Config, LabelsUnknown, NodeLabels, given_labels, parse, seen_labels
 from agent.config.document import Node, merge
+from agent.config.node_labels import remembered_labels
 from agent.core.errors import ConfigError
 
 FILE = """
@@ -73,6 +74,19 @@ def test_a_file_with_nodes_needs_the_name_of_this_one() -> None:
         ("{set: {}}", r"nodes\[0\]: needs both 'match' and 'set'"),
         ("{match: {}, set: {}}", r"nodes\[0\]\.match: matches no node"),
         ("{match: {names: x}, set: {}}", r"nodes\[0\]\.match\.names: expected a list, found the text 'x'"),
+        ("{match: {names: []}, set: {}}", r"nodes\[0\]\.match\.names: is an empty list"),
+        (
+            "{match: {labels: {}}, set: {}}",
+            r"nodes\[0\]\.match: matches no node; give 'names' .* or 'labels'",
+        ),
+        ("{match: {labels: [a]}, set: {}}", r"match\.labels: expected a mapping of keys, found a list"),
+        (
+            "{match: {labels: {a: true}}, set: {}}",
+            r"labels\.a: expected a text, found true; put it in quotes",
+        ),
+        ("{match: {labels: {a: null}}, set: {}}", r"labels\.a: expected a text, found nothing"),
+        ("{match: {labels: {a b: c}}, set: {}}", r"nodes\[0\]\.match\.labels: the label 'a b'"),
+        ("{match: {labels: {a: b c}}, set: {}}", r"match\.labels: the label 'a' has the value 'b c'"),
         (
             "{match: {names: [1]}, set: {}}",
             r"nodes\[0\]\.match\.names\[0\]: expected a text, found the number 1",
@@ -93,6 +107,107 @@ def test_a_file_with_nodes_needs_the_name_of_this_one() -> None:
 def test_an_entry_is_checked_also_when_it_is_for_another_node(entry: str, error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         parse(f"nodes: [{entry}]", "f", "this-node")
+
+
+# Labels of the Node
+
+BY_LABEL = """
+agent: {http: 127.0.0.1:1}
+nodes:
+- match: {labels: {pool: train}}
+  set: {agent: {http: 127.0.0.1:2}}
+- match: {labels: {pool: train, acme.com/fast: ""}}
+  set: {agent: {log: {keep: 7}}}
+- match: {names: [one], labels: {zone: a}}
+  set: {agent: {http: 127.0.0.1:3}}
+"""
+
+
+def by_label(labels: NodeLabels, name: str = "two") -> Config:
+    return parse(BY_LABEL, "f", name, labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "http", "keep"),
+    [
+        ({}, "two", 1, 5),
+        ({"pool": "serve", "acme.com/fast": ""}, "two", 1, 5),
+        ({"pool": "train"}, "two", 2, 5),
+        ({"pool": "train", "acme.com/fast": "yes"}, "two", 2, 5),
+        ({"pool": "train", "acme.com/fast": ""}, "two", 2, 7),
+        # Names and labels both have to fit.
+        ({"zone": "a"}, "two", 1, 5),
+        ({"zone": "a"}, "one", 3, 5),
+        ({"zone": "b"}, "one", 1, 5),
+    ],
+)
+def test_an_entry_matches_the_node_that_has_all_its_labels(
+    labels: Mapping[str, str], name: str, http: int, keep: int
+) -> None:
+    config = by_label(seen_labels(labels), name)
+
+    assert (config.agent.http, config.agent.log.keep) == (f"127.0.0.1:{http}", keep)
+
+
+def test_a_file_says_which_labels_it_asks_about() -> None:
+    assert by_label(seen_labels({})).asks == {"pool", "zone", "acme.com/fast"}
+    assert parse(FILE, "f", "one").asks == frozenset()
+
+
+def test_a_label_that_nobody_told_yet_is_not_guessed() -> None:
+    with pytest.raises(
+        LabelsUnknown, match=r"^f:4: nodes\[0\]\.match\.labels: the label 'pool' is not known of"
+    ):
+        by_label(remembered_labels({}))
+
+
+def test_a_label_that_could_change_nothing_is_not_awaited() -> None:
+    # The pool is another, which settles two entries, and the third is for another name.
+    assert by_label(remembered_labels({"pool": "serve"})).agent.http == "127.0.0.1:1"
+    assert by_label(remembered_labels({"pool": None})).agent.http == "127.0.0.1:1"
+    with pytest.raises(LabelsUnknown, match="'zone'"):
+        by_label(remembered_labels({"pool": None}), "one")
+
+
+def test_without_an_api_server_an_entry_by_label_is_an_error_and_no_wait() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^f:4: nodes\[0\]\.match\.labels: .* no API server to ask"
+    ) as caught:
+        parse(BY_LABEL, "f", "two")
+
+    assert not isinstance(caught.value, LabelsUnknown)
+
+
+def test_an_error_of_the_file_comes_before_the_wait_for_labels() -> None:
+    text = BY_LABEL + "- match: {names: [x]}\n  set: {agent: {htp: x}}"
+
+    with pytest.raises(ConfigError, match=r"nodes\[3\]\.set\.agent\.htp: unknown key"):
+        parse(text, "f", "two", labels=remembered_labels({}))
+
+
+def test_a_file_that_matches_by_label_alone_needs_no_name() -> None:
+    text = "nodes: [{match: {labels: {a: b}}, set: {agent: {http: ''}}}]"
+
+    assert parse(text, "f", "", labels=seen_labels({"a": "b"})).agent.http == ""
+
+
+def test_labels_of_a_command_line_are_read() -> None:
+    assert given_labels(["pool=train", "acme.com/fast="]) == {"pool": "train", "acme.com/fast": ""}
+
+
+@pytest.mark.parametrize(
+    ("texts", "error"),
+    [
+        (["pool"], "--node-label: found 'pool', write KEY=VALUE"),
+        (["a b=c"], "--node-label: the label 'a b'"),
+        (["a=" + "x" * 64], "--node-label: the label 'a' has the value"),
+        (["a=b", "a=c"], "--node-label: the label 'a' is given twice"),
+    ],
+)
+def test_a_label_of_a_command_line_that_is_none_is_refused(texts: list[str], error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        given_labels(texts)
+    assert str(caught.value).startswith(error)
 
 
 # Laws of merging

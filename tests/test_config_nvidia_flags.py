@@ -101,11 +101,11 @@ EXAMPLES: dict[str, tuple[str, str, Any]] = {
     "sleep-interval": ("infinite", "", None),
     "output-file": ("/o", "report.featuresFile", "/o"),
     "machine-type-file": ("/t", "report.machineFile", "/t"),
-    "use-node-feature-api": ("false", "", None),
+    "use-node-feature-api": ("true", "report.labelsAs", "nodeFeature"),
     "kubeconfig": ("/x", "", None),
     "kube-api-qps": ("5", "", None),
     "kube-api-burst": ("10", "", None),
-    "namespace": ("gpu", "", None),
+    "namespace": ("gpu", "report.namespace", "gpu"),
     "pod-name": ("agent-x", "", None),
 }
 

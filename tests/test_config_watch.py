@@ -12,8 +12,18 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config import Config, ConfigState, ConfigWatch, Source, given_flags
+from agent.config import (
+    CONFIG_LABEL,
+    Config,
+    ConfigState,
+    ConfigWatch,
+    Labels,
+    Remembered,
+    Source,
+    given_flags,
+)
 from agent.config.source import Seen
+from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.process import _follow
 
@@ -145,7 +155,7 @@ async def test_reload_looks_at_once(path: Path) -> None:
 async def test_a_file_seen_half_written_is_not_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ConfigWatch(path, "n", settle=0)
     looks = iter([Seen("f"), Seen("f", BETTER.encode()), Seen("f", BETTER.encode())])
-    monkeypatch.setattr(Source, "look", lambda source: next(looks))
+    monkeypatch.setattr(Source, "look", lambda source, labels: next(looks))
     published: list[ConfigState] = []
     monkeypatch.setattr(watch.cell, "set", published.append)
 
@@ -419,3 +429,320 @@ def test_a_file_that_is_empty_at_the_start_means_all_defaults(path: Path) -> Non
     write(path, "")
 
     assert ConfigWatch(path, "n").cell.value.config == Config()
+
+
+# Labels of the Node
+
+BY_LABEL = """
+agent: {http: 127.0.0.1:1, stateDir: /s}
+nodes: [{match: {labels: {pool: train}}, set: {agent: {http: 127.0.0.1:2}}}]
+"""
+
+
+def before_was(before: Remembered) -> Callable[[Path], Remembered]:
+    return lambda _: before
+
+
+def untold() -> Cell[Labels | None]:
+    return Cell(None)
+
+
+@asynccontextmanager
+async def labelled(
+    source: Source | Path,
+    labels: Cell[Labels | None],
+    before: Remembered | None = None,
+    **settings: Any,
+) -> AsyncIterator[ConfigWatch]:
+    """A watch that looks only when it is asked to, or hears of labels."""
+    watch = ConfigWatch(
+        source,
+        "node-1",
+        3600,
+        settle=0.001,
+        labels=labels,
+        recall=lambda _: before or Remembered(),
+        **settings,
+    )
+    task = asyncio.create_task(watch.run())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_label_set_before_the_start_decides_the_first_configuration(path: Path) -> None:
+    write(path, BY_LABEL)
+
+    state = ConfigWatch(path, "n", labels=Cell({"pool": "train", "other": "x"})).cell.value
+
+    assert state.config.agent.http == "127.0.0.1:2"
+    assert (state.waiting, state.error) == (False, "")
+    assert state.labels == {"pool": "train"}
+
+
+async def test_a_label_set_after_the_start_counts_at_once_and_unset_again_no_more(path: Path) -> None:
+    write(path, BY_LABEL)
+    labels: Cell[Labels | None] = Cell({})
+    async with labelled(path, labels) as watch:
+        assert watch.cell.value.config.agent.http == "127.0.0.1:1"
+
+        labels.set({"pool": "train"})
+        assert (await state(watch, http(2))).labels == {"pool": "train"}
+
+        labels.set({"pool": "serve"})
+        await state(watch, http(1))
+
+        labels.set({"pool": "train"})
+        await state(watch, http(2))
+
+        labels.set({})
+        assert (await state(watch, http(1))).labels == {"pool": None}
+
+
+async def test_labels_that_are_not_known_yet_are_awaited_and_not_guessed(path: Path) -> None:
+    write(path, BY_LABEL)
+    labels = untold()
+    async with labelled(path, labels) as watch:
+        waiting = watch.cell.value
+        assert waiting.waiting
+        assert "match.labels: the label 'pool' is not known of this Node yet" in waiting.error
+        assert waiting.error.endswith("nothing is served until it is")
+
+        labels.set({"pool": "train"})
+
+        assert not (await state(watch, http(2))).waiting
+
+
+async def test_while_labels_are_awaited_the_agent_s_own_settings_hold(path: Path) -> None:
+    write(path, BY_LABEL)
+
+    waiting = ConfigWatch(path, "n", labels=untold()).cell.value
+
+    assert (waiting.config.agent.http, str(waiting.config.agent.state_dir)) == ("127.0.0.1:1", "/s")
+
+
+async def test_labels_that_are_not_known_keep_nothing_waiting_that_does_not_ask_for_them(path: Path) -> None:
+    state = ConfigWatch(path, "n", labels=untold()).cell.value
+
+    assert (state.waiting, state.error, state.labels) == (False, "", {})
+
+
+async def test_labels_that_were_seen_last_time_are_known_at_the_start(path: Path) -> None:
+    write(path, BY_LABEL)
+    asked: list[str] = []
+
+    def recall(state_dir: Path) -> Remembered:
+        asked.append(str(state_dir))
+        return Remembered({"pool": "train"})
+
+    watch = ConfigWatch(path, "n", labels=untold(), recall=recall)
+
+    assert asked == ["/s"]
+    assert watch.cell.value.config.agent.http == "127.0.0.1:2"
+    assert (watch.cell.value.waiting, watch.cell.value.labels) == (False, {"pool": "train"})
+
+
+async def test_a_label_that_was_missing_last_time_is_known_to_be(path: Path) -> None:
+    write(path, BY_LABEL)
+
+    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered({"pool": None}))
+
+    assert (watch.cell.value.config.agent.http, watch.cell.value.waiting) == ("127.0.0.1:1", False)
+
+
+async def test_a_label_that_nobody_asked_about_last_time_is_not_known(path: Path) -> None:
+    write(path, BY_LABEL)
+
+    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered({"zone": "a"}))
+
+    assert watch.cell.value.waiting
+
+
+async def test_what_was_seen_last_time_counts_until_the_api_server_tells(path: Path) -> None:
+    write(path, BY_LABEL)
+    labels = untold()
+    async with labelled(path, labels, Remembered({"pool": "train"})) as watch:
+        await state(watch, http(2))
+
+        labels.set({"pool": "serve"})
+        await state(watch, http(1))
+
+
+async def test_a_checkpoint_is_not_read_where_nothing_is_missing(path: Path) -> None:
+    def recall(state_dir: Path) -> Remembered:
+        raise AssertionError("read")
+
+    ConfigWatch(path, "n", labels=untold(), recall=recall)
+    write(path, BY_LABEL)
+    ConfigWatch(path, "n", labels=Cell({}), recall=recall)
+
+
+async def test_a_file_that_comes_to_ask_for_labels_nobody_told_keeps_the_last_good_one(path: Path) -> None:
+    labels = untold()
+    async with labelled(path, labels) as watch:
+        write(path, BY_LABEL)
+        watch.reload()
+
+        bad = await state(watch, lambda state: bool(state.error))
+        assert not bad.waiting
+        assert bad.error.endswith("the last good configuration stays in force")
+
+        labels.set({"pool": "train"})
+        await state(watch, http(2))
+
+
+async def test_labels_that_were_told_once_stay_known_when_the_server_is_away(path: Path) -> None:
+    write(path, BY_LABEL)
+    labels: Cell[Labels | None] = Cell({"pool": "train"})
+    async with labelled(path, labels) as watch:
+        labels.set(None)
+        write(path, BY_LABEL.replace("127.0.0.1:2", "127.0.0.1:3"))
+        watch.reload()
+
+        await state(watch, http(3))
+
+
+async def test_where_nobody_tells_labels_a_file_that_asks_for_them_is_refused_at_the_start(
+    path: Path,
+) -> None:
+    write(path, BY_LABEL)
+
+    with pytest.raises(ConfigError, match="there is no API server to ask for them"):
+        ConfigWatch(path, "n")
+
+
+async def test_a_file_that_is_wrong_is_refused_at_the_start_also_where_labels_are_awaited(path: Path) -> None:
+    write(path, BY_LABEL + "  - 1")
+
+    with pytest.raises(ConfigError):
+        ConfigWatch(path, "n", labels=untold())
+
+
+# The label that chooses one of a directory
+
+ASKS_ANY = {CONFIG_LABEL: "any"}
+
+
+async def test_the_label_chooses_before_the_start(directory: Path) -> None:
+    state = ConfigWatch(directory, "n", labels=Cell(ASKS_ANY)).cell.value
+
+    assert (state.source, state.name) == (str(directory / "any"), "any")
+    assert state.labels == ASKS_ANY
+
+
+async def test_the_label_chooses_after_the_start_and_unset_again_the_default_holds(directory: Path) -> None:
+    labels: Cell[Labels | None] = Cell({})
+    async with labelled(directory, labels) as watch:
+        assert watch.cell.value.name == "default"
+
+        labels.set(ASKS_ANY)
+        assert (await state(watch, http(2))).name == "any"
+
+        labels.set({})
+        assert (await state(watch, http(1))).name == "default"
+
+        labels.set(ASKS_ANY)
+        await state(watch, http(2))
+
+        labels.set({CONFIG_LABEL: ""})
+        await state(watch, http(1))
+
+
+async def test_a_label_with_a_name_that_does_not_exist_keeps_the_last_good_one(directory: Path) -> None:
+    labels: Cell[Labels | None] = Cell(ASKS_ANY)
+    async with labelled(directory, labels) as watch:
+        labels.set({CONFIG_LABEL: "../any"})
+
+        bad = await state(watch, lambda state: bool(state.error))
+        assert "specified config ../any does not exist; there are: any, default" in bad.error
+        assert (bad.name, bad.config.agent.http) == ("any", "127.0.0.1:2")
+
+
+async def test_a_label_that_is_not_known_yet_is_awaited_before_anything_is_chosen(directory: Path) -> None:
+    labels = untold()
+    async with labelled(Source(directory, default_config="default"), labels) as watch:
+        waiting = watch.cell.value
+        assert waiting.waiting
+        assert f"the label '{CONFIG_LABEL}' chooses the configuration, and is not known" in waiting.error
+
+        labels.set({})
+
+        assert (await state(watch, http(1))).name == "default"
+
+
+@pytest.mark.parametrize("labels", [None, Cell[Labels | None]({CONFIG_LABEL: "default"})])
+async def test_what_the_command_line_chooses_needs_no_label(
+    directory: Path, name: Path, labels: Cell[Labels | None] | None
+) -> None:
+    write(name, "any")
+    for source in (Source(directory, "any"), Source(directory, node_config_file=name)):
+        state = ConfigWatch(source, "n", labels=labels or untold()).cell.value
+
+        assert (state.name, state.waiting) == ("any", False)
+
+
+async def test_where_nobody_tells_labels_the_default_holds(directory: Path) -> None:
+    state = ConfigWatch(directory, "n").cell.value
+
+    assert (state.name, state.waiting, state.labels) == ("default", False, {})
+
+
+async def test_the_label_of_last_time_chooses_while_the_server_is_away(directory: Path) -> None:
+    for answer, expected in ((ASKS_ANY, "any"), ({CONFIG_LABEL: None}, "default")):
+        before = Remembered(answer)
+        watch = ConfigWatch(directory, "n", labels=untold(), recall=before_was(before))
+
+        assert (watch.cell.value.name, watch.cell.value.waiting) == (expected, False)
+
+
+async def test_a_restart_keeps_the_last_good_one_where_the_label_names_none(directory: Path) -> None:
+    labels: Cell[Labels | None] = Cell({CONFIG_LABEL: "typo"})
+    async with labelled(directory, labels, Remembered({CONFIG_LABEL: "typo"}, "any")) as watch:
+        kept = watch.cell.value
+        assert (kept.name, kept.waiting, kept.config.agent.http) == ("any", False, "127.0.0.1:2")
+        assert "specified config typo does not exist" in kept.error
+        assert kept.error.endswith("the configuration of before the restart stays in force")
+
+        labels.set({})
+        assert (await state(watch, http(1))).name == "default"
+
+
+async def test_a_restart_without_a_label_known_has_the_configuration_of_before(directory: Path) -> None:
+    watch = ConfigWatch(directory, "n", labels=untold(), recall=lambda _: Remembered({}, "any"))
+
+    assert (watch.cell.value.name, watch.cell.value.waiting) == ("any", False)
+
+
+async def test_a_configuration_of_before_that_is_gone_or_bad_is_not_taken(directory: Path) -> None:
+    write(directory / "any", BAD)
+    for name in ("any", "gone", "../any"):
+        before = Remembered({}, name)
+        watch = ConfigWatch(directory, "n", labels=untold(), recall=before_was(before))
+
+        assert watch.cell.value.waiting
+
+
+async def test_a_label_in_a_file_that_a_label_chose_is_followed_too(directory: Path) -> None:
+    write(directory / "any", BY_LABEL)
+    labels: Cell[Labels | None] = Cell(ASKS_ANY)
+    async with labelled(directory, labels) as watch:
+        assert watch.cell.value.config.agent.http == "127.0.0.1:1"
+
+        labels.set({**ASKS_ANY, "pool": "train"})
+
+        assert (await state(watch, http(2))).labels == {**ASKS_ANY, "pool": "train"}
+
+
+async def test_a_label_that_nobody_asks_about_is_no_news(path: Path) -> None:
+    write(path, BY_LABEL)
+    labels: Cell[Labels | None] = Cell({})
+    watch = ConfigWatch(path, "n", settle=0, labels=labels)
+    before = watch.cell.value
+    labels.set({"beta": "x"})
+
+    await watch.once()
+
+    assert watch.cell.value is before

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError, VendorError
-from agent.core.labels import Stamp, as_lines, from_lines, made
+from agent.core.labels import Heard, Stamp, Wanted, as_lines, from_lines, made
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.vendor import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
 from agent.features import FeaturesFile, heard, keep, machine, write
@@ -435,6 +435,57 @@ async def test_a_plugin_that_fails_is_an_error_too(node: Node) -> None:
     node.vendors = {"acme": acme(lambda *_: {"acme.com/x": "\n"})}
     async with node.runs():
         await until(lambda: "acme: its plugin fails to make labels" in node.file.error)
+
+
+# What the API server is to be told instead
+
+TOLD = {"acme.com/card.count": "2", "acme.com/timestamp": "1700000000"}
+
+
+@pytest.mark.parametrize("told_as", ["node", "nodeFeature"])
+async def test_labels_that_go_elsewhere_are_in_no_file(node: Node, told_as: Any) -> None:
+    node.configure(labels_as=told_as, namespace="gpu")
+    async with node.runs():
+        await until(lambda: node.file.wanted.value)
+        wanted = node.file.wanted.value
+
+        assert wanted == Wanted(told_as, Heard(TOLD), "gpu")
+        assert not node.path.exists()
+
+        node.snapshot.set(snapshot(0, VendorState.STARTING))
+        await until(lambda: node.file.wanted.value != wanted)
+        assert node.file.wanted.value == Wanted(told_as, Heard({}, frozenset({"acme.com"})), "gpu")
+
+
+async def test_a_file_that_is_no_longer_wanted_goes_when_labels_are_told_elsewhere(node: Node) -> None:
+    async with node.runs():
+        await node.says(TWO)
+        assert node.file.wanted.value == Wanted("file", Heard(TOLD))
+
+        node.configure(labels_as="node")
+
+        await until(lambda: not node.path.exists())
+        assert node.file.wanted.value == Wanted("node", Heard(TOLD))
+
+
+async def test_where_nobody_wants_labels_nothing_is_wanted(node: Node) -> None:
+    node.configure(labels=False)
+    async with node.runs():
+        await until(lambda: node.file.wanted.value)
+
+        assert node.file.wanted.value == Wanted()
+
+
+async def test_while_a_good_config_is_awaited_nobody_knows_what_is_wanted(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.config.set(replace(node.config.value, waiting=True))
+    looks: list[str] = []
+    monkeypatch.setattr(node.file, "_tell", looks.append)
+    async with node.runs():
+        await until(lambda: len(looks) >= 3)
+
+        assert node.file.wanted.value is None
 
 
 # The verb

@@ -7,6 +7,15 @@ from agent.config.effective import effective, to_yaml
 from agent.config.flags import FLAGS, given_flags
 from agent.config.given import Given
 from agent.config.load import configured, load, parse
+from agent.config.node_labels import (
+    CONFIG_LABEL,
+    Labels,
+    LabelsUnknown,
+    NodeLabels,
+    Remembered,
+    given_labels,
+    seen_labels,
+)
 from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind
 from agent.config.overlay import with_flags
 from agent.config.settings import (
@@ -23,6 +32,7 @@ from agent.config.source import Source, given_source
 from agent.config.watch import ConfigState, ConfigWatch
 
 __all__ = [
+    "CONFIG_LABEL",
     "FLAGS",
     "NVIDIA_FLAGS",
     "Address",
@@ -33,20 +43,26 @@ __all__ = [
     "Flag",
     "Given",
     "Kind",
+    "Labels",
+    "LabelsUnknown",
     "LogFormat",
     "LogLevel",
     "LogSettings",
+    "NodeLabels",
     "ReconcileSettings",
+    "Remembered",
     "ReportSettings",
     "Source",
     "VendorSettings",
     "configured",
     "effective",
     "given_flags",
+    "given_labels",
     "given_source",
     "load",
     "parse",
     "parse_address",
+    "seen_labels",
     "to_yaml",
     "with_flags",
 ]

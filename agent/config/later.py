@@ -5,11 +5,9 @@ from __future__ import annotations
 from agent.config.settings import AgentSettings, ReportSettings, VendorSettings
 from agent.core.vendor import ResourceRule, Sharing
 
-_NODE_LABELS = "needs the door to the API server"
-
 #: (shape, key): why, or nothing.
 KEYS: dict[tuple[type, str], str] = {
-    (AgentSettings, "kubeconfig"): _NODE_LABELS,
+    (AgentSettings, "kubeconfig"): "give --kubeconfig",
     (
         VendorSettings,
         "configFile",
@@ -31,8 +29,6 @@ VALUES: dict[tuple[type, str], tuple[str, ...]] = {
     (ResourceRule, "placement"): ("claim", "auto"),
     (ReportSettings, "mode"): ("feed", "device"),
 }
-
-MATCH_LABELS = f"is not served by this release: it {_NODE_LABELS}; match by names"
 
 
 def key(shape: type, name: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config.flags import given_flags
 from agent.config.given import Given
+from agent.config.node_labels import NOWHERE, NodeLabels
 from agent.config.overlay import with_flags
 from agent.config.settings import Config
 from agent.config.source import Seen, Source, given_source
@@ -24,6 +25,7 @@ def load(
     *,
     vendors: Collection[str] | None = None,
     flags: Sequence[Given] = (),
+    labels: NodeLabels = NOWHERE,
 ) -> Config:
     """Read what the source has now; without one everything has its default. `vendors`: those that exist.
 
@@ -31,7 +33,7 @@ def load(
         ConfigError: It can not be used; the text says where and what would work.
     """
     where = source if isinstance(source, Source) else Source(source)
-    return taken(where.look(), node_name, vendors=vendors, flags=flags)
+    return taken(where.look(labels), node_name, vendors=vendors, flags=flags, labels=labels)
 
 
 def configured(
@@ -39,6 +41,7 @@ def configured(
     environ: Mapping[str, str],
     node_name: str,
     vendors: Collection[str] | None = None,
+    labels: NodeLabels = NOWHERE,
 ) -> Config:
     """Read what the command line and the environment name; `arguments` are called as flags, None is not set.
 
@@ -46,22 +49,29 @@ def configured(
         ConfigError: It can not be used; the text says where and what would work.
     """
     source, flags = given_source(arguments, environ), given_flags(arguments, environ)
-    return load(source, node_name, vendors=vendors, flags=flags)
+    return load(source, node_name, vendors=vendors, flags=flags, labels=labels)
 
 
 def taken(
-    seen: Seen, node_name: str, *, vendors: Collection[str] | None = None, flags: Sequence[Given] = ()
+    seen: Seen,
+    node_name: str,
+    *,
+    vendors: Collection[str] | None = None,
+    flags: Sequence[Given] = (),
+    labels: NodeLabels = NOWHERE,
 ) -> Config:
     """The configuration of what was seen, with the flags laid over.
 
     Raises:
         ConfigError: It can not be used, or there was nothing to see.
+        LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
     if seen.error:
         raise ConfigError(seen.error)
     if not seen.content:
         return with_flags(Config(), flags)
-    return parse(text_of(seen.content, seen.source), seen.source, node_name, vendors=vendors, flags=flags)
+    text = text_of(seen.content, seen.source)
+    return parse(text, seen.source, node_name, vendors=vendors, flags=flags, labels=labels)
 
 
 def text_of(content: bytes, source: str) -> str:
@@ -84,6 +94,7 @@ def parse(
     *,
     vendors: Collection[str] | None = None,
     flags: Sequence[Given] = (),
+    labels: NodeLabels = NOWHERE,
 ) -> Config:
     """Read the text of a file called `source`, and lay the flags over it.
 
@@ -98,7 +109,7 @@ def parse(
     _check_version(root, source)
     if is_theirs:
         return nvidia_v1.read(root, source, flags)
-    return with_flags(ours.read(root, source, node_name, vendors), flags)
+    return with_flags(ours.read(root, source, node_name, vendors, labels), flags)
 
 
 def _is_theirs(root: Node, source: str) -> bool:

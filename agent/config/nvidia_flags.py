@@ -155,11 +155,12 @@ NVIDIA_FLAGS = (
         "use-node-feature-api",
         "GFD_USE_NODE_FEATURE_API USE_NODE_FEATURE_API",
         "flags.useNodeFeatureAPI",
+        "report.labelsAs",
     ),
     _text("kubeconfig", "KUBECONFIG"),
     _text("kube-api-qps", "KUBE_API_QPS"),
     _text("kube-api-burst", "KUBE_API_BURST"),
-    _text("namespace", "NAMESPACE"),
+    _text("namespace", "NAMESPACE", "", "report.namespace"),
     _text("pod-name", "POD_NAME"),
 )
 

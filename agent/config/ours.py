@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from agent.config import nodes, nvidia_v1
 from agent.config.document import Node
+from agent.config.node_labels import NodeLabels
 from agent.config.place import Place, nearest
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
 from agent.config.shape import build, known, mapping
@@ -17,21 +18,26 @@ KEYS = ("agent", "vendors", "report", "nodes")
 T = TypeVar("T")
 
 
-def read(root: Node, source: str, node_name: str, vendors: Collection[str] | None) -> Config:
+def read(
+    root: Node, source: str, node_name: str, vendors: Collection[str] | None, labels: NodeLabels
+) -> Config:
     """Read the whole file; what its values mean together is judged once the flags lie over it.
 
     Raises:
         ConfigError: A key or a type is wrong, or a vendor is none of `vendors`.
+        LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
     names = dict.fromkeys(("version", *KEYS, *nvidia_v1.KEYS), "")
     known(Config, mapping(root, source, ()), names, source, ())
-    tree = nodes.applied(root, source, node_name)
+    applied = nodes.applied(root, source, node_name, labels)
+    tree = applied.tree
     given = mapping(tree, source, ())
     config = Config(
         agent=_part(AgentSettings, "agent", given, source),
         vendors=vendor_settings(given["vendors"], source, VendorSettings) if "vendors" in given else {},
         report=_part(ReportSettings, "report", given, source),
         places={(): Place(source, tree)},
+        asks=applied.asks,
     )
     for name in config.vendors:
         if vendors is not None and name not in vendors:

@@ -68,6 +68,10 @@ def _theirs(config: Config, given: Given) -> Config:
             return replace(config, agent=replace(config.agent, kubelet_dir=_kubelet_dir(given)))
         case ["report", "timestamp"]:
             return replace(config, report=replace(config.report, timestamp=not given.value))
+        case ["report", "labelsAs"] if given.value:
+            return replace(config, report=replace(config.report, labels_as="nodeFeature"))
+        case ["report", "namespace"]:
+            return replace(config, report=replace(config.report, namespace=str(given.value)))
         case ["report", "featuresFile"]:
             return replace(config, report=replace(config.report, features_file=str(given.value)))
         case ["report", "machineFile"]:

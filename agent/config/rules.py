@@ -119,6 +119,13 @@ def _report(report: ReportSettings) -> Iterator[Problem]:
         if path:
             yield from _absolute(path, ("report", key))
 
+    if report.labels_as == "file" and not report.features_file:
+        why = "needs the file that the labels go to: set report.featuresFile"
+        yield Problem(("report", "labelsAs"), why, (("report", "featuresFile"),))
+    if report.namespace and not (_VENDOR.fullmatch(report.namespace) and len(report.namespace) <= 63):
+        why = f"'{shorten(report.namespace, 60)}' is no namespace: lower-case letters, digits and '-'"
+        yield Problem(("report", "namespace"), why)
+
 
 def _log(log: LogSettings) -> Iterator[Problem]:
     if log.dir:

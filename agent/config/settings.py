@@ -14,6 +14,8 @@ from agent.core.vendor import ResourceRule
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
+LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
+ToldAs = Literal["node", "nodeFeature", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,19 @@ class ReportSettings:
     timestamp: bool = True
     #: Names the model of the machine; empty is none.
     machine_file: str = "/sys/class/dmi/id/product_name"
+    #: `auto`: `file` where one is named, else `node` where there is an API server.
+    labels_as: LabelsAs = "auto"
+    #: Where the NodeFeature object is made; empty is where the agent's pod is.
+    namespace: str = ""
+
+    @property
+    def told_as(self) -> ToldAs | None:
+        """How the labels are told; None where nobody wants them."""
+        if not self.labels:
+            return None
+        if self.labels_as == "auto":
+            return "file" if self.features_file else "node"
+        return self.labels_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +107,8 @@ class Config:
     warnings: tuple[str, ...] = ()
     #: Who says what; it makes no configuration another.
     places: place.Places = field(default_factory=dict, compare=False, repr=False)
+    #: The keys of the Node's labels that decide what else it says.
+    asks: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def vendor(self, name: str) -> VendorSettings:
         return self.vendors.get(name, VendorSettings())

@@ -11,6 +11,7 @@ from typing import Any
 from agent import files
 from agent.config.choice import DEFAULT_FALLBACKS, FALLBACKS, Fallback, chosen
 from agent.config.flags import variable
+from agent.config.node_labels import CONFIG_LABEL, NOWHERE, LabelsUnknown, NodeLabels
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
 
@@ -37,6 +38,8 @@ class Seen:
     source: str
     content: bytes = b""
     error: str = ""
+    #: Of a directory, which of its configurations it is.
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +57,38 @@ class Source:
     def is_directory(self) -> bool:
         return self.path is not None and os.path.isdir(self.path)
 
-    def look(self) -> Seen:
-        """Choose and read, as it is now."""
+    def look(self, labels: NodeLabels = NOWHERE) -> Seen:
+        """Choose and read, as it is now. Of a directory the Node's label may choose."""
         try:
-            path = self._file()
-            if path is None:
-                return Seen(DEFAULTS)
-            return Seen(str(path), read_bytes(path))
-        except ConfigError as error:
-            return Seen(str(self.path or DEFAULTS), error=str(error))
-
-    def _file(self) -> Path | None:
-        named = self.node_config or _name_in(self.node_config_file)
-        if self.path is None or not self.is_directory:
+            named = self.node_config or _name_in(self.node_config_file)
+            if self.path is not None and self.is_directory:
+                return self._read(self._chosen(named or _asked_for(labels)))
             if named:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"
                 raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
-            return self.path
+            return Seen(str(self.path), read_bytes(self.path)) if self.path is not None else Seen(DEFAULTS)
+        except ConfigError as error:
+            return Seen(str(self.path or DEFAULTS), error=str(error))
+
+    def look_at(self, name: str) -> Seen:
+        """Read the one of the directory that is called so."""
         try:
-            name = chosen(_names(self.path), named, self.default_config, self.fallbacks)
+            return self._read(self._chosen(name))
+        except ConfigError as error:
+            return Seen(str(self.path), error=str(error))
+
+    def _chosen(self, named: str) -> str:
+        assert self.path is not None
+        try:
+            return chosen(_names(self.path), named, self.default_config, self.fallbacks)
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {error}") from None
-        return self.path / name if name else None
+
+    def _read(self, name: str) -> Seen:
+        if self.path is None or not name:
+            return Seen(DEFAULTS)
+        return Seen(str(self.path / name), read_bytes(self.path / name), name=name)
 
 
 def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Source:
@@ -111,6 +123,14 @@ def _fallbacks(text: str, where: str) -> tuple[Fallback, ...]:
         why = f"unknown fallback strategy: {shorten(unknown, 60)}; there are {', '.join(FALLBACKS)}"
         raise ConfigError(f"{where}: {why}")
     return tuple(known[word] for word in words)
+
+
+def _asked_for(labels: NodeLabels) -> str:
+    """The name that the Node's label asks for; empty where it asks for none, or none can be told."""
+    if labels.told and not labels.knows(CONFIG_LABEL):
+        why = "chooses the configuration, and is not known of this Node yet"
+        raise LabelsUnknown(f"the label '{CONFIG_LABEL}' {why}: the API server has not told its labels")
+    return labels.get(CONFIG_LABEL) or ""
 
 
 def _name_in(file: Path | None) -> str:

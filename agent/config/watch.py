@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.config.given import Given
 from agent.config.load import taken
+from agent.config.node_labels import (
+    CONFIG_LABEL,
+    NOWHERE,
+    Answers,
+    Labels,
+    LabelsUnknown,
+    NodeLabels,
+    Remembered,
+    remembered_labels,
+    seen_labels,
+)
 from agent.config.overlay import with_flags
 from agent.config.settings import Config
 from agent.config.source import DEFAULTS, Seen, Source
@@ -16,7 +28,9 @@ from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 
 _KEPT = "the last good configuration stays in force"
+_STAYS = "the configuration of before the restart stays in force"
 _WAITS = "nothing is served until there is a good one"
+_WAITS_FOR_LABELS = "nothing is served until it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,18 @@ class ConfigState:
     error: str = ""
     #: Whether there was no good one yet: nothing is served until there is.
     waiting: bool = False
+    #: Which of a directory it is; empty for a single file, and for all defaults.
+    name: str = ""
+    #: The Node's labels that it was chosen and read by. With the name they are what a restart needs.
+    labels: Answers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look found, and what was known of the Node then."""
+
+    seen: Seen
+    labels: NodeLabels
 
 
 class ConfigWatch:
@@ -43,8 +69,13 @@ class ConfigWatch:
         vendors: Collection[str] | None = None,
         check: Callable[[Config], Config] = lambda config: config,
         settle: float = 0.1,
+        labels: Cell[Labels | None] | None = None,
+        recall: Callable[[Path], Remembered] = lambda state_dir: Remembered(),
     ) -> None:
         """Read the source. `check` may refuse what only others can judge, with a ConfigError, or warn of it.
+
+        `labels`: those of the Node; None in the cell while nobody told them, no cell where nobody will.
+        `recall`: what the agent with this state directory knew when it last ran; asked only if it is needed.
 
         Raises:
             ConfigError: It can not be used. Of a directory a good one is awaited instead: whoever chooses
@@ -57,31 +88,40 @@ class ConfigWatch:
         self._vendors = vendors
         self._check = check
         self._settle = settle
+        self._labels = labels
+        self._known = NOWHERE if labels is None else remembered_labels({})
         self._asked = asyncio.Event()
-        self._seen = self._source.look()
-        self.cell: Cell[ConfigState] = Cell(self._first(self._seen))
+        self._taken = self._look()
+        self.cell: Cell[ConfigState] = Cell(self._first(recall))
 
     def reload(self) -> None:
         """Look now, as SIGHUP asks."""
         self._asked.set()
 
     async def run(self) -> None:
-        """Follow the source for ever."""
-        while True:
-            await self._pause(self._every)
-            await self.once()
+        """Follow the source, and the Node's labels, for ever."""
+        async with asyncio.TaskGroup() as group:
+            if self._labels is not None:
+                group.create_task(self._hear(self._labels))
+            while True:
+                await self._pause(self._every)
+                await self.once()
 
     async def once(self) -> None:
         """Look at the source; publish what changed."""
-        seen = await asyncio.to_thread(self._source.look)
-        while seen != self._seen:
+        found = await asyncio.to_thread(self._look)
+        while found != self._taken:
             # A file edited in place is seen half-written; half a file may be a valid one.
             await asyncio.sleep(self._settle)
-            again = await asyncio.to_thread(self._source.look)
-            if again == seen:
-                self._seen = seen
-                self.cell.set(await asyncio.to_thread(self._next, seen))
-            seen = again
+            again = await asyncio.to_thread(self._look)
+            if again == found:
+                self._taken = found
+                self.cell.set(await asyncio.to_thread(self._next, found))
+            found = again
+
+    async def _hear(self, labels: Cell[Labels | None]) -> None:
+        async for _ in labels.watch():
+            self._asked.set()
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -91,27 +131,65 @@ class ConfigWatch:
             pass
         self._asked.clear()
 
-    def _good(self, seen: Seen) -> ConfigState:
-        config = taken(seen, self._node_name, vendors=self._vendors, flags=self._flags)
-        return ConfigState(self._check(config), seen.source)
+    def _look(self) -> _Found:
+        if self._labels is not None and self._labels.value is not None:
+            self._known = seen_labels(self._labels.value)
+        return _Found(self._source.look(self._known), self._known)
 
-    def _first(self, seen: Seen) -> ConfigState:
+    def _good(self, found: _Found) -> ConfigState:
+        config = taken(
+            found.seen, self._node_name, vendors=self._vendors, flags=self._flags, labels=found.labels
+        )
+        asks = config.asks | ({CONFIG_LABEL} if self._source.is_directory else set())
+        told = found.labels.of(asks)
+        return ConfigState(self._check(config), found.seen.source, name=found.seen.name, labels=told)
+
+    def _first(self, recall: Callable[[Path], Remembered]) -> ConfigState:
         try:
-            return self._good(seen)
+            return self._good(self._taken)
         except ConfigError as error:
-            if not self._source.is_directory:
+            if not (self._source.is_directory or isinstance(error, LabelsUnknown)):
                 raise
-            return ConfigState(
-                with_flags(Config(), self._flags), seen.source, f"{error}; {_WAITS}", waiting=True
-            )
+            waiting = self._waiting(error)
+        before = recall(waiting.config.agent.state_dir)
+        if self._known.rest == "awaited":
+            self._known = remembered_labels(before.labels)
+            self._taken = self._look()
+        try:
+            return self._good(self._taken)
+        except ConfigError as error:
+            return self._as_before(before.config, error) or self._waiting(error)
 
-    def _next(self, seen: Seen) -> ConfigState:
+    def _waiting(self, error: ConfigError) -> ConfigState:
+        """Nothing is served; where the agent keeps and shows what it knows is said all the same."""
+        config = with_flags(Config(), self._flags)
+        if isinstance(error, LabelsUnknown):
+            with suppress(ConfigError):
+                config = taken(self._taken.seen, self._node_name, flags=self._flags, labels=seen_labels({}))
+        return ConfigState(config, self._taken.seen.source, _waits(error), waiting=True)
+
+    def _as_before(self, name: str, error: ConfigError) -> ConfigState | None:
+        """The one of the directory that held when the agent last ran: a restart is no reason to lose it."""
+        if not (name and self._source.is_directory):
+            return None
+        with suppress(ConfigError):
+            good = self._good(_Found(self._source.look_at(name), self._known))
+            return replace(good, error=f"{error}; {_STAYS}")
+        return None
+
+    def _next(self, found: _Found) -> ConfigState:
+        look = found.seen
         try:
             # At the start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
             # and to take it in would take every resource away.
-            if seen.source != DEFAULTS and not seen.error and not seen.content.strip():
-                raise ConfigError(f"{seen.source}: is empty now; write `version: v1` to mean all defaults")
-            return self._good(seen)
+            if look.source != DEFAULTS and not look.error and not look.content.strip():
+                raise ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
+            return self._good(found)
         except ConfigError as error:
             kept = self.cell.value
-            return replace(kept, error=f"{error}; {_WAITS if kept.waiting else _KEPT}")
+            return replace(kept, error=_waits(error) if kept.waiting else f"{error}; {_KEPT}")
+
+
+def _waits(error: ConfigError) -> str:
+    until = _WAITS_FOR_LABELS if isinstance(error, LabelsUnknown) else _WAITS
+    return f"{error}; {until}"

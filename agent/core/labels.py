@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from agent.core.errors import VendorError
 from agent.core.names import wrong_label
@@ -18,6 +19,37 @@ class Stamp:
     machine: str = ""
     #: Unix seconds
     time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the vendors made of the devices so far.
+
+    `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who can not.
+    """
+
+    labels: Mapping[str, str]
+    awaited: frozenset[str] = frozenset()
+    trouble: str = ""
+
+    def over(self, there: Mapping[str, str]) -> dict[str, str]:
+        """What shall stand where `there` stands: of a vendor that has not spoken nothing changes."""
+        return {**{key: it for key, it in there.items() if domain(key) in self.awaited}, **self.labels}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What shall be told, and how: by labels of the Node, by others who make such of it, or not at all."""
+
+    told_as: Literal["node", "nodeFeature", "file"] | None = None
+    heard: Heard = field(default_factory=lambda: Heard({}))
+    #: Of the NodeFeature object; empty is where the agent's pod is.
+    namespace: str = ""
+
+
+def domain(key: str) -> str:
+    """`nvidia.com` of nvidia.com/gpu.count; empty where the key has none."""
+    return key.rpartition("/")[0]
 
 
 def made(

@@ -39,10 +39,9 @@ class Saved:
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     #: Device uuid to the operator's word.
     cordons: Mapping[str, Cordon] = field(default_factory=dict)
-    #: The Node's labels as last seen, and the name of the configuration last chosen for it. Nothing writes
-    #: them yet: the watch of the Node at the API server will, so that a node starts with what it had while
-    #: that server is away. They are here so that the format does not change again then.
-    labels: Mapping[str, str] = field(default_factory=dict)
+    #: The labels of the Node that decided the configuration, None of one that it did not have; and the name
+    #: of the configuration, of a directory of them. A node starts with these while the API server is away.
+    labels: Mapping[str, str | None] = field(default_factory=dict)
     config: str = ""
 
 
@@ -69,6 +68,13 @@ class CheckpointFile:
             return Saved(), None
         except Unusable as exc:
             return Saved(), self._set_aside(exc)
+
+    def peek(self) -> Saved:
+        """The saved state, for who may not hold the lock; an empty one where it can not be read."""
+        try:
+            return self._read()
+        except (FileNotFoundError, Unusable, StateError):
+            return Saved()
 
     def save(self, state: Saved, *, durable: bool) -> None:
         """Replace the file. `durable` also survives a power cut.

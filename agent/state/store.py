@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -67,6 +68,13 @@ class LedgerStore:
             self._owed_durable = False
             self._owed.clear()
         self._tell(f"{self._file.path}: {error}" if error else "")
+
+    async def remember(self, labels: Mapping[str, str | None], config: str) -> None:
+        """Save from now on which labels of the Node decided the configuration, and what that is called."""
+        rest = replace(self._rest, labels=labels, config=config)
+        if rest != self._rest:
+            self._rest = rest
+            await self.save(durable=False)
 
     async def run(self) -> None:
         """Write again what the disk did not take, until it does; then wait for the next time."""

@@ -35,7 +35,7 @@ STATE = Saved(
     },
     devices={"acme": (Device("a", 0, pci="0000:01:00.0", counters={"ecc": 7}),)},
     cordons={"a": Cordon("ops", "smells", 9.0)},
-    labels={"pool": "a100"},
+    labels={"pool": "a100", "zone": None},
     config="large",
 )
 

@@ -84,7 +84,7 @@ def test_what_is_saved_is_loaded(file: CheckpointFile, state: Saved, durable: bo
         cordons=st.dictionaries(
             strategies.texts, st.builds(Cordon, strategies.texts, strategies.texts, strategies.times)
         ),
-        labels=st.dictionaries(strategies.texts, strategies.texts, max_size=4),
+        labels=st.dictionaries(strategies.texts, st.none() | strategies.texts, max_size=4),
         config=strategies.texts,
     )
 )
@@ -495,3 +495,33 @@ def test_the_boot_id_is_the_kernels_or_empty(tmp_path: Path) -> None:
 
     assert boot_id(tmp_path / "boot_id") == "3f0c"
     assert boot_id(tmp_path / "none") == ""
+
+
+# A look by who may not hold the lock
+
+
+def test_a_look_sees_what_was_saved(file: CheckpointFile, state: Saved) -> None:
+    file.save(state, durable=False)
+
+    assert (file.peek().labels, file.peek().config) == (state.labels, state.config)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"half", b"[]"])
+def test_a_look_at_what_is_no_checkpoint_sees_nothing_and_moves_nothing(
+    file: CheckpointFile, content: bytes | None
+) -> None:
+    file.path.parent.mkdir()
+    if content is not None:
+        file.path.write_bytes(content)
+
+    assert file.peek() == Saved()
+    assert [it.name for it in file.path.parent.iterdir()] == ([file.path.name] if content is not None else [])
+
+
+def test_a_look_that_is_forbidden_sees_nothing(file: CheckpointFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("agent.files.read", refused)
+
+    assert file.peek() == Saved()

@@ -103,6 +103,19 @@ async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk
     assert disk.load() == (expected, None)
 
 
+async def test_what_decided_the_configuration_is_saved_when_it_changes(disk: Disk, state: Saved) -> None:
+    it = LedgerStore(disk, Ledger(), Inventory(), state)
+
+    await it.remember(state.labels, state.config)
+    assert it.saves == 0
+
+    await it.remember({"pool": "b200"}, "small")
+    assert (disk.load()[0].labels, disk.load()[0].config) == ({"pool": "b200"}, "small")
+
+    await it.save(durable=False)
+    assert disk.load()[0].config == "small"
+
+
 async def test_what_was_loaded_and_is_given_to_ledger_and_inventory_is_saved_whole(
     disk: Disk, state: Saved
 ) -> None:
