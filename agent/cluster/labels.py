@@ -1,0 +1,284 @@
+"""The labels that the devices give the node, written to its Node or to a NodeFeature object.
+
+Which labels of the Node are the agent's own stands in an annotation of it, in the same patch as they, as
+node-feature-discovery does it. managedFields would not do: whoever writes a value that is there already, as
+after a move from gpu-feature-discovery, does not become its manager, and nobody could remove the label.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+import structlog
+
+from agent.cluster.api import Api, Object
+from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
+from agent.cluster.node import PREFIX, OwnNode, own_node, path
+from agent.core.cell import Cell
+from agent.core.labels import Wanted, domain
+from agent.core.names import wrong_label
+from agent.core.pauses import Pauses
+
+log = structlog.get_logger()
+
+#: The annotation that names our labels of the Node, with commas.
+OWNED = f"{PREFIX}labels"
+#: Of the domains that labels of no vendor are in. Source: kubernetes.io, "Labels and Selectors", syntax.
+_KUBERNETES = ("kubernetes.io", "k8s.io")
+
+GROUP = "/apis/nfd.k8s-sigs.io/v1alpha1"
+#: By which node-feature-discovery knows whose NodeFeature it is. Source: its pkg/apis/nfd/v1alpha1.
+NODE_NAME = "nfd.node.kubernetes.io/node-name"
+_FEATURES: Mapping[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
+
+#: Seconds for which a server that is busy is left alone at most, whatever it asks.
+LONGEST = 600.0
+
+
+def node_patch(node: OwnNode, wanted: Wanted) -> dict[str, Any] | None:
+    """The merge patch that makes our labels of the Node those that are wanted; None where they are.
+
+    What node-feature-discovery keeps is left to it, and what is Kubernetes' own is nobody's to remove.
+    """
+    before = owned(node)
+    there = {key: node.labels[key] for key in before if key in node.labels}
+    after = {key: value for key, value in _wanted(node, wanted, there).items() if _writable(node, key)}
+    labels: dict[str, str | None] = {key: None for key in there if key not in after and _writable(node, key)}
+    labels |= {key: value for key, value in after.items() if node.labels.get(key) != value}
+    names = ",".join(sorted(after)) or None
+    if not labels and names == node.annotations.get(OWNED):
+        return None
+    metadata: dict[str, Any] = {"annotations": {OWNED: names}, "labels": labels}
+    return {"metadata": {**metadata, "resourceVersion": node.version}}
+
+
+def owned(node: OwnNode) -> frozenset[str]:
+    """The keys of the labels that an agent wrote here; anybody may have written the annotation."""
+    keys = node.annotations.get(OWNED, "").split(",")
+    return frozenset(key for key in keys if not wrong_label(key, "") and _vendors(key))
+
+
+def _wanted(node: OwnNode, wanted: Wanted, there: Mapping[str, str]) -> Mapping[str, str]:
+    if wanted.told_as is None:
+        return {}
+    after = wanted.heard.over(there)
+    if wanted.told_as == "node":
+        return after
+    # They stay until node-feature-discovery takes them over: pods are selected by them.
+    return {key: value for key, value in after.items() if key in there}
+
+
+def _writable(node: OwnNode, key: str) -> bool:
+    return key not in node.nfd and _vendors(key)
+
+
+def _vendors(key: str) -> bool:
+    of = domain(key)
+    return bool(of) and not any(of == it or of.endswith(f".{it}") for it in _KUBERNETES)
+
+
+def feature_name(node: str) -> str:
+    """Of the NodeFeature object. Another than gpu-feature-discovery's, so that neither undoes the other."""
+    return f"xpu-agent-features-for-{node}"
+
+
+def features_path(namespace: str) -> str:
+    return f"{GROUP}/namespaces/{quote(namespace, safe='')}/nodefeatures"
+
+
+def feature(there: Object | None, node: str, wanted: Wanted) -> dict[str, Any] | None:
+    """The NodeFeature object as it should be; None where it is, or there is nothing to say yet.
+
+    Source of its shape: NVIDIA/k8s-device-plugin v0.20, internal/lm/output.go. Owners and what others added
+    stay; unlike theirs it has no owner, as labels shall outlive the agent.
+    """
+    labels = wanted.heard.over(_feature_labels(there))
+    if there is None and not labels:
+        return None
+    metadata = {"name": feature_name(node), **_mapping(there, "metadata")}
+    names = {**_mapping(metadata, "labels"), NODE_NAME: node}
+    spec = {"features": _FEATURES, **_mapping(there, "spec"), "labels": labels}
+    after = {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeature",
+        "metadata": {**metadata, "labels": names},
+        "spec": spec,
+    }
+    same = names == metadata.get("labels") and labels == _mapping(there, "spec").get("labels")
+    return None if same else after
+
+
+def _feature_labels(there: Object | None) -> dict[str, str]:
+    found = _mapping(_mapping(there, "spec"), "labels")
+    return {key: it for key, it in found.items() if isinstance(it, str) and not wrong_label(key, it)}
+
+
+def _mapping(of: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
+    value = of.get(key) if of is not None else None
+    return value if isinstance(value, dict) else {}
+
+
+class LabelWriter:
+    """Keeps what is told to the API server as it is wanted, from the agent's start until after its end.
+
+    It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node_name: str,
+        namespace: str,
+        wanted: Cell[Wanted | None],
+        node: Cell[OwnNode | None],
+        *,
+        pauses: Pauses | None = None,
+        between: float = 5.0,
+        every: float = 300.0,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`namespace`: of the NodeFeature object where the config names none. Seconds: `between` two writes,
+        so that whoever writes other values makes no storm, and `every` how often a NodeFeature object is
+        looked at, which nobody watches."""
+        self._api = api
+        self._node_name = node_name
+        self._namespace = namespace
+        self._wanted = wanted
+        self._node = node
+        self._pauses = pauses or Pauses(1.0, 60.0)
+        self._between = between
+        self._every = every
+        self._jitter = jitter
+        self._news = anyio.Event()
+        #: Where our NodeFeature object may be that is not wanted there any more.
+        self._features = {namespace}
+        #: Why the API server refuses the labels; empty while it does not.
+        self.error = ""
+        #: Why they wait: it is away, or has too much to do.
+        self.waits = ""
+        self.writes = 0
+
+    async def run(self) -> None:
+        """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hear, self._wanted)
+            group.start_soon(self._hear, self._node)
+            while True:
+                self._news = anyio.Event()
+                await anyio.sleep(await self.once())
+                with anyio.move_on_after(self._every * (0.5 + self._jitter() / 2)):
+                    await self._news.wait()
+
+    async def once(self) -> float:
+        """Bring it up to date; returns for how many seconds the server is to be left alone."""
+        before = self.writes
+        try:
+            await self._write()
+        except (ApiAway, Busy, Conflict) as exc:
+            self._tell("", str(exc))
+            self._news.set()  # it is still to be done
+            asked = exc.retry_after or 0.0 if isinstance(exc, Busy) else 0.0
+            return max(self._pauses.next(), min(asked, LONGEST))
+        except ApiError as exc:
+            self._tell(str(exc), "")
+            self._news.set()
+            return self._pauses.next()
+        self._tell("", "")
+        self._pauses.reset()
+        return self._between if self.writes > before else 0.0
+
+    async def _hear(self, cell: Cell[Any]) -> None:
+        async for _ in cell.watch():
+            self._news.set()
+
+    async def _write(self) -> None:
+        wanted = self._wanted.value
+        if wanted is None:
+            return  # nobody knows yet which labels are wanted
+        if wanted.told_as == "nodeFeature":
+            namespace = wanted.namespace or self._namespace
+            await self._write_feature(namespace, wanted)
+            self._features.add(namespace)
+            await self._write_node(wanted)
+            await self._leave(self._features - {namespace})
+        else:
+            await self._write_node(wanted)
+            await self._leave(self._features)
+
+    async def _write_node(self, wanted: Wanted) -> None:
+        node = self._node.value
+        if node is None:
+            return  # its coming is news
+        try:
+            await self._patch(node, wanted)
+        except Conflict:
+            # What the watch told is older than what is there.
+            fresh = own_node(await self._api.get(path(self._node_name)))
+            if fresh is not None:
+                await self._patch(fresh, wanted)
+
+    async def _patch(self, node: OwnNode, wanted: Wanted) -> None:
+        patch = node_patch(node, wanted)
+        if patch is not None:
+            await self._api.patch(path(self._node_name), patch)
+            self.writes += 1
+
+    async def _write_feature(self, namespace: str, wanted: Wanted) -> None:
+        at = f"{features_path(namespace)}/{quote(feature_name(self._node_name), safe='')}"
+        try:
+            there = await self._api.get(at)
+        except NotFound:
+            fresh = feature(None, self._node_name, wanted)
+            if fresh is not None:
+                await self._create(features_path(namespace), fresh)
+            return
+        changed = feature(there, self._node_name, wanted)
+        if changed is not None:
+            await self._api.put(at, changed)
+            self.writes += 1
+
+    async def _create(self, at: str, fresh: Object) -> None:
+        try:
+            await self._api.post(at, fresh)
+        except NotFound as exc:
+            why = "install node-feature-discovery there, or set report.labelsAs to node"
+            raise ApiError(f"{exc}: the API server has no NodeFeature objects; {why}") from exc
+        self.writes += 1
+
+    async def _leave(self, namespaces: set[str]) -> None:
+        """Remove our NodeFeature object where the labels are not told any more."""
+        for namespace in sorted(namespaces):
+            await _removed(self._api, namespace, self._node_name)
+            self._features.discard(namespace)
+
+    def _tell(self, error: str, waits: str) -> None:
+        if error and error != self.error:
+            log.error("labels refused", node=self._node_name, error=error)
+        elif waits and not self.waits:
+            log.warning("labels wait for the API server", node=self._node_name, error=waits)
+        elif (self.error or self.waits) and not (error or waits):
+            log.info("labels are as they should be again", node=self._node_name)
+        self.error, self.waits = error, waits
+
+
+async def remove(api: Api, node_name: str, namespace: str) -> None:
+    """Take away what any agent told of this node's labels, as for uninstalling.
+
+    Raises:
+        ApiError: The API server refuses, or is away.
+    """
+    node = own_node(await api.get(path(node_name)))
+    patch = node_patch(node, Wanted()) if node is not None else None
+    if patch is not None:
+        await api.patch(path(node_name), patch)
+    await _removed(api, namespace, node_name)
+
+
+async def _removed(api: Api, namespace: str, node_name: str) -> None:
+    with suppress(NotFound, Forbidden):  # who may not remove it has not made it
+        await api.delete(f"{features_path(namespace)}/{quote(feature_name(node_name), safe='')}")

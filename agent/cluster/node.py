@@ -1,0 +1,128 @@
+"""This node's Node object, narrowed to what the agent needs of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+from agent.cluster.api import Object
+from agent.cluster.reflector import Mirror
+from agent.core.cell import Cell
+from agent.core.names import wrong_label, wrong_name
+
+NODES = "/api/v1/nodes"
+#: Keys of annotations that are ours.
+PREFIX = "xpu-agent.io/"
+#: Names the labels that node-feature-discovery keeps; an instance of it puts its name and a dot before this.
+#: Source: kubernetes-sigs/node-feature-discovery, pkg/apis/nfd/v1alpha1/annotations_labels.go.
+NFD_LABELS = "nfd.node.kubernetes.io/feature-labels"
+_NFD_DOMAIN = "feature.node.kubernetes.io/"
+
+#: etcd takes no object over 1.5 MB; nodes of large clusters have a few hundred labels.
+MAX_LABELS = 10_000
+MAX_RESOURCES = 1000
+MAX_ANNOTATION = 256 << 10
+
+_QUANTITY = re.compile(r"([0-9]{1,18})(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_UNITS = {
+    "": 1,
+    **{unit: 1000**power for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", start=1)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """`annotations` are only ours; `allocatable` and `capacity` count the resources of device plugins."""
+
+    name: str
+    uid: str = ""
+    version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    #: Keys of the labels that node-feature-discovery keeps.
+    nfd: frozenset[str] = frozenset()
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+
+
+def path(name: str) -> str:
+    """Where the API server has the Node."""
+    return f"{NODES}/{quote(name, safe='')}"
+
+
+def query(name: str) -> Mapping[str, str]:
+    """Of a list or watch of Nodes: this one alone."""
+    return {"fieldSelector": f"metadata.name={name}"}
+
+
+def own_node(node: Object) -> OwnNode | None:
+    """What is kept of it; None of what has no name. What Kubernetes would have refused is left out."""
+    metadata, status = _mapping(node, "metadata"), _mapping(node, "status")
+    name = _text(metadata, "name")
+    if not name:
+        return None
+    annotations = dict(_texts(metadata, "annotations"))
+    labels = ((key, value) for key, value in _texts(metadata, "labels") if not wrong_label(key, value))
+    return OwnNode(
+        name,
+        _text(metadata, "uid"),
+        _text(metadata, "resourceVersion"),
+        dict(islice(labels, MAX_LABELS)),
+        {key: value for key, value in annotations.items() if key.startswith(PREFIX)},
+        frozenset(_nfd(annotations)),
+        _counts(_mapping(status, "allocatable")),
+        _counts(_mapping(status, "capacity")),
+    )
+
+
+async def follow(
+    mirror: Cell[Mirror[OwnNode]],
+    name: str,
+    node: Cell[OwnNode | None],
+    labels: Cell[Mapping[str, str] | None],
+) -> None:
+    """Keep both cells as the mirror has this Node, for ever. Labels that were seen once stay known."""
+    async for seen in mirror.watch():
+        mine = seen.objects.get(name)
+        node.set(mine)
+        if mine is not None:
+            labels.set(mine.labels)
+
+
+def _nfd(annotations: Mapping[str, str]) -> Iterator[str]:
+    for key, value in annotations.items():
+        if key == NFD_LABELS or key.endswith(f".{NFD_LABELS}"):
+            names = (name.strip() for name in value.split(",")[:MAX_LABELS])
+            yield from (name if "/" in name else _NFD_DOMAIN + name for name in names if name)
+
+
+def _counts(quantities: Mapping[str, Any]) -> Mapping[str, int]:
+    found = ((name, count(value)) for name, value in quantities.items() if not wrong_name(name))
+    return dict(islice(((name, it) for name, it in found if it is not None), MAX_RESOURCES))
+
+
+def count(quantity: Any) -> int | None:
+    """A whole number as Kubernetes writes quantities (1000 is `1k`); None of any other."""
+    match = _QUANTITY.fullmatch(quantity) if isinstance(quantity, str) else None
+    return int(match[1]) * _UNITS[match[2] or ""] if match else None
+
+
+def _mapping(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = of.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(of: Mapping[str, Any], key: str) -> str:
+    value = of.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _texts(of: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
+    for name, value in _mapping(of, key).items():
+        if isinstance(name, str) and isinstance(value, str) and len(value) <= MAX_ANNOTATION:
+            yield name, value
