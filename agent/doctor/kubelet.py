@@ -46,7 +46,8 @@ NO_SUCH_SOCKET = Ailment(
     Severity.STOPS,
     "what is called kubelet.sock is no socket",
     "Nobody can be called there. A container runtime makes a directory of a hostPath whose file was missing.",
-    "remove it with rm -r {socket}, then systemctl restart kubelet; mount the directory, never the socket",
+    "remove it (rmdir {socket}, or rm where it is a file), then systemctl restart kubelet; mount the "
+    "directory, never the socket",
 )
 DEAF_SOCKET = Ailment(
     KUBELET,

@@ -54,7 +54,7 @@ ON_NODE = Ailment(
     Severity.STOPS,
     "the Node offers our resource though our agent does not serve it",
     "Another plugin registered it, or somebody patched the Node's status; the agent would meet it at its "
-    "first registration.",
+    "first registration. Right after an agent has ended these are its own: look again in 10 s.",
     "remove the other device plugin from this node before the agent starts: kubectl get daemonsets -A | grep "
     "device-plugin",
 )

@@ -1,0 +1,1 @@
+"""A whole node with an API server, which tests break in every way that the doctor knows."""

@@ -1,0 +1,467 @@
+"""Every fault that the doctor knows, made for real: files, sockets, disks, processes, driver, API server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
+from testing.plugin import ClosingServer, ToyPlugin, devices
+
+from agent.core.view import View
+from agent.http import serving
+from agent.kubelet.pb.deviceplugin import v1beta1 as pb
+from agent.kubelet.podresources import LIST
+
+from .patient import GPU, Patient, may_mount
+
+Fault = Callable[[Patient, pytest.MonkeyPatch], Awaitable[str]]
+
+#: Ailment to what makes it; each returns a word that the finding must hold.
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str) -> Callable[[Fault], Fault]:
+    def put(it: Fault) -> Fault:
+        FAULTS[name] = it
+        return it
+
+    return put
+
+
+# The kubelet
+
+
+@fault("kubelet-directory-missing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.kubelet.kill()
+    shutil.rmtree(patient.kubelet.plugin_dir)
+    return str(patient.kubelet.plugin_dir)
+
+
+@fault("kubelet-directory-closed")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    place = patient.root / "other"
+    place.mkdir()
+    read_only(patient, place, monkeypatch)
+    patient.given["kubelet-dir"] = str(place)
+    return str(place)
+
+
+@fault("kubelet-socket-missing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.kubelet.kill()
+    (patient.kubelet.plugin_dir / "kubelet.sock").unlink()
+    return "kubelet.sock"
+
+
+@fault("kubelet-socket-wrong")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.kubelet.kill()
+    path = patient.kubelet.plugin_dir / "kubelet.sock"
+    path.unlink()
+    path.mkdir()
+    return "is no socket but d"
+
+
+@fault("kubelet-socket-deaf")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.kubelet.kill()
+    return "nobody listens"
+
+
+@fault("pod-resources-missing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.given["pod-resources-socket"] = str(patient.root / "nowhere.sock")
+    return "nowhere.sock"
+
+
+@fault("pod-resources-deaf")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    path = patient.root / "deaf.sock"
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+    patient.given["pod-resources-socket"] = str(path)
+    return "nobody answers"
+
+
+@fault("pod-resources-off")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    path = patient.root / "off.sock"
+    server = ClosingServer([_Off()])
+    await server.start(path=str(path))
+    patient.stack.push_async_callback(server.shutdown)
+    patient.given["pod-resources-socket"] = str(path)
+    return "unknown service v1.PodResourcesLister"
+
+
+class _Off:
+    """A server that has the method in its name alone, as gRPC in Go answers for one that it has not."""
+
+    def __mapping__(self) -> dict[str, Handler]:
+        return {LIST: Handler(self._refuse, Cardinality.UNARY_UNARY, pb.Empty, pb.Empty)}
+
+    async def _refuse(self, stream: object) -> None:
+        raise GRPCError(Status.UNIMPLEMENTED, "unknown service v1.PodResourcesLister")
+
+
+# Other plugins
+
+
+@fault("foreign-plugin")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.listen(patient.kubelet.plugin_dir / "nvidia-gpu.sock")
+    return "nvidia-gpu.sock"
+
+
+@fault("foreign-agent")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    await patient.listen(patient.kubelet.plugin_dir / "xpu-0a0b0c0d-4711-1.sock")
+    return "xpu-0a0b0c0d-4711-1.sock"
+
+
+@fault("foreign-devices")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    toy = ToyPlugin(patient.kubelet.plugin_dir, GPU)
+    toy.list = devices("xyz")
+    await patient.stack.enter_async_context(toy)
+    await toy.serve()
+    await toy.register()
+    await patient.node.read(patient.kubelet.checkpoint, '"z"')
+    return "3 devices of nvidia.com/gpu such as x, y, z"
+
+
+@fault("foreign-capacity")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.offer(4)
+    return "offers 4 of nvidia.com/gpu"
+
+
+# Library and driver
+
+
+@fault("library-missing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.configure(library=str(patient.root / "lib/libnvidia-ml.so.1"))
+    return "library-not-found"
+
+
+@fault("no-vendor")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.configure(library=str(patient.root / "lib/libnvidia-ml.so.1"), enabled="auto")
+    return "library-not-found"
+
+
+@fault("library-dangling")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    (patient.root / "lib").mkdir()
+    link = patient.root / "lib/libnvidia-ml.so.1"
+    link.symlink_to("/opt/driver-550/libnvidia-ml.so.550.54.14")
+    patient.configure(library=str(link))
+    return f"{link} leads to /opt/driver-550/libnvidia-ml.so.550.54.14"
+
+
+@fault("library-foreign")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    content = bytearray(patient.cards.stub.library.read_bytes())
+    content[18:20] = (243).to_bytes(2, "little")  # e_machine: EM_RISCV
+    (patient.root / "usr/lib64").mkdir(parents=True)
+    (patient.root / "usr/lib64/libnvidia-ml.so.1").write_bytes(content)
+    patient.configure(library=str(patient.root))
+    return "usr/lib64/libnvidia-ml.so.1 is for riscv64"
+
+
+@fault("vendor-left-out")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("agent.vendors.nvidia.plugin.register_backend", None)
+    return "nvidia"
+
+
+@fault("driver-not-loaded")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.cards.unload()
+    return "no /proc/driver/nvidia/version"
+
+
+@fault("driver-mismatch")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.cards.stub.init_error(18)  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    return f"library {patient.cards.stub.library}"
+
+
+@fault("driver-denied")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.cards.stub.init_error(4)  # NVML_ERROR_NO_PERMISSION
+    return "/dev/nvidiactl"
+
+
+@fault("driver-failing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.cards.segfault()
+    return "SIGSEGV"
+
+
+@fault("device-sick")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.cards.stub.lose(1)
+    return "lost"
+
+
+# State
+
+
+@fault("state-directory-wrong")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.state.write_text("")
+    return "is no directory"
+
+
+@fault("state-open")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir()
+    patient.node.state.chmod(0o777)
+    (patient.node.state / "checkpoint.json").touch()
+    (patient.node.state / "checkpoint.json").chmod(0o666)
+    return "checkpoint.json has mode 0666, not 0600"
+
+
+@fault("state-read-only")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir()
+    read_only(patient, patient.node.state, monkeypatch)
+    return str(patient.node.state)
+
+
+@fault("state-full")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir()
+    if may_mount():
+        patient.disk(patient.node.state, "size=64k,mode=0700")
+    else:
+        full = os.statvfs_result((4096, 4096, 16, 16, 16, 1, 1, 1, 0, 255))
+        monkeypatch.setattr(os, "statvfs", lambda path: full)
+    return "has 64 KiB left"
+
+
+@fault("checkpoint-unreadable")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("agent.doctor.state.files.read", refuse)  # nothing forbids root to read
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return "Permission denied"
+
+
+@fault("checkpoint-damaged")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir(mode=0o700)
+    (patient.node.state / "checkpoint.json").write_text('{"version":2,"checksum":"sha256:0","data":{}}')
+    return "its checksum does not match"
+
+
+@fault("checkpoint-set-aside")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir(mode=0o700)
+    (patient.node.state / "checkpoint.json").write_text("nonsense")
+    await patient.start()
+    return "checkpoint.json.corrupt-1-"
+
+
+# CDI
+
+
+def containerd(patient: Patient, text: str, name: str = "config.toml") -> None:
+    patient.configure(settings={**patient.cards.settings["settings"], "deviceListStrategy": ["cdi-cri"]})
+    path = patient.host / "etc/containerd" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@fault("cdi-directory-unread")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    part = '[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/etc/cdi", "/opt/cdi"]\n'
+    containerd(patient, f"version = 3\n{part}")
+    return "reads /etc/cdi, /opt/cdi"
+
+
+@fault("cdi-off")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    part = f'[plugins."io.containerd.grpc.v1.cri"]\ncdi_spec_dirs = ["{patient.node.cdi}"]\n'
+    containerd(patient, f"version = 2\n{part}")
+    return "CDI is not enabled in"
+
+
+@fault("cdi-directory-closed")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    containerd(patient, "version = 3\n")
+    patient.node.cdi.mkdir()
+    read_only(patient, patient.node.cdi, monkeypatch)
+    return str(patient.node.cdi)
+
+
+# Agents
+
+
+@fault("agent-not-running")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    return "there is no such socket"
+
+
+@fault("agent-not-ready")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    patient.cards.segfault()
+    await patient.agent.until(lambda it: it["troubles"])
+    return "vendor nvidia"
+
+
+@fault("version-skew")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    monkeypatch.setattr("agent.doctor.survey.version", lambda: "9.9.9")
+    return "this command is 9.9.9"
+
+
+@fault("lock-without-service")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    pid = await hold(patient)
+    return f"(pid {pid}) holds"
+
+
+@fault("second-agent")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    pid = await hold(patient)
+    (patient.node.state / "agent.sock").unlink(missing_ok=True)
+    await patient.listen(patient.node.state / "agent.sock")
+    return f"(pid {pid}) holds"
+
+
+@fault("agent-stands-by")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    view = View("node", "1", standby="pid 4711")
+    where = await patient.stack.enter_async_context(serving(lambda: view, "127.0.0.1:0"))
+    patient.given["http"] = where
+    return "pid 4711 holds the lock"
+
+
+async def hold(patient: Patient) -> int:
+    """Let another process hold the lock; its pid."""
+    patient.node.state.mkdir(mode=0o700)
+    code = (
+        "import fcntl, sys; it = open(sys.argv[1], 'w'); fcntl.flock(it, fcntl.LOCK_EX); print(flush=True)\n"
+        "sys.stdin.read()"
+    )
+    return await patient.program(code, str(patient.node.state / "agent.lock"))
+
+
+# The cluster
+
+
+@fault("allocatable-missing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    patient.offer(None)
+    return "the agent offers 2, the Node none"
+
+
+@fault("allocatable-differs")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    patient.offer(3)
+    return "the agent offers 2, the Node 3"
+
+
+@fault("node-unknown")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.server.delete_object("Node", "node")
+    return "404"
+
+
+@fault("node-label-missing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    match = {"match": {"labels": {"gpu.example/pool": "shared"}}, "set": {"report": {"labels": True}}}
+    patient.configure(match)
+    return "no label gpu.example/pool"
+
+
+@fault("pod-refused")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    said = (
+        "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
+        "nvidia.com/gpu, which is unexpected"
+    )
+    patient.add_pod("stuck", {}, phase="Failed", reason="UnexpectedAdmissionError", message=said)
+    return "default/stuck: Allocate failed"
+
+
+@fault("pod-chooses-devices")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.add_pod("greedy", {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]})
+    return "default/greedy, container main asks for no device and sets NVIDIA_VISIBLE_DEVICES=all"
+
+
+@fault("pod-privileged")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    limits = {"resources": {"limits": {GPU: "1"}}, "securityContext": {"privileged": True}}
+    patient.add_pod("mighty", limits)
+    return "default/mighty, container main asks for nvidia.com/gpu and is privileged"
+
+
+@fault("right-missing")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.server.forbid("create", "/api/v1/namespaces/default/events")
+    return "create events is forbidden"
+
+
+@fault("api-server-away")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.server.go_away()
+    return patient.server.url
+
+
+# The configuration
+
+
+@fault("config-refused")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.write("version: v1\nvendors:\n  nvidai: {enabled: true}\n")
+    return f"{patient.node.config}:3"
+
+
+@fault("config-odd")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.configure(settings={**patient.cards.settings["settings"], "disableHealthChecks": "xids,79x"})
+    return "is no XID"
+
+
+@fault("config-not-taken")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    whole = patient.node.config.read_text()
+    patient.node.write("{")
+    await patient.agent.until(lambda it: it["config"]["error"])
+    fixed = patient.root / "fixed.yaml"
+    fixed.write_text(whole)
+    patient.given["config"] = str(fixed)
+    return str(patient.node.config)
+
+
+def read_only(patient: Patient, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the directory be one that even root can not write."""
+    if may_mount():
+        patient.disk(place, "ro,size=1m,mode=0700")
+        return
+    access = os.access
+
+    def refuse(path: Path, mode: int) -> bool:
+        return not (mode & os.W_OK and Path(path) == place) and access(path, mode)
+
+    monkeypatch.setattr(os, "access", refuse)

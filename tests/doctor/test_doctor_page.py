@@ -1,0 +1,30 @@
+"""docs/doctor.md says of every check and finding what the code says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from agent.doctor.finding import Finding, Severity
+from agent.doctor.report import document
+
+from .pages import rows
+
+PAGE = Path(__file__).parents[2] / "docs/doctor.md"
+
+
+def test_the_page_has_every_check_and_every_finding_as_the_code_has_it() -> None:
+    _, _, told = PAGE.read_text().partition("\n### ")
+
+    assert f"### {told}".strip().splitlines() == "\n".join(rows()).strip().splitlines()
+
+
+def test_the_page_shows_the_shape_of_the_json() -> None:
+    shown = json.loads(re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
+
+    made = document("n", "1", [Finding("kubelet", Severity.STOPS, "x")])
+
+    assert list(shown) == list(made)
+    assert list(shown["counts"]) == list(made["counts"])
+    assert list(shown["findings"][0]) == list(made["findings"][0])
