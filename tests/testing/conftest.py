@@ -1,4 +1,4 @@
-"""Simulated kubelets and a toy plugin, each in a directory with a short name."""
+"""Simulated kubelets and a toy plugin, each in a directory with a short name; a simulated API server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
+from agent.testing.simapi import SimApiServer
 
+from .apiclient import Client
 from .plugin import TOY, ToyPlugin, devices
 
 
@@ -72,3 +74,16 @@ def pod(*limits: int, init: int = 0, sidecar: int = 0, name: str = "pod") -> Pod
     if init:
         containers.insert(0, Container({TOY: init}, name="init", init=True))
     return Pod(name, tuple(containers))
+
+
+@pytest.fixture
+async def sim() -> AsyncIterator[SimApiServer]:
+    async with SimApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def api(sim: SimApiServer) -> AsyncIterator[Client]:
+    """A client of the simulated API server that may do everything."""
+    async with Client(sim.url, sim.token) as client:
+        yield client
