@@ -98,7 +98,7 @@ class Line:
             self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources
         )
         self._refusals = Refusals(
-            lambda: pods.value, lambda resource: places(self._ledger.in_use(), resource)
+            lambda: pods.value, lambda resource: places(self._ledger.in_use(), resource), pace.whose
         )
         self._allocator = TimedAllocator(allocator, self._ledger, self._refused)
         self._sessions = Sessions(

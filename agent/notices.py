@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
@@ -20,20 +21,31 @@ IDS = 16
 
 
 class Refusals:
-    """The last Allocates that were refused, with who may have asked: the kubelet does not say."""
+    """The last Allocates that were refused, with who may have asked: the kubelet does not say.
+
+    A moment later the pod's status has our words; so long a refusal is not shown.
+    """
 
     def __init__(
-        self, pods: Callable[[], Sequence[Candidate]], taken: Callable[[str], Collection[Place]]
+        self,
+        pods: Callable[[], Sequence[Candidate]],
+        taken: Callable[[str], Collection[Place]],
+        settle: float = 3.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`taken` names the containers that have an allocation of a resource."""
+        """`taken` names the containers that have an allocation of a resource; `settle` is in seconds."""
         self._pods = pods
         self._taken = taken
+        self._settle = settle
+        self._clock = clock
         self._number = 0
-        self._last: deque[Refusal] = deque(maxlen=SHOWN)
+        self._last: deque[tuple[float, Refusal]] = deque(maxlen=SHOWN)
 
     @property
     def last(self) -> tuple[Refusal, ...]:
-        return tuple(self._last)
+        """Those that are old enough to be told, oldest first."""
+        now = self._clock()
+        return tuple(it for at, it in self._last if now - at >= self._settle)
 
     def add(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
         """Keep it. The kubelet asks for one container at a time."""
@@ -42,7 +54,8 @@ class Refusals:
         count = len(set(ids))
         pods = waiting(resource, count, self._pods(), self._taken(resource)) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
-        self._last.append(Refusal(self._number, resource, ids[:IDS], text, asking))
+        refusal = Refusal(self._number, resource, ids[:IDS], text, asking)
+        self._last.append((self._clock(), refusal))
 
 
 async def follow(

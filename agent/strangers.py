@@ -58,12 +58,16 @@ class Strangers:
         await self.look()
         async for _ in checkpoint.watch():
             await anyio.sleep(self._sure)  # the reconciler reads it at once, and what it parsed is remembered
-            found = await self.look()
-            if found.keys() - self.found.keys():
-                await anyio.sleep(self._sure)
-                again = await self.look()
-                found = {name: again[name] for name in found.keys() & again.keys()}
-            self.found = found
+            self.found = await self.checked()
+
+    async def checked(self) -> Mapping[str, str]:
+        """What shows, and where that is news still shows a moment later."""
+        found = await self.look()
+        if found.keys() <= self.found.keys():
+            return found
+        await anyio.sleep(self._sure)
+        again = await self.look()
+        return {name: again[name] for name in found.keys() & again.keys()}
 
     async def look(self) -> Mapping[str, str]:
         """What shows of strangers now; what showed before where the file can not be read."""

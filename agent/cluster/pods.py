@@ -19,6 +19,8 @@ MAX_CONTAINERS = 500
 MAX_RESOURCES = 100
 MAX_ANNOTATIONS = 1000
 MAX_ANNOTATION = 256 << 10
+#: Characters of what the kubelet says of a pod.
+MAX_MESSAGE = 4096
 #: Of a mirror pod: the uid of the static pod that it shows.
 STATIC_UID = "kubernetes.io/config.hash"
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -48,6 +50,7 @@ def candidate(pod: Object) -> Candidate | None:
         annotations,
         _time(_text(metadata, "creationTimestamp")),
         over="deletionTimestamp" in metadata or _text(status, "phase") in _OVER,
+        message=_text(status, "message")[:MAX_MESSAGE],
     )
 
 

@@ -74,6 +74,14 @@ def test_a_pod_is_over_once_it_ended_or_is_being_deleted(parts: dict[str, Any], 
     assert taken(**parts).over is over
 
 
+def test_what_the_kubelet_says_of_a_refused_pod_is_kept_and_bounded() -> None:
+    said = "Pod was rejected: Allocate failed due to rpc error: device GPU-0 is unhealthy"
+
+    assert taken(status={"message": said}).message == said
+    assert len(taken(status={"message": "x" * 1_000_000}).message) == pods.MAX_MESSAGE
+    assert taken(status={"message": 7}).message == ""
+
+
 def test_a_static_pod_has_the_uid_that_the_kubelet_knows_it_by() -> None:
     annotations = {pods.STATIC_UID: "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"}
 

@@ -23,7 +23,7 @@ from agent.core.model import (
 from agent.core.news import news
 from agent.core.notices import ACTIONS, Notice, PodRef, Refusal
 from agent.core.vendor import State
-from agent.core.view import View
+from agent.core.view import Counters, View
 
 from .values import GPU, allocation, node, status
 
@@ -85,7 +85,7 @@ def test_another_error_of_the_config_is_told_and_so_is_its_end() -> None:
 
 def test_a_checkpoint_that_is_set_aside_is_told_at_the_first_look_and_what_was_read_back_once_it_is() -> None:
     aside = replace(WELL, set_aside="checkpoint.json: torn; set aside as checkpoint.json.corrupt-1")
-    counters = {("reconcile_actions", (("action", "recall"),)): 3.0}
+    counters: Counters = {("reconcile_actions", (("action", "recall"),)): 3.0}
 
     assert only(UNKNOWN, aside) == Notice("CheckpointSetAside", aside.set_aside)
     assert only(aside, replace(aside, rebuilt=True, counters=counters)) == Notice(

@@ -1,0 +1,107 @@
+"""Which refusals are kept, with whom, and how the agent is looked at for notices."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import anyio
+
+from agent.core.claims import Candidate, PodContainer
+from agent.core.notices import Notice, PodRef
+from agent.core.view import View
+from agent.notices import IDS, SHOWN, Refusals, follow
+
+XPU = "example.com/xpu"
+
+
+def pod(name: str, count: int = 1, *, over: bool = False) -> Candidate:
+    return Candidate(f"uid-{name}", "default", name, (PodContainer("main", {XPU: count}),), over=over)
+
+
+@dataclass
+class Desk:
+    """Refusals with the pods and the time that a test sets."""
+
+    pods: tuple[Candidate, ...] = ()
+    taken: frozenset[tuple[str, str]] = frozenset()
+    now: float = 0.0
+    refusals: Refusals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refusals = Refusals(lambda: self.pods, lambda _: self.taken, 3.0, lambda: self.now)
+
+    def waiting(self, *ids: str) -> list[str]:
+        """Who may have asked for these IDs."""
+        self.refusals.add(XPU, [ids], "no")
+        self.now += 3.0
+        return [it.name for it in self.refusals.last[-1].waiting]
+
+
+def test_who_may_have_asked_waits_for_as_many_ids_and_has_none() -> None:
+    pods = (pod("web"), pod("two", 2), pod("done", over=True), pod("served"))
+    desk = Desk(pods, frozenset({("uid-served", "main")}))
+
+    assert desk.waiting("a") == ["web"]
+    assert desk.waiting("a", "b") == ["two"]
+    assert desk.waiting("a", "a") == ["web"]
+    assert desk.waiting() == []
+
+
+def test_who_waited_is_who_waited_then_and_not_later() -> None:
+    desk = Desk((pod("web"),))
+    desk.refusals.add(XPU, [["a"]], "no")
+    desk.pods = (pod("web", over=True), pod("late"))
+    desk.now = 3.0
+
+    assert desk.refusals.last[0].waiting == (PodRef("default", "web", "uid-web"),)
+
+
+def test_a_refusal_is_shown_once_its_pod_has_had_the_time_to_say_so() -> None:
+    desk = Desk()
+    desk.refusals.add(XPU, [["a"]], "no")
+
+    desk.now = 2.9
+    assert not desk.refusals.last
+    desk.now = 3.0
+    assert [it.number for it in desk.refusals.last] == [1]
+
+
+def test_only_the_last_refusals_and_the_first_ids_are_kept() -> None:
+    desk = Desk()
+    for _ in range(SHOWN + 5):
+        desk.refusals.add(XPU, [[f"id-{n}" for n in range(10_000)]], "no")
+    desk.now = 3.0
+
+    last = desk.refusals.last
+    assert [it.number for it in last] == list(range(6, SHOWN + 6))
+    assert {len(it.ids) for it in last} == {IDS}
+
+
+async def test_each_look_tells_what_has_changed_since_the_one_before() -> None:
+    error, told, looks = "", list[Notice](), 0
+
+    def view() -> View:
+        nonlocal looks
+        looks += 1
+        return View("node-1", "1", config_error=error)
+
+    async def looked_again() -> None:
+        wanted = looks + 2
+        with anyio.fail_after(20):
+            while True:
+                if looks >= wanted:
+                    return
+                await anyio.sleep(0.001)
+
+    task = asyncio.create_task(follow(view, lambda: (), told.append, every=0.001))
+    await looked_again()
+    assert told == []
+    error = "no such key"
+    await looked_again()
+    error = ""
+    await looked_again()
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert [it.reason for it in told] == ["ConfigRefused", "ConfigTaken"]
