@@ -157,6 +157,8 @@ class LabelWriter:
         self._news = anyio.Event()
         #: Where our NodeFeature object may be that is not wanted there any more.
         self._features = {namespace}
+        #: What was wanted when the API server refused to have the Node's labels removed.
+        self._left: Wanted | None = None
         #: Why the API server refuses the labels; empty while it does not.
         self.error = ""
         #: Why they wait: it is away, or has too much to do.
@@ -200,15 +202,18 @@ class LabelWriter:
         wanted = self._wanted.value
         if wanted is None:
             return  # nobody knows yet which labels are wanted
-        if wanted.told_as == "nodeFeature":
+        if wanted.told_as == "node":
+            await self._write_node(wanted)
+            await self._leave_features(set())
+        elif wanted.told_as == "nodeFeature":
             namespace = wanted.namespace or self._namespace
             await self._write_feature(namespace, wanted)
             self._features.add(namespace)
-            await self._write_node(wanted)
-            await self._leave(self._features - {namespace})
+            await self._leave_node(wanted)
+            await self._leave_features({namespace})
         else:
-            await self._write_node(wanted)
-            await self._leave(self._features)
+            await self._leave_node(wanted)
+            await self._leave_features(set())
 
     async def _write_node(self, wanted: Wanted) -> None:
         node = self._node.value
@@ -250,9 +255,17 @@ class LabelWriter:
             raise ApiError(f"{exc}: the API server has no NodeFeature objects; {why}") from exc
         self.writes += 1
 
-    async def _leave(self, namespaces: set[str]) -> None:
+    async def _leave_node(self, wanted: Wanted) -> None:
+        """Hand over, or remove, what an agent wrote to the Node when the labels were told there."""
+        if wanted != self._left:
+            with suppress(Forbidden):  # who may not write it asks no second time
+                await self._write_node(wanted)
+                return
+            self._left = wanted
+
+    async def _leave_features(self, wanted: set[str]) -> None:
         """Remove our NodeFeature object where the labels are not told any more."""
-        for namespace in sorted(namespaces):
+        for namespace in sorted(self._features - wanted):
             await _removed(self._api, namespace, self._node_name)
             self._features.discard(namespace)
 
