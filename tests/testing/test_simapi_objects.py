@@ -301,8 +301,24 @@ async def test_a_resource_comes_and_goes_with_its_definition(sim: SimApiServer, 
     found = (await api.get("/apis/example.com/v1")).body
     assert [it["name"] for it in found["resources"]] == ["boxes"]
     sim.unserve("example.com", "boxes")
-    assert (await api.get(path)).code == 404
+    assert (await api.get(path)).body == "404 page not found\n"
     assert sim.find("Box", "b") is None
+
+
+async def test_a_path_that_names_nothing_is_not_found(api: Client) -> None:
+    for path in (
+        "/api/v1/unheards",
+        "/api/v1/pods/no-namespace",
+        f"{NODES}/n/unheard",
+        "/api/v1/namespaces/x/nodes",
+    ):
+        reply = await api.get(path)
+        assert (reply.code, reply.words) == (404, "the server could not find the requested resource")
+
+
+async def test_a_method_that_nobody_expects_is_refused(api: Client) -> None:
+    for method, path in (("POST", f"{NODES}/n"), ("POST", "/api/v1/pods"), ("PUT", NODES), ("DELETE", NODES)):
+        assert (await api.ask(method, path, {})).body["reason"] == "MethodNotAllowed"
 
 
 async def test_what_a_test_puts_is_there_status_and_all(sim: SimApiServer, api: Client) -> None:

@@ -46,7 +46,7 @@ def accepted(resource: Resource) -> tuple[str, ...]:
 def check(resource: Resource, media: str) -> None:
     """Raises: Refused, 415: patches of this media type are not taken."""
     if media == APPLY or media not in accepted(resource):
-        raise refusals.unknown_format(accepted(resource))
+        raise refusals.unknown_format(resource, accepted(resource))
 
 
 def patched(media: str, document: Json, patch: Any) -> Json:

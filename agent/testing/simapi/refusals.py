@@ -59,12 +59,17 @@ class RefusedInText(Exception):
         self.headers = headers or {}
 
 
-def no_such_path() -> RefusedInText:
+def no_such_group() -> RefusedInText:
     return RefusedInText(404, "404 page not found\n")
 
 
-def no_such_method() -> RefusedInText:
-    return RefusedInText(405, "405: Method Not Allowed")
+def no_such_resource() -> Refused:
+    return Refused(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def no_such_method() -> Refused:
+    text = "the server does not allow this method on the requested resource"
+    return Refused(405, "MethodNotAllowed", text, {})
 
 
 def busy(retry_after: int) -> RefusedInText:
@@ -86,6 +91,17 @@ def exists(resource: Resource, name: str, *, generated: bool = False) -> Refused
 def conflict(resource: Resource, name: str, why: str = MODIFIED) -> Refused:
     text = f"Operation cannot be fulfilled on {resource.qualified} {quoted(name)}: {why}"
     return _about(resource, name, 409, "Conflict", text)
+
+
+def another_one(resource: Resource, namespace: str, name: str, wanted: str, found: str) -> Refused:
+    """An update means an object of another uid."""
+    kept_as = "minions" if resource.name == "nodes" else resource.name
+    key = "/".join(filter(None, ("", "registry", kept_as, namespace, name)))
+    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    text = (
+        f"StorageError: invalid object, Code: 4, Key: /{key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+    )
+    return conflict(resource, name, text)
 
 
 def precondition(resource: Resource, name: str, field: str, wanted: str, found: str) -> Refused:
@@ -122,6 +138,12 @@ def version_on_create() -> Refused:
     return Refused(500, "", "resourceVersion should not be set on objects to be created")
 
 
+def no_number(text: str) -> Refused:
+    """A resourceVersion that is none; the server takes it for a mistake of its own."""
+    why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+    return Refused(500, "", f'resourceVersion: Invalid value: "{text}": {why}')
+
+
 def bad_request(message: str) -> Refused:
     return Refused(400, "BadRequest", message)
 
@@ -131,7 +153,9 @@ def patch_does_not_apply() -> Refused:
     return Refused(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def unknown_format(accepted: Iterable[str]) -> Refused:
+def unknown_format(resource: Resource, accepted: Iterable[str]) -> Refused:
+    if not resource.custom:
+        return Refused(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     text = "the body of the request was in an unknown format - accepted media types include: "
     return Refused(415, "UnsupportedMediaType", text + ", ".join(accepted))
 

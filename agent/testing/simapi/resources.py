@@ -129,6 +129,10 @@ class Catalog:
     def named(self, group: str, name: str) -> Resource | None:
         return next((it for it in self if (it.group, it.name) == (group, name)), None)
 
+    def knows(self, path: str) -> bool:
+        """Whether the path is below an API version that has resources."""
+        return any(path.startswith(f"{it.root}/") for it in self)
+
     def place(self, path: str) -> Place | None:
         """What the path names; None where nothing is served."""
         words = path.strip("/").split("/")

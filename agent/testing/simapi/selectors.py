@@ -71,9 +71,13 @@ def label_rules(text: str) -> tuple[LabelRule, ...]:
     at = 0
     while text.strip() and at <= len(text):
         found = REQUIREMENT.match(text, at)
-        if found is None or text[found.end() : found.end() + 1] not in ("", ","):
-            said = text[at:].partition(",")[0].strip()
-            raise refusals.bad_request(f"unable to parse requirement: found '{said}', expected: identifier")
+        if found is None:
+            raise refusals.bad_request(
+                f"found '{text[at : at + 1]}', expected: !, identifier, or 'end of string'"
+            )
+        if text[found.end() : found.end() + 1] not in ("", ","):
+            said = text[found.end() :].split(",")[0].strip()
+            raise refusals.bad_request(f"found '{said}', expected: ',' or 'end of string'")
         rules.append(_label_rule(found))
         at = found.end() + 1
     return tuple(rules)
@@ -108,7 +112,7 @@ def field_rules(resource: Resource, text: str) -> tuple[FieldRule, ...]:
 
 
 def _unknown_field(resource: Resource, field: str) -> str:
-    if resource.fields:
+    if resource.fields or resource.custom:
         return f"field label not supported: {field}"
     return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 

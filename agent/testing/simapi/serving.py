@@ -116,7 +116,7 @@ class Serving:
             return _json(201, self.rights.reviewed(request.body or {}, self.catalog))
         if (found := discovery.discovered(self.catalog, path)) is not None:
             return _json(200, found)
-        raise refusals.no_such_path()
+        raise refusals.no_such_resource() if self.catalog.knows(path) else refusals.no_such_group()
 
     async def _watched(self, http: web.BaseRequest, wanted: Selection) -> web.StreamResponse:
         watch = self.watches.open(wanted, http.query)

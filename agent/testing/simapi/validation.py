@@ -14,7 +14,6 @@ from .resources import Json, Resource
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-OBJECT_NAME = DOMAIN
 VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
@@ -62,17 +61,26 @@ def _check_name(resource: Resource, name: str) -> None:
         raise refusals.invalid(
             resource.kind, resource.group, name, "metadata.name", problem, "FieldValueRequired"
         )
-    if len(name) > DOMAIN_LIMIT or not OBJECT_NAME.fullmatch(name):
+    if len(name) > DOMAIN_LIMIT:
+        raise _invalid(resource, name, "metadata.name", name, "must be no more than 253 characters")
+    if not DOMAIN.fullmatch(name):
         raise _invalid(resource, name, "metadata.name", name, NAME_RULE)
 
 
 def _strings(resource: Resource, metadata: Json, field: str) -> dict[str, str]:
-    found: Any = metadata.get(field) or {}
-    if not isinstance(found, dict) or not all(isinstance(it, str) for it in found.values()):
-        kind, version = resource.kind, refusals.quoted(resource.version)
-        why = f"json: cannot unmarshal into Go struct field ObjectMeta.metadata.{field} of type string"
-        raise refusals.bad_request(f"{kind} in version {version} cannot be handled as a {kind}: {why}")
+    found: dict[str, Any] = metadata.get(field) or {}
+    for value in found.values():
+        if not isinstance(value, str):
+            kind, version = resource.kind, refusals.quoted(resource.version)
+            why = f"json: cannot unmarshal {_type(value)} into Go struct field"
+            text = f"{kind} in version {version} cannot be handled as a {kind}: {why}"
+            raise refusals.bad_request(f"{text} ObjectMeta.metadata.{field} of type string")
     return found
+
+
+def _type(value: Any) -> str:
+    names = {bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
+    return names.get(type(value), "null")
 
 
 def _check_key(resource: Resource, name: str, field: str, key: str) -> None:

@@ -167,12 +167,12 @@ class Verbs:
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
-    text = query.get(name, "") or "0"
-    if not text.isdecimal():
-        raise refusals.bad_request(
-            f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
-    return int(text)
+    text = query.get(name) or "0"
+    if text.isdecimal():
+        return int(text)
+    if name == "resourceVersion":
+        raise refusals.no_number(text)
+    raise refusals.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
 
 
 def _item(resource: Resource, document: Json) -> Json:
@@ -191,14 +191,13 @@ def _document(place: Place, body: Any) -> Json:
             f"the object provided is unrecognized (must be of type {resource.kind}): {why}"
         )
     version, kind = body.get("apiVersion", resource.api_version), body.get("kind", resource.kind)
-    if version != resource.api_version:
-        text = f"the API version in the data ({version}) does not match the expected API version"
-        raise refusals.bad_request(f"{text} ({resource.api_version})")
-    if kind != resource.kind:
-        text = f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
-        raise refusals.bad_request(
-            f"{text}: converting (v1.{kind}) to (core.{resource.kind}): unknown conversion"
-        )
+    if (version, kind) != (resource.api_version, resource.kind):
+        why = f"converting (v1.{kind}) to (core.{resource.kind}): unknown conversion"
+        if version != resource.api_version:
+            where = f'version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+            why = f'no kind "{kind}" is registered for {where}'
+        said = f'{kind} in version "{str(version).rpartition("/")[2]}"'
+        raise refusals.bad_request(f"{said} cannot be handled as a {resource.kind}: {why}")
     metadata = dict(body.get("metadata") or {})
     if resource.namespaced:
         if metadata.setdefault("namespace", place.namespace) != place.namespace:
@@ -225,8 +224,8 @@ def _check_version(place: Place, old: Json, new: Json) -> None:
     resource, said = place.resource, new["metadata"].get("resourceVersion", "")
     uid = new["metadata"].get("uid")
     if uid and uid != old["metadata"]["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
-        raise refusals.conflict(resource, place.name, why)
+        has = old["metadata"]["uid"]
+        raise refusals.another_one(resource, place.namespace, place.name, uid, has)
     if not said:
         if resource.custom or not resource.unconditional:
             raise refusals.no_version(resource, place.name)

@@ -30,7 +30,7 @@ class Watches:
         """A watch that was told all that it asked for, and is told everything from now on.
 
         Raises:
-            Refused: 422, the resourceVersion is not a number; 410, where `expired_as` says so.
+            Refused: 500, the resourceVersion is not a number; 410, where `expired_as` says so.
         """
         watch = Watch(wanted, query.get("allowWatchBookmarks") in ("true", "1"))
         version, initial = _version(query), query.get("sendInitialEvents")
@@ -68,7 +68,5 @@ class Watches:
 def _version(query: Mapping[str, str]) -> int:
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
-        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        field, problem = "resourceVersion", f'Invalid value: "{text}": {why}'
-        raise refusals.invalid("ListOptions", "meta.k8s.io", "", field, problem, "FieldValueInvalid")
+        raise refusals.no_number(text)
     return int(text)
