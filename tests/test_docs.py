@@ -11,6 +11,7 @@ import pytest
 
 from agent.cli import _parser
 from agent.config import parse
+from agent.core.notices import ACTIONS
 from agent.vendors import nvidia, simulated
 
 ROOT = Path(__file__).parent.parent
@@ -67,6 +68,12 @@ def test_a_vendor_s_readme_has_its_sections(vendor: object) -> None:
 
     for section in ("Settings", "Resources", "Health reasons", "Tested with"):
         assert f"## {section}" in page.read_text()
+
+
+def test_the_events_page_has_every_reason_and_no_other() -> None:
+    rows = [line for line in (ROOT / "docs/events.md").read_text().splitlines() if line.startswith("| `")]
+
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])} == ACTIONS.keys()
 
 
 @pytest.mark.parametrize("name", ["nvidia.md", "peer-bugs.md"])
