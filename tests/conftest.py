@@ -34,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the same, and a device manager that is not built is an error (what `make peers` asks for)",
     )
+    parser.addoption(
+        "--require-tools",
+        action="store_true",
+        help="helm or promtool not being here is an error (what `make chart` asks for)",
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -118,8 +118,7 @@ rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
 {{- end -}}
 
 {{- define "xpu-agent.admissionPolicy" -}}
-{{- $has := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- $new := semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version -}}
 {{- $wanted := toString .Values.admissionPolicy.enabled -}}
-{{- if and .Values.api.enabled (or (eq $wanted "true") (and (eq $wanted "auto") $has $new)) -}}yes{{- end -}}
+{{- if and .Values.api.enabled (or (eq $wanted "true") (and (eq $wanted "auto") $new)) -}}yes{{- end -}}
 {{- end -}}

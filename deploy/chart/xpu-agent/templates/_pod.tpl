@@ -41,8 +41,10 @@ tolerations:
 - {name: XPU_AGENT_HTTP, value: {{ printf "%s:%v" .root.Values.http.address .root.Values.http.port | quote }}}
 - {name: XPU_AGENT_LOG_LEVEL, value: {{ .root.Values.log.level }}}
 - {name: XPU_AGENT_LOG_FORMAT, value: {{ .root.Values.log.format }}}
-{{- if eq .root.Values.labels.output "features.d" }}
+{{- if eq .root.Values.labels.output "file" }}
 - {name: GFD_OUTPUT_FILE, value: /etc/kubernetes/node-feature-discovery/features.d/xpu-agent}
+{{- else if eq .root.Values.labels.output "nodeFeature" }}
+- {name: USE_NODE_FEATURE_API, value: "true"}
 {{- end }}
 {{- with .root.Values.api.host }}
 - {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}

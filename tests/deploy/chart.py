@@ -1,0 +1,90 @@
+"""The chart as helm renders it: objects by kind and name, or what helm says against the values."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+CHART = ROOT / "deploy/chart/xpu-agent"
+NEWEST = "1.36.0"
+
+
+class Refused(Exception):
+    """What helm prints where it does not render."""
+
+
+class Rendered:
+    """Every object of one rendering, and the manifest as text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def objects(self) -> list[dict[str, Any]]:
+        return [it for it in yaml.safe_load_all(self.text) if it]
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        return [it for it in self.objects if it["kind"] == kind]
+
+    def one(self, kind: str, name: str | None = None) -> dict[str, Any]:
+        found = [it for it in self.all(kind) if name in (None, it["metadata"]["name"])]
+        assert len(found) == 1, f"{len(found)} {kind} {name or ''}"
+        return found[0]
+
+    def pod(self, pool: str = "nvidia") -> dict[str, Any]:
+        spec: dict[str, Any] = self.one("DaemonSet", f"xpu-agent-{pool}")["spec"]["template"]["spec"]
+        return spec
+
+    def agent(self, pool: str = "nvidia") -> dict[str, Any]:
+        [container] = self.pod(pool)["containers"]
+        assert isinstance(container, dict)
+        return container
+
+    def env(self, pool: str = "nvidia") -> dict[str, str]:
+        return {it["name"]: it.get("value", "") for it in self.agent(pool)["env"]}
+
+    def mounts(self, pool: str = "nvidia") -> dict[str, dict[str, Any]]:
+        """Host path to the mount of it."""
+        paths = {it["name"]: it["hostPath"]["path"] for it in self.pod(pool)["volumes"] if "hostPath" in it}
+        return {paths[it["name"]]: it for it in self.agent(pool)["volumeMounts"] if it["name"] in paths}
+
+
+class Chart:
+    """Runs helm on the chart of this checkout."""
+
+    def __init__(self, helm: Path) -> None:
+        self._helm = helm
+
+    def render(self, values: Mapping[str, Any] | None = None, kubernetes: str = NEWEST) -> Rendered:
+        """Raises Refused with helm's words."""
+        return Rendered(self._run("template", values, "--kube-version", kubernetes, "--namespace", "xpu"))
+
+    def lint(self, values: Mapping[str, Any] | None = None) -> None:
+        self._run("lint", values, "--strict")
+
+    def refusal(self, values: Mapping[str, Any]) -> str:
+        """What helm says against these values; empty where it takes them."""
+        try:
+            self.render(values)
+        except Refused as refused:
+            return str(refused)
+        return ""
+
+    def _run(self, verb: str, values: Mapping[str, Any] | None, *more: str) -> str:
+        name = ["xpu-agent"] if verb == "template" else []
+        told = subprocess.run(
+            [self._helm, verb, *name, str(CHART), "--values", "-", *more],
+            input=yaml.safe_dump(dict(values or {})),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if told.returncode:
+            raise Refused(told.stderr + told.stdout)
+        return told.stdout

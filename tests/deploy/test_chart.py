@@ -1,0 +1,498 @@
+"""The chart: what each value does, which values make no sense, and what an agent may and may not."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+from chart import CHART, ROOT, Chart
+
+from agent.config import parse
+
+POOL = {"vendors": ["nvidia"]}
+SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+ONE_BY_ONE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+
+#: Values that people set together, each of which has to pass `helm lint --strict` and to render.
+MATRIX: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "two pools": {
+        "pools": {
+            "nvidia": {**POOL, "nodeSelector": {"pool": "gpu"}},
+            "test": {"vendors": ["simulated"], "nodeSelector": {"pool": "cpu"}},
+        }
+    },
+    "a mixed node": {
+        "pools": {"nvidia": {"vendors": ["nvidia", "simulated"], "nodeSelector": {"pool": "x"}}}
+    },
+    "the host's network": {"hostNetwork": True, "metrics": {"podMonitor": {"enabled": True}}},
+    "a host port": {"http": {"hostPort": 9808}, "metrics": {"serviceMonitor": {"enabled": True}}},
+    "no API server": {"api": {"enabled": False}, "labels": {"output": "none"}},
+    "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
+    "NodeFeature objects": {"labels": {"output": "nodeFeature"}, "events": {"enabled": False}},
+    "labels on the Node": {"labels": {"output": "node"}, "pods": {"enabled": False}},
+    "configs of one's own": {
+        "config": {"map": {"any": "version: v1\n", "big": "version: v1\n"}, "default": "any"}
+    },
+    "a ConfigMap that exists": {"config": {"name": "plugin-configs", "default": "any"}},
+    "everything of the monitoring": {
+        "metrics": {
+            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "rules": {"enabled": True},
+            "dashboard": {"enabled": True},
+        }
+    },
+    "what is left": {
+        "imagePullSecrets": [{"name": "registry"}],
+        "nameOverride": "xpu",
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"c": "d"},
+        "podSecurityContext": {"seLinuxOptions": {"type": "spc_t"}},
+        "serviceAccount": {"annotations": {"e": "f"}},
+        "extraEnv": [{"name": "DP_DISABLE_HEALTHCHECKS", "value": "94"}],
+        "extraVolumes": [{"name": "x", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "x", "mountPath": "/x"}],
+        "uninstall": {"hook": True},
+        "pools": {"nvidia": {"runtimeClassName": "nvidia", "defaultConfig": "big"}},
+    },
+}
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_values_that_people_set_pass_lint_and_make_objects_with_names_of_their_own(
+    chart: Chart, name: str
+) -> None:
+    chart.lint(MATRIX[name])
+
+    objects = chart.render(MATRIX[name]).objects
+
+    names = [(it["kind"], it["metadata"]["name"]) for it in objects]
+    assert len(names) == len(set(names))
+    assert {"DaemonSet", "ServiceAccount"} <= {kind for kind, _ in names}
+
+
+#: Values, and what helm has to say against them.
+REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"imgae": {}}, ("imgae", "not allowed")),
+    ({"pools": {"nvidia": {"vendors": []}}}, ("/pools/nvidia", "minItems")),
+    (
+        {"pools": {"nvidia": {"vendors": ["nvidea"]}}},
+        ("'nvidea' is no vendor here; there are nvidia, simulated",),
+    ),
+    ({"pools": {"nvidia": {"enabled": False}}}, ("pools: none is on",)),
+    ({"pools": {"Big": POOL}}, ("Big",)),
+    (
+        {"pools": {"other": {"vendors": ["simulated"], "nodeSelector": {"pool": "x"}}}},
+        ("'nvidia' and 'other' may pick the same node", "one pool with vendors [nvidia, simulated]"),
+    ),
+    (
+        {
+            "pools": {
+                "nvidia": {**POOL, "nodeSelector": {"a": "1"}},
+                "b": {**POOL, "nodeSelector": {"c": "1"}},
+            }
+        },
+        ("'b' and 'nvidia' may pick the same node",),
+    ),
+    ({"config": {"name": "x", "map": {"any": ""}}}, ("config: name", "both set")),
+    ({"config": {"map": {"a": "", "b": ""}}}, ("config.map has a, b and config.default names none",)),
+    (
+        {"config": {"map": {"a": ""}, "default": "b"}},
+        ("config.default: 'b' is not in config.map, which has a",),
+    ),
+    ({"config": {"fallbackStrategies": ["best"]}}, ("/config/fallbackStrategies/0", "named")),
+    ({"http": {"port": 99999}}, ("/http/port", "65,535")),
+    ({"http": {"hostPort": 9808}, "hostNetwork": True}, ("http.hostPort and hostNetwork are both set",)),
+    ({"http": {"hostPort": 9808}, "updateStrategy": SURGE}, ("maxSurge with http.hostPort",)),
+    ({"labels": {"output": "crd"}}, ("/labels/output", "nodeFeature")),
+    (
+        {"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
+        ("scraped twice",),
+    ),
+    ({"serviceAccount": {"create": False}}, ("serviceAccount", "Name one")),
+    ({"securityContext": {"runAsUser": 1000}}, ("/securityContext/runAsUser",)),
+    ({"stateDir": "state"}, ("/stateDir",)),
+    ({"stateDir": "/"}, ("/stateDir",)),
+    ({"vendors": {"nvidia": {"libraries": ["usr/lib"]}}}, ("/vendors/nvidia/libraries/0",)),
+    ({"admissionPolicy": {"enabled": "yes"}}, ("/admissionPolicy/enabled", "auto")),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), REFUSED, ids=[" ".join(words) for _, words in REFUSED])
+def test_values_that_make_no_sense_are_refused_with_their_place_and_what_would_work(
+    chart: Chart, values: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    said = chart.refusal(values)
+
+    assert said
+    for word in words:
+        assert word in said
+
+
+def affinity(key: str, operator: str, *values: str) -> dict[str, Any]:
+    need = {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [need]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+#: Two ways to pick nodes, and whether no node can be picked by both.
+PICKS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"a": "2"}}, True),
+    ({"nodeSelector": {"a": "1", "b": "x"}}, {"nodeSelector": {"a": "1", "b": "y"}}, True),
+    ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"b": "2"}}, False),
+    ({"nodeSelector": {"a": "1"}}, affinity("a", "NotIn", "1"), True),
+    ({"nodeSelector": {"a": "1"}}, affinity("a", "NotIn", "2"), False),
+    (affinity("a", "In", "1", "2"), affinity("a", "In", "3"), True),
+    (affinity("a", "In", "1", "2"), affinity("a", "In", "2", "3"), False),
+    (affinity("a", "Exists"), affinity("a", "DoesNotExist"), True),
+    ({"nodeSelector": {"a": "1"}}, affinity("a", "DoesNotExist"), True),
+    (affinity("a", "Exists"), affinity("a", "In", "1"), False),
+    (affinity("a", "Gt", "1"), affinity("a", "Lt", "1"), False),
+    ({"nodeSelector": {"nvidia.com/gpu.present": "false"}}, {}, False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "disjoint"), PICKS)
+def test_two_pools_must_be_seen_to_pick_no_node_in_common(
+    chart: Chart, one: dict[str, Any], other: dict[str, Any], disjoint: bool
+) -> None:
+    for first, second in ((one, other), (other, one)):
+        said = chart.refusal({"pools": {"nvidia": {**POOL, **first}, "b": {**POOL, **second}}})
+
+        assert ("may pick the same node" in said) is not disjoint
+
+
+def test_one_agent_stands_by_before_the_last_one_ends(chart: Chart) -> None:
+    assert chart.render().one("DaemonSet")["spec"]["updateStrategy"] == SURGE
+
+
+@pytest.mark.parametrize(
+    ("values", "kubernetes", "strategy"),
+    [
+        ({"http": {"hostPort": 9808}}, "1.36.0", ONE_BY_ONE),
+        ({}, "1.21.0", ONE_BY_ONE),
+        ({"hostNetwork": True}, "1.36.0", SURGE),
+        ({"updateStrategy": {"type": "OnDelete"}}, "1.36.0", {"type": "OnDelete"}),
+    ],
+)
+def test_where_two_pods_can_not_stand_side_by_side_one_goes_first(
+    chart: Chart, values: dict[str, Any], kubernetes: str, strategy: dict[str, Any]
+) -> None:
+    assert chart.render(values, kubernetes).one("DaemonSet")["spec"]["updateStrategy"] == strategy
+
+
+def test_on_the_host_s_network_no_port_is_declared_for_two_pods_could_not_have_it(chart: Chart) -> None:
+    assert "ports" not in chart.render({"hostNetwork": True}).agent()
+    assert chart.render().agent()["ports"] == [{"name": "http", "containerPort": 9808}]
+
+
+def test_nothing_of_the_host_is_shared_unless_it_is_asked_for(chart: Chart) -> None:
+    pod = chart.render().pod()
+
+    assert not {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"} & pod.keys()
+
+
+def test_the_agent_is_root_without_rights_on_a_read_only_system(chart: Chart) -> None:
+    assert chart.render().agent()["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+@pytest.mark.parametrize("more", [{"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}])
+def test_what_the_api_server_refuses_beside_no_escalation_goes_without_it(
+    chart: Chart, more: dict[str, Any]
+) -> None:
+    context = chart.render({"vendors": {"nvidia": {"securityContext": more}}}).agent()["securityContext"]
+
+    assert "allowPrivilegeEscalation" not in context
+    assert context["readOnlyRootFilesystem"] is True
+
+
+def test_a_vendor_s_rights_are_given_to_pools_of_that_vendor_alone(chart: Chart) -> None:
+    rendered = chart.render(
+        {
+            "pools": {
+                "nvidia": {**POOL, "nodeSelector": {"a": "1"}},
+                "other": {"vendors": ["simulated"], "nodeSelector": {"a": "2"}},
+            },
+            "vendors": {"nvidia": {"securityContext": {"privileged": True}}},
+        }
+    )
+
+    assert rendered.agent("nvidia")["securityContext"]["privileged"] is True
+    assert "privileged" not in rendered.agent("other")["securityContext"]
+
+
+def test_a_mixed_pool_has_one_pod_with_what_all_its_vendors_need(chart: Chart) -> None:
+    simulated = {
+        "tolerations": [{"key": "xpu-agent.io/simulated", "operator": "Exists"}],
+        "libraries": ["/opt/sim"],
+    }
+    rendered = chart.render(
+        {
+            "pools": {"nvidia": {"vendors": ["nvidia", "simulated"], "nodeSelector": {"mixed": "yes"}}},
+            "vendors": {"nvidia": {"libraries": ["/usr/lib64"]}, "simulated": simulated},
+        }
+    )
+
+    assert len(rendered.all("DaemonSet")) == 1
+    assert {it["key"] for it in rendered.pod()["tolerations"]} == {
+        "CriticalAddonsOnly",
+        "nvidia.com/gpu",
+        "xpu-agent.io/simulated",
+    }
+    assert {"/usr/lib64", "/opt/sim"} <= rendered.mounts().keys()
+
+
+def test_vendors_pick_the_nodes_where_the_pool_does_not(chart: Chart) -> None:
+    picked = chart.render().pod()
+    chosen = chart.render({"pools": {"nvidia": {"nodeSelector": {"a": "1"}}}}).pod()
+
+    terms = picked["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert "nvidia.com/gpu.present" in json.dumps(terms)
+    assert (chosen["nodeSelector"], "affinity" in chosen) == ({"a": "1"}, False)
+
+
+#: Host directories, and whether the agent may write there.
+MOUNTS = {
+    "/var/lib/kubelet/device-plugins": True,
+    "/var/lib/kubelet/pod-resources": False,
+    "/var/lib/xpu-agent": True,
+    "/var/run/cdi": True,
+    "/etc/kubernetes/node-feature-discovery/features.d": True,
+    "/sys/fs/cgroup": False,
+    "/dev": False,
+    "/usr/lib64": False,
+}
+
+
+def test_of_the_host_there_is_what_the_agent_needs_as_directories_and_no_more(chart: Chart) -> None:
+    rendered = chart.render({"vendors": {"nvidia": {"libraries": ["/usr/lib64"]}}})
+
+    mounts = rendered.mounts()
+    assert {path: not it.get("readOnly", False) for path, it in mounts.items()} == MOUNTS
+    types = {it["hostPath"]["type"] for it in rendered.pod()["volumes"] if "hostPath" in it}
+    assert types == {"Directory", "DirectoryOrCreate"}
+
+
+def test_libraries_and_device_nodes_lie_where_the_vendor_looks_for_its_driver(chart: Chart) -> None:
+    mounts = chart.render({"pools": {"nvidia": {"libraries": ["/usr/lib64"]}}}).mounts()
+
+    assert mounts["/usr/lib64"]["mountPath"] == "/driver-root/usr/lib64"
+    assert mounts["/dev"]["mountPath"] == "/driver-root/dev"
+
+
+def test_the_pods_cgroups_are_where_the_agent_looks_for_them(chart: Chart) -> None:
+    assert chart.render().mounts()["/sys/fs/cgroup"]["mountPath"] == "/sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(("kubernetes", "recursively"), [("1.36.0", "IfPossible"), ("1.32.0", None)])
+def test_what_is_mounted_below_is_read_only_too_where_the_kubelet_knows_how(
+    chart: Chart, kubernetes: str, recursively: str | None
+) -> None:
+    mounts = chart.render(kubernetes=kubernetes).mounts()
+
+    assert mounts["/dev"].get("recursiveReadOnly") == recursively
+    assert mounts["/sys/fs/cgroup"].get("recursiveReadOnly") == recursively
+
+
+def test_another_directory_of_the_kubelet_is_seen_at_the_usual_place(chart: Chart) -> None:
+    mounts = chart.render({"kubelet": {"dir": "/var/lib/k0s/kubelet"}}).mounts()
+
+    assert mounts["/var/lib/k0s/kubelet/device-plugins"]["mountPath"] == "/var/lib/kubelet/device-plugins"
+
+
+def test_the_probes_ask_at_the_pod_s_own_address(chart: Chart) -> None:
+    rendered = chart.render({"http": {"port": 9900}})
+
+    agent = rendered.agent()
+    assert rendered.env()["XPU_AGENT_HTTP"] == "0.0.0.0:9900"
+    assert agent["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": 9900}
+    assert agent["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 9900}
+
+
+def test_the_example_config_is_one_that_the_agent_takes(chart: Chart) -> None:
+    data = chart.render().one("ConfigMap")["data"]
+
+    assert list(data) == ["default"]
+    parse(data["default"], "config.yaml", "a-node")
+
+
+def test_configs_become_files_by_their_names_and_the_default_is_named(chart: Chart) -> None:
+    rendered = chart.render(MATRIX["configs of one's own"])
+
+    assert rendered.one("ConfigMap")["data"] == {"any": "version: v1\n", "big": "version: v1\n"}
+    env = rendered.env()
+    assert env["XPU_AGENT_CONFIG"] == rendered.agent()["volumeMounts"][1]["mountPath"]
+    assert env["XPU_AGENT_DEFAULT_CONFIG"] == "any"
+    assert env["XPU_AGENT_FALLBACK_STRATEGIES"] == "named,single"
+
+
+def test_a_pool_may_have_a_default_of_its_own(chart: Chart) -> None:
+    values = {"pools": {"nvidia": {"defaultConfig": "big"}}, **MATRIX["configs of one's own"]}
+
+    assert chart.render(values).env()["XPU_AGENT_DEFAULT_CONFIG"] == "big"
+
+
+def test_a_config_map_that_exists_is_mounted_and_none_is_made(chart: Chart) -> None:
+    rendered = chart.render(MATRIX["a ConfigMap that exists"])
+
+    [volume] = [it for it in rendered.pod()["volumes"] if it["name"] == "config"]
+    assert volume["configMap"] == {"name": "plugin-configs"}
+    assert not rendered.all("ConfigMap")
+
+
+READ_NODES = {("", "nodes", verb) for verb in ("get", "list", "watch")}
+EVENTS = {("events.k8s.io", "events", verb) for verb in ("create", "patch")}
+PODS = {("", "pods", verb) for verb in ("get", "list", "watch")}
+READ = READ_NODES | PODS
+FEATURES = {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("get", "create", "update", "delete")}
+
+
+@pytest.mark.parametrize(
+    ("values", "rights"),
+    [
+        ({}, READ | EVENTS),
+        ({"events": {"enabled": False}}, READ),
+        ({"labels": {"output": "node"}}, READ | EVENTS | {("", "nodes", "patch")}),
+        ({"labels": {"output": "nodeFeature"}}, READ | EVENTS | FEATURES),
+        ({"pods": {"enabled": False}}, READ_NODES | EVENTS),
+        ({"api": {"enabled": False}}, set()),
+        ({"rbac": {"create": False}}, set()),
+    ],
+)
+def test_an_agent_has_the_rights_that_its_mode_needs_and_no_others(
+    chart: Chart, values: dict[str, Any], rights: set[tuple[str, str, str]]
+) -> None:
+    rendered = chart.render(values)
+
+    assert rights == {
+        (group, resource, verb)
+        for role in (*rendered.all("ClusterRole"), *rendered.all("Role"))
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_rights_of_a_namespace_are_given_in_the_release_s_alone(chart: Chart) -> None:
+    rendered = chart.render({"labels": {"output": "nodeFeature"}})
+
+    assert rendered.one("Role")["metadata"]["namespace"] == "xpu"
+    assert "nfd.k8s-sigs.io" not in str(rendered.one("ClusterRole"))
+
+
+def test_without_the_api_server_a_pod_has_no_token(chart: Chart) -> None:
+    assert chart.render({"api": {"enabled": False}}).pod()["automountServiceAccountToken"] is False
+
+
+def test_the_way_to_the_api_server_can_be_another_one(chart: Chart) -> None:
+    env = chart.render(MATRIX["another way to the API server"]).env()
+
+    assert (env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]) == ("127.0.0.1", "6443")
+
+
+@pytest.mark.parametrize(
+    ("values", "kubernetes", "there"),
+    [
+        ({}, "1.36.0", True),
+        ({}, "1.29.0", False),
+        ({"admissionPolicy": {"enabled": False}}, "1.36.0", False),
+        ({"admissionPolicy": {"enabled": True}}, "1.29.0", True),
+        ({"api": {"enabled": False}}, "1.36.0", False),
+    ],
+)
+def test_the_admission_policy_is_there_where_tokens_name_their_node(
+    chart: Chart, values: dict[str, Any], kubernetes: str, there: bool
+) -> None:
+    rendered = chart.render(values, kubernetes)
+
+    assert bool(rendered.all("ValidatingAdmissionPolicy")) is there
+    assert bool(rendered.all("ValidatingAdmissionPolicyBinding")) is there
+
+
+def test_the_admission_policy_is_about_the_agent_s_account_alone(chart: Chart) -> None:
+    rendered = chart.render({"serviceAccount": {"name": "robot"}})
+
+    [condition] = rendered.one("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    assert '"system:serviceaccount:xpu:robot"' in condition["expression"]
+
+
+def test_after_an_uninstall_every_pool_s_nodes_are_cleaned_and_helm_waits(chart: Chart) -> None:
+    rendered = chart.render({**MATRIX["two pools"], "uninstall": {"hook": True}})
+
+    hooks = [it for it in rendered.objects if "helm.sh/hook" in it["metadata"].get("annotations", {})]
+    assert {it["metadata"]["name"] for it in hooks} == {
+        "xpu-agent-uninstall-nvidia",
+        "xpu-agent-uninstall-test",
+        "xpu-agent-uninstall",
+    }
+    pod = rendered.one("DaemonSet", "xpu-agent-uninstall-test")["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "cpu"}
+    assert pod["initContainers"][0]["args"] == ["uninstall"]
+
+
+def test_what_cleans_a_node_sees_each_place_where_the_agent_wrote(chart: Chart) -> None:
+    rendered = chart.render({"uninstall": {"hook": True}})
+    pod = rendered.one("DaemonSet", "xpu-agent-uninstall-nvidia")["spec"]["template"]["spec"]
+
+    cleaned = {it["mountPath"] for it in pod["initContainers"][0]["volumeMounts"]}
+
+    written = {it["mountPath"] for it in rendered.mounts().values() if not it.get("readOnly")}
+    assert cleaned == written
+
+
+def test_no_hook_runs_unless_it_is_asked_for(chart: Chart) -> None:
+    assert "helm.sh/hook" not in chart.render().text
+
+
+def test_monitors_and_rules_scrape_and_alert_by_node(chart: Chart) -> None:
+    rendered = chart.render(MATRIX["everything of the monitoring"])
+
+    [endpoint] = rendered.one("PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"][0]["targetLabel"] == "node"
+    assert rendered.one("PodMonitor")["metadata"]["labels"]["release"] == "prometheus"
+    assert rendered.one("PrometheusRule")["spec"]["groups"][0]["rules"]
+    assert json.loads(rendered.one("ConfigMap", "xpu-agent-dashboard")["data"]["xpu-agent.json"])["panels"]
+
+
+def test_the_monitor_finds_a_port_that_is_declared(chart: Chart) -> None:
+    here, on_host = {"metrics": {"podMonitor": {"enabled": True}}}, MATRIX["the host's network"]
+
+    assert chart.render(here).one("PodMonitor")["spec"]["podMetricsEndpoints"][0]["port"] == "http"
+    assert chart.render(on_host).one("PodMonitor")["spec"]["podMetricsEndpoints"][0]["portNumber"] == 9808
+
+
+def test_the_chart_and_its_image_have_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    meta = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert (meta["version"], meta["appVersion"]) == (version, version)
+
+
+def test_every_value_has_its_place_in_the_schema() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    assert values.keys() == schema["properties"].keys() - {"global"}
+
+
+def test_every_value_is_in_the_table_of_the_docs() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    told = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)", row)
+    }
+
+    assert yaml.safe_load((CHART / "values.yaml").read_text()).keys() <= told

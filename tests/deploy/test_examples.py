@@ -1,0 +1,114 @@
+"""The examples: the chart takes their values, the agent their config, and the pod asks for what there is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from chart import ROOT, Chart, Rendered
+
+from agent.config import Config, parse
+from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
+from agent.core.offers import Offers, Wish
+from agent.core.plan import plan
+from agent.core.vendor import Device, State
+from agent.fleet import check, wanted
+
+EXAMPLES = sorted(it for it in (ROOT / "deploy/examples").iterdir() if it.is_dir())
+
+
+def devices(vendor: str, *, split: bool) -> list[Device]:
+    """Four cards; `split` into one slice each."""
+    mode = {"mig-capable": "true", "mig-mode": "enabled"} if split else {"mig-capable": "false"}
+    cards = [
+        Device(f"GPU-{n}", n, minor=n, model="H100", paths=(f"/dev/x{n}",), attributes=mode) for n in range(4)
+    ]
+    if vendor != "nvidia" or not split:
+        return cards
+    profile = {"mig-profile": "1g.10gb"}
+    return cards + [
+        replace(it, uuid=f"MIG-{it.index}", parent=it.uuid, slice=0, minor=None, attributes=profile)
+        for it in cards
+    ]
+
+
+def offered(config: Config, *, split: bool) -> dict[str, int]:
+    """The resources that the agent would register on such a node, and how many IDs each has."""
+    plugins = [it for it in wanted(config) if it.vendor]
+    snapshot = NodeSnapshot(
+        tuple(VendorStatus(it.name, VendorState.OPEN) for it in plugins),
+        tuple(
+            DeviceStatus(it.name, device, Health(State.HEALTHY), told_healthy=True)
+            for it in plugins
+            for device in devices(it.name, split=split)
+        ),
+    )
+    offers = Offers([Wish(it.vendor, config.vendor(it.name).resources) for it in plugins if it.vendor])
+    made = plan(offers.of(snapshot), snapshot, {}, {})
+    assert not offers.complaints
+    return {name: it.capacity for name, it in made.items()}
+
+
+def rendered(chart: Chart, example: Path) -> Rendered:
+    return chart.render(yaml.safe_load((example / "values.yaml").read_text()))
+
+
+def configs(shown: Rendered) -> dict[str, Config]:
+    data = shown.one("ConfigMap")["data"]
+    return {name: check(parse(text, name, "a-node")) for name, text in data.items()}
+
+
+def pod(example: Path) -> tuple[dict[str, Any], int]:
+    """The spec of the example's pod, and how many of them there are."""
+    asked = yaml.safe_load((example / "pod.yaml").read_text())
+    if asked["kind"] == "Pod":
+        return asked["spec"], 1
+    return asked["spec"]["template"]["spec"], asked["spec"]["replicas"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda it: it.name)
+def test_the_pods_of_an_example_find_what_they_ask_for(chart: Chart, example: Path) -> None:
+    shown = rendered(chart, example)
+    held = configs(shown)[shown.env(pool_of(shown)).get("XPU_AGENT_DEFAULT_CONFIG", "default")]
+    spec, count = pod(example)
+
+    [(resource, each)] = spec["containers"][0]["resources"]["limits"].items()
+
+    assert offered(held, split="mig" in example.name).get(resource, 0) >= each * count
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda it: it.name)
+def test_the_pods_of_an_example_are_let_onto_the_nodes_of_its_pool(chart: Chart, example: Path) -> None:
+    shown = rendered(chart, example)
+    spec, _ = pod(example)
+
+    taints = {it["key"] for it in shown.pod(pool_of(shown)).get("tolerations", ())}
+
+    assert taints & {it["key"] for it in spec["tolerations"]} or "simulated" in example.name
+
+
+def pool_of(shown: Rendered) -> str:
+    [name] = [it["metadata"]["labels"]["xpu-agent.io/pool"] for it in shown.all("DaemonSet")]
+    assert isinstance(name, str)
+    return name
+
+
+def test_every_config_of_the_time_slicing_example_is_good(chart: Chart) -> None:
+    held = configs(rendered(chart, ROOT / "deploy/examples/nvidia-time-slicing"))
+
+    assert {name: offered(it, split=False) for name, it in held.items()} == {
+        "any": {"nvidia.com/gpu": 40},
+        "whole": {"nvidia.com/gpu": 4},
+    }
+
+
+def test_every_example_is_in_the_table_of_the_docs() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+
+    assert re.findall(r"^\| `([a-z]+-[a-z-]+)` \|", page, re.MULTILINE) == [
+        it.name for it in sorted(EXAMPLES, key=lambda it: page.index(f"`{it.name}`"))
+    ]

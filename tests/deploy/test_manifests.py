@@ -1,0 +1,46 @@
+"""The plain manifests are the chart as it is now, and need nobody to render anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from chart import ROOT
+
+MANIFESTS = ROOT / "deploy/manifests"
+
+
+@pytest.mark.parametrize(
+    ("function", "file"), [("render", "xpu-agent.yaml"), ("uninstall", "uninstall.yaml")]
+)
+def test_they_are_what_the_chart_renders_now(helm: Path, function: str, file: str) -> None:
+    told = subprocess.run(
+        [ROOT / "deploy/manifests.sh", "--print", function],
+        env={**os.environ, "HELM": str(helm)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert told.stdout == (MANIFESTS / file).read_text(), "run `make manifests`"
+
+
+def test_they_bring_the_namespace_that_all_their_objects_are_in() -> None:
+    [namespace, *objects] = [
+        it for it in yaml.safe_load_all((MANIFESTS / "xpu-agent.yaml").read_text()) if it
+    ]
+
+    assert namespace["kind"] == "Namespace"
+    assert {it["metadata"].get("namespace") for it in objects} == {None, namespace["metadata"]["name"]}
+
+
+@pytest.mark.parametrize("file", ["xpu-agent.yaml", "uninstall.yaml"])
+def test_they_bear_no_mark_of_helm(file: str) -> None:
+    text = (MANIFESTS / file).read_text()
+
+    assert "helm.sh/" not in text
+    assert ": Helm" not in text
