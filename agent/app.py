@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import anyio
 import structlog
 
@@ -9,12 +11,16 @@ from agent.config import ConfigState
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
+from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.view import View
 from agent.line import Line
 from agent.pace import Pace
 from agent.state.lock import AgentLock
 from agent.version import version
+
+if TYPE_CHECKING:  # it is loaded once the kubelet is served
+    from agent.cluster.door import Door
 
 log = structlog.get_logger()
 
@@ -43,6 +49,8 @@ class Agent:
         #: The pods bound to this node; whoever hears of them sets it.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         self._line: Line | None = None
+        #: The way to the API server, where there is one and it is open.
+        self.door: Door | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -64,6 +72,12 @@ class Agent:
                 )
             self._standby = holder
             await anyio.sleep(self._pace.standby)
+
+    @property
+    def wanted_labels(self) -> Cell[Wanted | None]:
+        """The labels that the node is to have; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.wanted_labels
 
     async def apply(self, command: Command) -> str:
         """Do what an operator commands of a device; returns what came of it, which is on disk then.
@@ -91,4 +105,5 @@ class Agent:
             config_awaited=state.waiting,
             standby=self._standby,
         )
-        return self._line.seen(base) if self._line else base
+        seen = self._line.seen(base) if self._line else base
+        return self.door.seen(seen) if self.door else seen

@@ -149,16 +149,25 @@ def run(args: argparse.Namespace) -> int:
     import anyio
 
     from agent import logs
-    from agent.config import ConfigWatch, given_flags, given_source
+    from agent.cluster.access import find
+    from agent.config import ConfigWatch, Labels, given_flags, given_source
+    from agent.core.cell import Cell
     from agent.fleet import check
-    from agent.process import serve
+    from agent.process import recalled, serve
 
     given, node_name = _given(args), _node_name(args)
     source, flags = given_source(given, os.environ), given_flags(given, os.environ)
-    watch = ConfigWatch(source, node_name, flags=flags, check=check)
+    access = find(_kubeconfig(args), os.environ)
+    labels: Cell[Labels | None] | None = Cell(None) if access else None
+    watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=recalled)
     logs.configure(watch.cell.value.config.agent.log)
-    anyio.run(serve, watch, node_name)
+    anyio.run(serve, watch, node_name, None, access, labels)
     return 0
+
+
+def _kubeconfig(args: argparse.Namespace) -> Path | None:
+    named = args.kubeconfig or os.environ.get("XPU_AGENT_KUBECONFIG") or os.environ.get("KUBECONFIG")
+    return Path(named) if named else None
 
 
 def _node_name(args: argparse.Namespace) -> str:
@@ -425,9 +434,16 @@ def _uninstall(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "uninstall", help="remove from the node what survives the agent's end, but for checkpoint and logs"
     )
     _state_dir(parser)
-    parser.add_argument("--kubelet-dir", type=Path, metavar="D", help="the kubelet's device-plugins directory")
     parser.add_argument(
-        "--also", type=Path, action="append", default=[], metavar="F", help="a file that counts as the agent's"
+        "--kubelet-dir", type=Path, metavar="D", help="the kubelet's device-plugins directory"
+    )
+    parser.add_argument(
+        "--also",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="a file that counts as the agent's",
     )
     parser.add_argument("--force", action="store_true", help="also while an agent serves the node")
     parser.set_defaults(verb=uninstall)

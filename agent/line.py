@@ -20,6 +20,7 @@ from agent.core.claims import Candidate
 from agent.core.errors import NotOnDisk
 from agent.core.health import Timing
 from agent.core.inventory import Inventory
+from agent.core.labels import Wanted
 from agent.core.ledger import Ledger
 from agent.core.model import Command
 from agent.core.vendor import Partition, Request, Vendor
@@ -39,7 +40,7 @@ from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from agent.sessions import Sessions
 from agent.state.aside import SetAside
-from agent.state.checkpoint import CheckpointFile, Saved, boot_id
+from agent.state.checkpoint import CHECKPOINT, CheckpointFile, Saved, boot_id
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
 from agent.state.store import LedgerStore
@@ -71,7 +72,7 @@ class Line:
         self._pace = pace
         self._in_process = in_process
         clock = steady_clock()
-        file = CheckpointFile(settings.state_dir / "checkpoint.json")
+        file = CheckpointFile(settings.state_dir / CHECKPOINT)
         saved, self._set_aside = file.load()
         if self._set_aside:
             _tell(self._set_aside)
@@ -163,6 +164,7 @@ class Line:
             self._cdi.run,
             self._withhold_what_has_no_spec,
             self._features.run,
+            self._remember_config,
         ]
         try:
             async with anyio.create_task_group() as group:
@@ -172,6 +174,11 @@ class Line:
             # What changed since the last write may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):
                 await self._store.save(durable=False)
+
+    @property
+    def wanted_labels(self) -> Cell[Wanted | None]:
+        """The labels that the API server is to be told; None while nobody knows."""
+        return self._features.wanted
 
     async def apply(self, command: Command) -> str:
         done = self._node.apply(command)
@@ -252,6 +259,12 @@ class Line:
         async for _ in self._node.memory.watch():
             await self._store.save(durable=False)
             await anyio.sleep(self._pace.save)
+
+    async def _remember_config(self) -> None:
+        """What chose the config is known at the next start, too, whether the API server is there or not."""
+        async for state in self._config.watch():
+            if not state.error:
+                await self._store.remember(state.labels, state.name)
 
     async def _withhold_what_has_no_spec(self) -> None:
         async for errors in self._cdi.errors.watch():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -13,8 +15,12 @@ import structlog
 
 from agent import logs
 from agent.app import Agent
-from agent.config import AgentSettings, Config, ConfigWatch
+from agent.cluster.access import Access
+from agent.config import AgentSettings, Config, ConfigWatch, Labels, Remembered
+from agent.core.cell import Cell
+from agent.notices import follow
 from agent.pace import Pace
+from agent.state.checkpoint import CHECKPOINT, CheckpointFile
 from agent.version import version
 
 log = structlog.get_logger()
@@ -24,8 +30,17 @@ VIEWS_AFTER = 0.5
 RETRY_BIND = 5.0
 
 
-async def serve(watch: ConfigWatch, node_name: str, pace: Pace | None = None) -> None:
-    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the config again."""
+async def serve(
+    watch: ConfigWatch,
+    node_name: str,
+    pace: Pace | None = None,
+    access: Access | None = None,
+    labels: Cell[Labels | None] | None = None,
+) -> None:
+    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the config again.
+
+    `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
+    """
     agent = Agent(watch.cell, node_name, pace)
     settings = watch.cell.value.config.agent
     log.info(
@@ -41,10 +56,18 @@ async def serve(watch: ConfigWatch, node_name: str, pace: Pace | None = None) ->
             group.start_soon(watch.run)
             group.start_soon(agent.run)
             group.start_soon(_views, agent, watch.cell.value.config)
+            if access is not None:
+                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None))
             group.start_soon(_follow, watch)
             await _until_told_to_end(signals, watch)
             group.cancel_scope.cancel()
     log.info("ended")
+
+
+def recalled(state_dir: Path) -> Remembered:
+    """What chose the config when the agent with this state directory last ran."""
+    saved = CheckpointFile(state_dir / CHECKPOINT).peek()
+    return Remembered(saved.labels, saved.config)
 
 
 async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
@@ -92,6 +115,18 @@ async def _views(agent: Agent, config: Config) -> None:
         # The admin socket belongs to the agent that serves the node, not to one that stands by.
         await agent.serving.until(True)
         group.start_soon(_keep_serving, str(config.agent.state_dir / "agent.sock"), agent)
+
+
+async def _cluster(agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None]) -> None:
+    """Open the door to the API server once the first resource is registered, or soon: it may say which."""
+    with anyio.move_on_after(VIEWS_AFTER):
+        await agent.registered.until(True)
+    await agent.serving.until(True)  # who stands by writes nothing
+    door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
+    agent.door = door.Door(access, node_name, labels, agent.pods, instance=socket.gethostname())
+    async with anyio.create_task_group() as group:
+        group.start_soon(agent.door.run, agent.wanted_labels)
+        group.start_soon(follow, agent.view, lambda: agent.pods.value, agent.door.events.tell)
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import anyio
 import structlog
@@ -21,24 +21,13 @@ from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
+from agent.core.view import ApiServer, Counters, View
 
 log = structlog.get_logger()
 
 #: Seconds between tries to open, the first and the longest; and what a goodbye may take.
 PAUSES = (1.0, 60.0)
 GOODBYE = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class DoorStatus:
-    """How the agent stands with the API server; `error` is why it hears nothing new from it now."""
-
-    server: str
-    #: Whether this node's Node and pods were seen since the start.
-    synced: bool = False
-    error: str = ""
-    #: Why the labels are refused; empty while they are not.
-    labels_error: str = ""
 
 
 class Door:
@@ -69,17 +58,30 @@ class Door:
         self._writer: LabelWriter | None = None
         self._error = "not opened yet"
 
-    @property
-    def status(self) -> DoorStatus:
-        if self._mirrors is None:
-            return DoorStatus(str(self._access), error=self._error)
-        mirrors = [it.value for it in self._mirrors]
-        return DoorStatus(
-            str(self._access),
-            synced=all(it.synced for it in mirrors),
-            error=next((it.error for it in mirrors if it.error), ""),
-            labels_error=self._writer.error if self._writer else "",
+    def seen(self, base: View) -> View:
+        """The view with what is known here."""
+        error = self._writer.error if self._writer else ""
+        return replace(
+            base,
+            api_server=self.status,
+            labels_error="; ".join(it for it in (base.labels_error, error) if it),
+            counters={**base.counters, **self._counters()},
         )
+
+    @property
+    def status(self) -> ApiServer:
+        if self._mirrors is None:
+            return ApiServer(str(self._access), error=self._error)
+        mirrors = [it.value for it in self._mirrors]
+        error = next((it.error for it in mirrors if it.error), "")
+        return ApiServer(str(self._access), all(it.synced for it in mirrors), error)
+
+    def _counters(self) -> Counters:
+        counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
+            ("events", (("outcome", outcome),)): count for outcome, count in self.events.counts.items()
+        }
+        counters["label_writes", ()] = self._writer.writes if self._writer else 0
+        return counters
 
     async def run(self, wanted: Cell[Wanted | None]) -> None:
         """Serve for ever. `wanted`: the labels that the Node is to have."""

@@ -22,6 +22,16 @@ Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 @dataclass(frozen=True, slots=True)
+class ApiServer:
+    """How the agent stands with the API server; `error` is why it hears nothing new from it now."""
+
+    address: str
+    #: Whether this node's Node and pods were seen since the start.
+    synced: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What is known at one moment; `troubles` are sentences that keep the agent from being ready."""
 
@@ -47,6 +57,8 @@ class View:
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
+    #: None where there is none to speak with. Nothing that is served waits for it.
+    api_server: ApiServer | None = None
     #: What of the config can not be served with the devices there are.
     complaints: tuple[str, ...] = ()
     standby: str = ""

@@ -11,7 +11,9 @@ from pathlib import Path
 import anyio
 
 from agent import logs
-from agent.config import ConfigWatch
+from agent.cluster.access import find
+from agent.config import ConfigWatch, Labels
+from agent.core.cell import Cell
 from agent.core.health import Timing
 from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
@@ -37,9 +39,12 @@ PACE = Pace(
 def main() -> None:
     """Run with the config file that the only argument names; end when the demo ends, however it does."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    watch = ConfigWatch(Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1)
+    named = os.environ.get("XPU_AGENT_KUBECONFIG")
+    access = find(Path(named) if named else None, {})
+    labels: Cell[Labels | None] | None = Cell(None) if access else None
+    watch = ConfigWatch(Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1, labels=labels)
     logs.configure(watch.cell.value.config.agent.log)
-    anyio.run(serve, watch, os.environ["NODE_NAME"], PACE)
+    anyio.run(serve, watch, os.environ["NODE_NAME"], PACE, access, labels)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.vendor import Link
-from agent.core.view import View
+from agent.core.view import ApiServer, View
 
 
 def inspect(view: View) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def inspect(view: View) -> dict[str, Any]:
         "evidence": {"errors": dict(view.evidence_errors)},
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},
+        "apiServer": _api_server(view.api_server),
         "complaints": list(view.complaints),
         "vendors": [_vendor(view, status) for status in view.snapshot.vendors],
         "devices": [_device(status, busy) for status in view.snapshot.devices],
@@ -45,6 +46,10 @@ def inspect(view: View) -> dict[str, Any]:
         ],
         "allocations": [_allocation(allocation) for allocation in view.allocations],
     }
+
+
+def _api_server(it: ApiServer | None) -> dict[str, Any] | None:
+    return None if it is None else {"address": it.address, "synced": it.synced, "error": it.error}
 
 
 def allocated(view: View) -> Mapping[str, int]:

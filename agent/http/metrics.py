@@ -58,6 +58,9 @@ def _agent(view: View) -> Iterator[Metric]:
         ("checkpoint_valid", "Whether the checkpoint can be read and written.", not view.checkpoint_error),
     ):
         yield _gauge(name, help_, (), [((), bool(holds))])
+    if view.api_server is not None:
+        help_ = "Whether the API server is followed now; what is served does not wait for it."
+        yield _gauge("api_server_up", help_, (), [((), view.api_server.synced and not view.api_server.error)])
 
 
 def _hardware(view: View) -> Iterator[Metric]:

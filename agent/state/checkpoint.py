@@ -23,6 +23,8 @@ from agent.state.envelope import Unusable, opened, sealed
 
 log = structlog.get_logger()
 
+#: Its name in the state directory.
+CHECKPOINT = "checkpoint.json"
 MAX_BYTES = 64 << 20
 _WITHOUT = "starting without it: owners are read from the kubelet again, faults and cordons are lost"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
