@@ -46,12 +46,13 @@ class TimedAllocator:
 
         Raises:
             AllocationError: The request is refused; the kubelet shows the text on the pod.
+            VendorError: The hardware can not be made now; the pod is refused just the same.
         """
         started = time.perf_counter()
         try:
             with _timed(self.seconds, resource):
                 edits = await self._allocator.allocate(resource, containers)
-        except AllocationError as exc:
+        except AgentError as exc:
             log.warning("allocate refused", resource=resource, error=str(exc))
             self._tell_refused(resource, containers, str(exc))
             raise

@@ -64,11 +64,15 @@ async def follow(
     tell: Callable[[Notice], None],
     every: float = 1.0,
 ) -> None:
-    """Look for ever, `every` so many seconds; what came and went in between was no news."""
+    """Look for ever, `every` so many seconds; what came and went in between was no news.
+
+    An agent that stands by leaves the telling to the one that serves.
+    """
     before = View(node="", version="")
     while True:
         after = view()
-        for notice in news(before, after, pods()):
-            tell(notice)
-        before = after
+        if not after.standby:
+            for notice in news(before, after, pods()):
+                tell(notice)
+            before = after
         await anyio.sleep(every)

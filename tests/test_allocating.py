@@ -120,13 +120,16 @@ async def test_of_the_containers_refused_only_so_many_are_remembered(
     assert logged[-1]["ids"] == ("a-0",)
 
 
-async def test_a_refused_allocate_is_told_with_its_ids_and_our_words(scripted: Scripted) -> None:
+@pytest.mark.parametrize("error", [InvalidRequest(XPU, "it is cordoned"), VendorError("acme: hung")])
+async def test_a_refused_allocate_is_told_with_its_ids_and_our_words(
+    scripted: Scripted, error: Exception
+) -> None:
     told: list[tuple[object, ...]] = []
     timed = TimedAllocator(cast("Allocator", scripted), Ledger(), lambda *it: told.append(it))
     await timed.allocate(XPU, [["a"]])
-    scripted.error = InvalidRequest(XPU, "it is cordoned")
+    scripted.error = error
 
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(type(error)):
         await timed.allocate(XPU, [["a"]])
 
-    assert told == [(XPU, [["a"]], str(scripted.error))]
+    assert told == [(XPU, [["a"]], str(error))]

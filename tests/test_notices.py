@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 
 import anyio
+import pytest
 
 from agent.core.claims import Candidate, PodContainer
 from agent.core.notices import Notice, PodRef
@@ -78,30 +80,48 @@ def test_only_the_last_refusals_and_the_first_ids_are_kept() -> None:
     assert {len(it.ids) for it in last} == {IDS}
 
 
-async def test_each_look_tells_what_has_changed_since_the_one_before() -> None:
-    error, told, looks = "", list[Notice](), 0
+WELL = View("node-1", "1")
+WRONG = replace(WELL, config_error="no such key")
 
-    def view() -> View:
-        nonlocal looks
-        looks += 1
-        return View("node-1", "1", config_error=error)
 
-    async def looked_again() -> None:
-        wanted = looks + 2
+@dataclass
+class Looks:
+    """An agent that is looked at, and what was told of it."""
+
+    view: View = field(default_factory=lambda: WELL)
+    told: list[Notice] = field(default_factory=list)
+    count: int = 0
+
+    def look(self) -> View:
+        self.count += 1
+        return self.view
+
+    async def at(self, view: View) -> list[str]:
+        """Let the agent be looked at like this; the reasons told since the start."""
+        self.view = view
+        wanted = self.count + 2
         with anyio.fail_after(20):
             while True:
-                if looks >= wanted:
-                    return
+                if self.count >= wanted:
+                    return [it.reason for it in self.told]
                 await anyio.sleep(0.001)
 
-    task = asyncio.create_task(follow(view, lambda: (), told.append, every=0.001))
-    await looked_again()
-    assert told == []
-    error = "no such key"
-    await looked_again()
-    error = ""
-    await looked_again()
+
+@pytest.fixture
+async def looks() -> AsyncIterator[Looks]:
+    looks = Looks()
+    task = asyncio.create_task(follow(looks.look, lambda: (), looks.told.append, every=0.001))
+    yield looks
     task.cancel()
     await asyncio.wait([task])
 
-    assert [it.reason for it in told] == ["ConfigRefused", "ConfigTaken"]
+
+async def test_each_look_tells_what_has_changed_since_the_one_before(looks: Looks) -> None:
+    assert await looks.at(WELL) == []
+    assert await looks.at(WRONG) == ["ConfigRefused"]
+    assert await looks.at(WELL) == ["ConfigRefused", "ConfigTaken"]
+
+
+async def test_an_agent_that_stands_by_tells_nothing_before_it_serves(looks: Looks) -> None:
+    assert await looks.at(replace(WRONG, standby="pid 7")) == []
+    assert await looks.at(WRONG) == ["ConfigRefused"]

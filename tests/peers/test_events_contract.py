@@ -79,7 +79,7 @@ async def events_on(server: RealApiServer, namespace: str, name: str) -> list[di
     """The Events on an object, as the old API shows them to kubectl."""
     found = await server.kubectl(
         *("get", "events", "--namespace", namespace, "--output", "json"),
-        *("--field-selector", f"involvedObject.name={name}"),
+        *("--field-selector", f"involvedObject.name={name},reportingComponent=xpu-agent.io/agent"),
     )
     its: list[dict[str, Any]] = json.loads(found)["items"]
     return sorted(its, key=lambda it: (it["eventTime"], it["message"]))
