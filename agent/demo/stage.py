@@ -1,4 +1,4 @@
-"""The demo's stage: a simulated kubelet, a scenario of cards, and the agent in a process of its own."""
+"""The demo's stage: a simulated kubelet and API server, a scenario of cards, the agent in its own process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 
+from agent.demo import objects
 from agent.inspect import fetch
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Container, Pod
+from agent.testing.simapi import SimApiServer
 from agent.vendors.simulated.scenario import Scenario
 
 #: What leaves room for the longest socket below it.
@@ -47,14 +49,17 @@ vendors:
 class Stage:
     """Everything a step of the story may touch."""
 
-    def __init__(self, root: Path, kubelet: SimKubelet) -> None:
+    def __init__(self, root: Path, kubelet: SimKubelet, api: SimApiServer) -> None:
         self.kubelet = kubelet
+        self.api = api
         self.scenario = Scenario(root / "scenario.json", devices=4)
         self.pods: dict[str, Pod] = {}
         self._state = root / "state"
         self._log = root / "agent.log"
         self._config = root / "config.yaml"
+        self._kubeconfig = api.kubeconfig(root / "kubeconfig")
         self._agent: asyncio.subprocess.Process | None = None
+        api.put_object(objects.node())
         self._config.write_text(
             CONFIG.format(
                 kubelet_dir=kubelet.plugin_dir,
@@ -79,7 +84,11 @@ class Stage:
                 "-m",
                 "agent.demo.node",
                 str(self._config),
-                env={**os.environ, "NODE_NAME": "demo-node"},
+                env={
+                    **os.environ,
+                    "NODE_NAME": objects.NODE_NAME,
+                    "XPU_AGENT_KUBECONFIG": str(self._kubeconfig),
+                },
                 stderr=log,
                 stdout=log,
             )
@@ -118,11 +127,17 @@ class Stage:
     async def admit(self, name: str, limits: Mapping[str, int]) -> Pod:
         """Admit a pod with one container; the kubelet's refusal is the error."""
         pod = Pod(name, (Container(dict(limits)),))
+        self.api.put_object(objects.pod(pod))
         verdict = await self.kubelet.admit(pod)
         if not verdict.admitted:
             raise AssertionError(f"pod {name} was refused: {verdict.reason}: {verdict.message}")
         self.pods[name] = pod
         return pod
+
+    async def delete(self, pod: Pod) -> None:
+        """Delete the pod, of which the kubelet hears."""
+        self.api.delete_object("Pod", pod.name, pod.namespace)
+        await self.kubelet.delete(pod.uid)
 
     def log_tail(self, lines: int = 15) -> str:
         """The end of the agent's log, for the step that did not hold."""
@@ -138,8 +153,8 @@ async def open_stage() -> AsyncIterator[Stage]:
     short = len(tempfile.gettempdir()) <= LONGEST_ROOT
     root = Path(tempfile.mkdtemp(prefix="xpu-", dir=None if short else "/tmp"))
     try:
-        async with SimKubelet(root / "k", mode="1.36") as kubelet:
-            stage = Stage(root, kubelet)
+        async with SimKubelet(root / "k", mode="1.36") as kubelet, SimApiServer() as api:
+            stage = Stage(root, kubelet, api)
             try:
                 yield stage
             finally:

@@ -90,7 +90,7 @@ async def library_crashes(stage: Stage) -> Evidence:
     await stage.until(lambda it: it.get("vendors") and it["vendors"][0]["state"] == "open")
     assert dict(stage.kubelet.journal.streams) == streams, "a stream was opened anew"
     assert dict(stage.kubelet.journal.lists) == lists, "the kubelet was told of a change"
-    await stage.kubelet.delete(pod.uid)
+    await stage.delete(pod)
     return {
         "the vendor's process": "died of SIGSEGV and was replaced",
         "a pod admitted meanwhile": "got its card",
@@ -110,6 +110,28 @@ async def kubelet_restarts(stage: Stage) -> Evidence:
     again = {name: count - before[name] for name, count in stage.kubelet.journal.registrations.items()}
     assert again == {WHOLE: 1, SHARED: 1}, f"registrations after the restart: {again}"
     return {"registered again, once each": sorted(again), **_counts(stage)}
+
+
+async def api_server_goes(stage: Stage) -> Evidence:
+    registrations = stage.kubelet.journal.registrations.copy()
+    await stage.api.go_away()
+    pod = await stage.admit("during-the-outage", {SHARED: 1})
+    card = (await stage.kubelet.run_options(pod.uid, "main")).env["XPU_VISIBLE_DEVICES"]
+    broken = next(it for it in stage.scenario.uuids[2:] if it != card)
+    stage.scenario.fault(broken, "xid-48", "double bit error", cleared_by=(Proof.RESET,))
+    await stage.kubelet.wait(lambda it: it.counts()[SHARED].allocatable == REPLICAS)
+    stage.scenario.heal(broken, Proof.RESET)
+    await stage.kubelet.wait(lambda it: it.counts()[SHARED].allocatable == 2 * REPLICAS)
+    await stage.api.come_back()
+    await stage.delete(pod)
+    await stage.until(lambda it: _states(it, "during-the-outage") == {"released"})
+    assert stage.kubelet.journal.registrations == registrations, "the kubelet was registered with anew"
+    return {
+        "a pod admitted meanwhile": f"got {card}",
+        "a card broken and repaired meanwhile": f"the kubelet heard of both, of {broken}",
+        "what stopped": "nothing",
+        **_counts(stage),
+    }
 
 
 async def agent_killed(stage: Stage) -> Evidence:
@@ -132,7 +154,7 @@ async def agent_killed(stage: Stage) -> Evidence:
 async def pod_goes(stage: Stage) -> Evidence:
     trainer = stage.pods["trainer"]
     mine = next(it["devices"][0] for it in (await stage.inspect())["allocations"] if _pod(it) == "trainer")
-    await stage.kubelet.delete(trainer.uid)
+    await stage.delete(trainer)
     document = await stage.until(lambda it: _states(it, "trainer") == {"released"})
     pods = [await stage.admit(f"next-{n}", {WHOLE: 1}) for n in range(2)]
     cards = {(await stage.kubelet.run_options(it.uid, "main")).env["XPU_VISIBLE_DEVICES"] for it in pods}
@@ -160,6 +182,11 @@ STORY = (
     Step("repaired by proof", "Looking well again is not enough; a reset is proof.", card_repaired),
     Step("the library crashes", "The vendor's library segfaults. Nobody else notices.", library_crashes),
     Step("the kubelet restarts", "It wipes every socket; the agent registers anew.", kubelet_restarts),
+    Step(
+        "the API server goes away",
+        "It comes back later. Nothing stops: pods get cards, faults are told, cards return.",
+        api_server_goes,
+    ),
     Step("the agent is killed", "SIGKILL. The next one continues from the checkpoint.", agent_killed),
     Step("the pod goes", "Its card is free again, and the ledger knows.", pod_goes),
     Step("goodbye", "SIGTERM: streams end in order.", goodbye),

@@ -49,7 +49,7 @@ class ProseTeller:
 
     async def step(self, step: Step, stage: Stage) -> bool:
         self._number += 1
-        self._say(f"\n{self._number}. {step.name.capitalize()}. {step.says}")
+        self._say(f"\n{self._number}. {step.name[:1].upper()}{step.name[1:]}. {step.says}")
         evidence, error, seconds = await played(step, stage)
         for key, value in evidence.items():
             self._say(f"     {key}: {_words(value)}")

@@ -111,6 +111,8 @@ class SimApiServer:
     def put_object(self, document: Mapping[str, Any]) -> Json:
         """Create or replace the object as it is, status and all, whatever its resourceVersion says.
 
+        A new one keeps the uid that it has. This works in an outage too; clients see it after.
+
         Raises:
             LookupError: Nothing of its apiVersion and kind is served.
             Refused: The object is not valid.
@@ -123,7 +125,7 @@ class SimApiServer:
         validation.check(resource, new)
         place = Place(resource, namespace, metadata["name"])
         if (resource, namespace, place.name) not in store.objects:
-            store.create(resource, new)
+            store.create(resource, new, str(metadata.get("uid", "")))
         kept = store.replace(place, lambda old: new)
         if resource.status and "status" in new:
             status = Place(resource, namespace, place.name, "status")

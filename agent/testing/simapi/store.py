@@ -53,14 +53,14 @@ class Store:
             raise refusals.not_found(resource, name)
         return found
 
-    def create(self, resource: Resource, document: Json) -> Json:
-        """Add an object whose metadata has a name and its namespace."""
+    def create(self, resource: Resource, document: Json, uid: str = "") -> Json:
+        """Add an object whose metadata has a name and its namespace; without a uid it is given one."""
         new = copy.deepcopy(document)
         metadata = new["metadata"]
         key = (resource, metadata.get("namespace", ""), metadata["name"])
         if key in self.objects:
             raise refusals.exists(resource, metadata["name"])
-        metadata["uid"] = str(uuid.uuid4())
+        metadata["uid"] = uid or str(uuid.uuid4())
         metadata["creationTimestamp"] = _now()
         for name in ("deletionTimestamp", SYSTEM_GRACE, "generation"):
             metadata.pop(name, None)
