@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from chart import Chart
+
+from .chart import Chart
 
 ROOT = Path(__file__).parent.parent.parent
 

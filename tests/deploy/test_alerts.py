@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.core.view import View
+from agent.core.view import Counters, View
 from agent.http.metrics import metrics
+
+from .chart import ROOT
 
 RULES, DASHBOARD = ROOT / "deploy/prometheus/rules.yaml", ROOT / "deploy/grafana/xpu-agent.json"
 #: Counters that the line keeps, and the histogram's labels; a view has them as it is handed them.
@@ -23,7 +24,7 @@ COUNTERS = ("vendor_restarts", "evidence_unreadable", "reconcile_actions", "chec
 
 def there() -> set[str]:
     """Every metric of ours, as a scrape has it."""
-    counted = {(name, (("x", "y"),)): 1.0 for name in COUNTERS}
+    counted: Counters = {(name, (("x", "y"),)): 1.0 for name in COUNTERS}
     seconds = {("nvidia.com/gpu", "ok"): (1.0, 0.1, *([1.0] * 11))}
     view = replace(View("node-1", "1"), counters=counted, allocate_seconds=seconds)
     families = text_string_to_metric_families(metrics(view).body.decode())

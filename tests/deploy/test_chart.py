@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from chart import CHART, ROOT, Chart
 
 from agent.config import parse
+
+from .chart import CHART, ROOT, Chart
 
 POOL = {"vendors": ["nvidia"]}
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}

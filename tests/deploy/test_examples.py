@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from chart import ROOT, Chart, Rendered
 
 from agent.config import Config, parse
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
@@ -17,6 +16,8 @@ from agent.core.offers import Offers, Wish
 from agent.core.plan import plan
 from agent.core.vendor import Device, State
 from agent.fleet import check, wanted
+
+from .chart import ROOT, Chart, Rendered
 
 EXAMPLES = sorted(it for it in (ROOT / "deploy/examples").iterdir() if it.is_dir())
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chart import ROOT
+
+from .chart import ROOT
 
 ARCHIVE = ROOT / "build/image/xpu-agent.tar"
 #: As a runtime makes it of the chart's securityContext: a read-only root, a /tmp, no rights.

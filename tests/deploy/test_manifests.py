@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart import ROOT
+
+from .chart import ROOT
 
 MANIFESTS = ROOT / "deploy/manifests"
 
