@@ -20,8 +20,8 @@ Keep = Callable[[Object], T | None]
 
 #: Seconds that a server may have us wait at most, whatever it says.
 PATIENCE = 600.0
-#: After so many watches in a row that brought nothing the list is read anew: the server may have been set
-#: back to an older version than ours, which it then awaits for ever (504) instead of saying 410.
+#: After so many watches in a row that brought nothing, not even a bookmark, the list is read anew: where etcd
+#: was set back to before our version, kube-apiserver 1.36 takes the watch and stays silent for ever.
 MISSES = 3
 
 
@@ -88,28 +88,17 @@ class Reflector(Generic[T]):
     async def _try(self) -> float:
         """List if need be, then watch until that ends; returns how long the server wants to be left alone."""
         try:
-            if not self._version:
+            if not self._version or self._misses >= MISSES:
                 await self._list()
             await self._watch()
         except Gone:
             self._version = ""
-        except Busy as error:
-            self._say(error)
-            return min(error.retry_after or 0.0, PATIENCE)
         except ApiError as error:
-            self._say(error)
-            self._misses += 1
-            if self._misses >= MISSES:
-                self._version = ""
+            self.cell.set(replace(self.cell.value, error=str(error)))
+            if isinstance(error, Busy):
+                self._misses = 0  # it answers, and a list is the last that it needs
+                return min(error.retry_after or 0.0, PATIENCE)
         return 0.0
-
-    def _say(self, error: ApiError) -> None:
-        self.cell.set(replace(self.cell.value, error=str(error)))
-
-    def _forward(self) -> None:
-        """What was tried brought something: the next failure is the first one again."""
-        self._pauses.reset()
-        self._misses = 0
 
     async def _list(self) -> None:
         objects: dict[str, T] = {}
@@ -129,13 +118,15 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         began = asyncio.get_running_loop().time()
+        self._misses += 1
         async with self._api.watch(self._path, self._watching()) as events:
             self.cell.set(replace(self.cell.value, error=""))
             async for seen in events:
                 self._take(seen)
-                self._forward()
+                self._misses = 0
+                self._pauses.reset()
         if asyncio.get_running_loop().time() - began > self._following.longest:
-            self._forward()
+            self._pauses.reset()
 
     def _watching(self) -> dict[str, str]:
         """The query of a watch; its end is spread, so that not all nodes come back at once."""

@@ -205,15 +205,20 @@ async def test_an_error_is_over_when_the_watch_is_taken() -> None:
 
 
 async def test_pauses_grow_until_something_is_brought() -> None:
-    script, _ = await reflected(
-        AWAY, AWAY, listed("5"), AWAY, [], AWAY, [seen("BOOKMARK", version="7")], AWAY
-    )
+    script, _ = await reflected(AWAY, AWAY, listed("5"), AWAY, [], [seen("BOOKMARK", version="7")], AWAY)
 
-    assert script.sleeps == [1, 2, 4, 8, 8, 1, 2]
+    assert script.sleeps == [1, 2, 4, 8, 1, 2]
 
 
-async def test_a_server_that_takes_every_watch_and_ends_it_is_asked_ever_more_slowly() -> None:
-    script, _ = await reflected(listed("5"), [], [], [], [])
+async def test_a_busy_server_is_not_asked_for_the_list_again() -> None:
+    busy = [Busy(429, "TooManyRequests", "")] * 5
+    script, _ = await reflected(listed("5"), *busy)
+
+    assert ["limit" in it for it in script.asked] == [True] + [False] * 5
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly() -> None:
+    script, _ = await reflected(listed("5"), [], [], [], listed("5"), [])
 
     assert script.sleeps == [1, 2, 4, 8]
 
@@ -225,13 +230,15 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float |
     assert script.sleeps == [waited]
 
 
-async def test_a_server_set_back_behind_our_version_is_listed_anew() -> None:
+@pytest.mark.parametrize("silent", [AWAY, []], ids=["away", "silent"])
+async def test_after_watches_that_brought_nothing_the_list_is_read_anew(silent: Any) -> None:
+    watches = [[seen("BOOKMARK", version="7")], silent, silent, silent]
     script, reflector = await reflected(
-        listed("5", item("a", 1)), AWAY, AWAY, AWAY, listed("2", item("b", 2)), []
+        listed("5", item("a", 1)), *watches, listed("2", item("b", 2)), silent
     )
 
-    assert reflector.cell.value == Mirror({"b": 2}, synced=True)
-    assert script.asked[-1]["resourceVersion"] == "2"
+    assert reflector.cell.value.objects == {"b": 2}
+    assert [it.get("resourceVersion") for it in script.asked] == [None, "5", "7", "7", "7", None, "2"]
 
 
 @pytest.mark.parametrize(
