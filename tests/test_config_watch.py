@@ -666,11 +666,27 @@ async def test_a_label_that_is_not_known_yet_is_awaited_before_anything_is_chose
     async with labelled(Source(directory, default_config="default"), labels) as watch:
         waiting = watch.cell.value
         assert waiting.waiting
-        assert f"the label '{CONFIG_LABEL}' chooses the configuration, and is not known" in waiting.error
+        assert f"{directory}: the label '{CONFIG_LABEL}' chooses here, and is not known" in waiting.error
 
         labels.set({})
 
         assert (await state(watch, http(1))).name == "default"
+
+
+async def test_where_there_is_one_to_choose_no_label_is_awaited(directory: Path) -> None:
+    remove(directory / "any")
+    labels = untold()
+    async with labelled(directory, labels) as watch:
+        assert (watch.cell.value.name, watch.cell.value.waiting) == ("default", False)
+
+        labels.set({CONFIG_LABEL: "other"})
+        assert (await state(watch, lambda state: bool(state.error))).name == "default"
+
+
+async def test_where_no_label_would_mean_all_defaults_one_file_is_a_choice(directory: Path) -> None:
+    remove(directory / "any")
+
+    assert ConfigWatch(Source(directory, fallbacks=("empty",)), "n", labels=untold()).cell.value.waiting
 
 
 @pytest.mark.parametrize("labels", [None, Cell[Labels | None]({CONFIG_LABEL: "default"})])

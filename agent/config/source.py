@@ -62,7 +62,7 @@ class Source:
         try:
             named = self.node_config or _name_in(self.node_config_file)
             if self.path is not None and self.is_directory:
-                return self._read(self._chosen(named or _asked_for(labels)))
+                return self._read(self._chosen(named or self._asked_for(labels)))
             if named:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"
@@ -77,6 +77,19 @@ class Source:
             return self._read(self._chosen(name))
         except ConfigError as error:
             return Seen(str(self.path), error=str(error))
+
+    def _asked_for(self, labels: NodeLabels) -> str:
+        """The name that the Node's label asks for; empty where it asks for none, or none can be told."""
+        if labels.told and not labels.knows(CONFIG_LABEL) and not self._has_one():
+            why = "chooses here, and is not known of this Node yet: the API server has not told its labels"
+            raise LabelsUnknown(f"{self.path}: the label '{CONFIG_LABEL}' {why}")
+        return labels.get(CONFIG_LABEL) or ""
+
+    def _has_one(self) -> bool:
+        """Whether there is only one to choose, which holds without a label, too."""
+        assert self.path is not None
+        names = _names(self.path)
+        return len(names) == 1 and self._chosen("") in names
 
     def _chosen(self, named: str) -> str:
         assert self.path is not None
@@ -123,14 +136,6 @@ def _fallbacks(text: str, where: str) -> tuple[Fallback, ...]:
         why = f"unknown fallback strategy: {shorten(unknown, 60)}; there are {', '.join(FALLBACKS)}"
         raise ConfigError(f"{where}: {why}")
     return tuple(known[word] for word in words)
-
-
-def _asked_for(labels: NodeLabels) -> str:
-    """The name that the Node's label asks for; empty where it asks for none, or none can be told."""
-    if labels.told and not labels.knows(CONFIG_LABEL):
-        why = "chooses the configuration, and is not known of this Node yet"
-        raise LabelsUnknown(f"the label '{CONFIG_LABEL}' {why}: the API server has not told its labels")
-    return labels.get(CONFIG_LABEL) or ""
 
 
 def _name_in(file: Path | None) -> str:
