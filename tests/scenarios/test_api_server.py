@@ -1,0 +1,163 @@
+"""What the API server adds, and what goes on without it: labels, the config they choose, events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agent.testing.simapi import SimApiServer
+
+from .conftest import ANY_KUBELET, ONLY_NVIDIA
+from .node import Node, Rule, shared, whole
+from .process import AgentProcess
+
+pytestmark = ANY_KUBELET
+
+XPU = "example.com/xpu"
+GPUS = "nvidia.com/gpu.count"
+
+
+@pytest.fixture
+async def api(node: Node, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimApiServer]:
+    async with SimApiServer() as api:
+        api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}})
+        monkeypatch.setenv("XPU_AGENT_KUBECONFIG", str(api.kubeconfig(node.root / "kubeconfig")))
+        yield api
+
+
+def labels(api: SimApiServer) -> dict[str, str]:
+    node = api.find("Node", "node")
+    assert node is not None
+    return {**node["metadata"].get("labels", {})}
+
+
+def label(api: SimApiServer, **its: str) -> None:
+    """Give the Node these labels, and take away any other."""
+    api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels": its}})
+
+
+def configure(node: Node, otherwise: Rule, **pools: Rule) -> None:
+    """Write a config that shares the cards as the Node's label `pool` says."""
+    node.configure(otherwise)
+    document = json.loads(node.config.read_text())
+    document["nodes"] = [
+        {"match": {"labels": {"pool": pool}}, "set": {"vendors": {node.cards.vendor: {"resources": [rule]}}}}
+        for pool, rule in pools.items()
+    ]
+    node.write(json.dumps(document, default=list))
+
+
+async def told(api: SimApiServer, wanted: Any) -> None:
+    await api.wait(lambda it: wanted(labels(it)))
+
+
+@ONLY_NVIDIA
+async def test_the_node_has_the_labels_of_its_cards_and_keeps_them_when_the_agent_ends(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    label(api, pool="train")
+    node.configure(whole(XPU))
+    await process.start()
+
+    await told(api, lambda it: it.get(GPUS) == "4")
+    await process.kill()
+
+    assert labels(api).items() >= {"pool": "train", GPUS: "4"}.items()
+
+
+@ONLY_NVIDIA
+async def test_labels_follow_once_the_api_server_is_back(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    await api.go_away()
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    assert GPUS not in labels(api)
+
+    await api.come_back()
+
+    await told(api, lambda it: it.get(GPUS) == "4")
+
+
+async def test_a_label_of_the_node_chooses_its_config_whenever_it_is_set_or_unset(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    label(api, pool="train")
+    configure(node, shared(XPU, 2), train=whole(XPU), serve=shared(XPU, 3))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+
+    label(api, pool="serve")
+    await node.counts({XPU: (12, 12)})
+    label(api)
+    await node.counts({XPU: (8, 8)})
+
+
+async def test_a_config_that_asks_for_labels_waits_for_them_rather_than_guess(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    await api.go_away()
+    label(api, pool="train")
+    configure(node, shared(XPU, 2), train=whole(XPU))
+    await process.start()
+    document = await process.until(lambda it: it["troubles"])
+    assert "pool" in document["troubles"][0]
+    assert XPU not in await node.kubelet.capacity()
+
+    await api.come_back()
+
+    await node.counts({XPU: (4, 4)})
+
+
+async def test_labels_that_chose_the_config_are_known_at_the_next_start_without_the_api_server(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    label(api, pool="train")
+    configure(node, shared(XPU, 2), train=whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    await node.saved('"pool":"train"')
+    await process.kill()
+    await api.go_away()
+
+    await process.start()
+
+    await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["error"])
+    await node.counts({XPU: (4, 4)})
+
+
+async def test_a_sick_card_is_an_event_of_the_node(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["synced"])
+    node.cards.fail(1)
+
+    await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
+
+    (event,) = [one for one in api.objects if one.get("reason") == "DeviceUnhealthy"]
+    assert event["regarding"]["name"] == "node"
+    assert node.cards.uuids[1] in event["note"]
+    assert "xid-79" in event["note"]
+
+
+async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await process.until(lambda it: it["apiServer"] and it["apiServer"]["synced"])
+    await api.go_away()
+    await process.until(lambda it: it["apiServer"]["error"])
+
+    pod = await node.admit("alone", {XPU: 1})
+    (mine,) = await node.cards_of(pod)
+    other = next(n for n, uuid in enumerate(node.cards.uuids) if uuid != mine)
+    node.cards.fail(other)
+
+    await node.counts({XPU: (4, 3)})
