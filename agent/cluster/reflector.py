@@ -20,6 +20,8 @@ Keep = Callable[[Object], T | None]
 
 #: Seconds that a server may have us wait at most, whatever it says.
 PATIENCE = 600.0
+#: Pages that a list may have: a hundred thousand objects are not one node's.
+PAGES = 400
 #: After so many watches in a row that brought nothing, not even a bookmark, the list is read anew: where etcd
 #: was set back to before our version, kube-apiserver 1.36 takes the watch and stays silent for ever.
 MISSES = 3
@@ -103,7 +105,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         objects: dict[str, T] = {}
         query = {**self._query, "limit": str(self._following.page)}
-        while True:
+        for _ in range(PAGES):
             page = await self._api.get(self._path, query)
             objects.update(kept(_items(page), self._keep))
             more = _text(page, "continue")
@@ -112,6 +114,8 @@ class Reflector(Generic[T]):
             # The token says which version the list began with; to say it too is refused.
             query = {**query, "continue": more}
             query.pop("resourceVersion", None)
+        else:
+            raise ApiAway(f"the API server's list has no end: {PAGES} pages of {self._path}")
         self._version = version_of(page)
         self._misses = 0
         self.cell.set(Mirror(MappingProxyType(objects), synced=True))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.cluster.api import Api, Object, Patch, Seen
 from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
-from agent.cluster.reflector import PATIENCE, Following, Mirror, Reflector, after, kept
+from agent.cluster.reflector import PAGES, PATIENCE, Following, Mirror, Reflector, after, kept
 
 AWAY = ApiAway("nobody there")
 GONE = Gone(410, "Expired", "too old")
@@ -142,6 +142,12 @@ async def test_nothing_is_synced_before_the_last_page() -> None:
     _, reflector = await reflected(listed("5", item("a"), more="token"), AWAY)
 
     assert reflector.cell.value == Mirror({}, synced=False, error="nobody there")
+
+
+async def test_a_list_without_end_is_given_up() -> None:
+    _, reflector = await reflected(*[listed("5", item("a"), more="token")] * PAGES)
+
+    assert reflector.cell.value.error.startswith("the API server's list has no end")
 
 
 async def test_a_watch_goes_on_from_the_list_and_then_from_the_newest_message() -> None:
