@@ -45,7 +45,8 @@ SILENT = Ailment(
     Severity.STOPS,
     "who holds the lock does not serve",
     "Every other agent of this node stands by until the lock is free.",
-    "look at the log of pid {pid}; where it hangs, kill {pid}: the kernel frees the lock at once",
+    "where it has just started look again; else look at its log, and where it hangs kill {pid}: the kernel "
+    "frees the lock at once",
 )
 RIVAL = Ailment(
     SECOND,

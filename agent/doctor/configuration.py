@@ -20,6 +20,15 @@ REFUSED = Ailment(
     "were made with the defaults.",
     "mend the place that is named, then: xpu-agent config check {arguments}",
 )
+AWAITED = Ailment(
+    CHECK,
+    "config-awaits-labels",
+    Severity.STOPS,
+    "the configuration depends on labels of the Node that nobody has told",
+    "An agent that starts now knows them as its checkpoint remembers them, and else waits, not ready. The "
+    "other checks were made with the defaults.",
+    "mend the way to the API server (check api-server), or match by names",
+)
 ODD = Ailment(
     CHECK,
     "config-odd",
@@ -42,7 +51,8 @@ def configuration(around: Surroundings) -> Iterator[Finding]:
     """As the agent would read it now, and as the running one has it."""
     given = around.configuration
     arguments = f"--config {given.source}" if given.source != "defaults" else ""
-    found = [REFUSED.found(given.error, arguments=arguments)] if given.error else []
+    ailment = AWAITED if given.awaits_labels else REFUSED
+    found = [ailment.found(given.error, arguments=arguments)] if given.error else []
     found += [ODD.found(it, arguments=arguments) for it in given.config.warnings[:MOST]]
     document = around.told.value or {}
     error = (document.get("config") or {}).get("error")

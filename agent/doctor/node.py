@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.quantity import whole
 from agent.doctor.surroundings import Surroundings
 
 ALLOCATABLE = "node-allocatable"
@@ -70,12 +71,11 @@ def allocatable(around: Surroundings) -> Iterator[Finding]:
 
 
 def _compared(name: str, row: Mapping[str, Any], offered: Mapping[str, Any]) -> Iterator[Finding]:
-    ours = row.get("allocatable")
-    theirs = str(offered.get(name, "none"))
-    if row.get("retired") or not isinstance(ours, int) or theirs == str(ours):
+    ours, theirs = row.get("allocatable"), whole(offered.get(name, 0))
+    if row.get("retired") or not isinstance(ours, int) or theirs == ours:
         return
-    what = f"{name}: the agent offers {ours}, the Node {shorten(theirs)}"
-    yield NOTHING.found(what) if ours and theirs in ("none", "0") else OTHER.found(what)
+    what = f"{name}: the agent offers {ours}, the Node {shorten(str(offered.get(name, 'none')))}"
+    yield NOTHING.found(what) if ours and theirs == 0 else OTHER.found(what)
 
 
 def _same(around: Surroundings) -> str:

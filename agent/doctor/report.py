@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from agent.core.text import printable
 from agent.doctor.finding import Finding, Severity
 
 _STYLES = {
@@ -55,7 +56,7 @@ def show(node: str, version: str, findings: Sequence[Finding], stream: TextIO | 
     tty = stream.isatty()
     out = stream if tty else io.StringIO()
     console = Console(file=out, highlight=False, emoji=False, markup=False, width=None if tty else _WIDTH)
-    console.print(Text(f"node {node}, xpu-agent {version}", style="bold"))
+    console.print(Text(printable(f"node {node}, xpu-agent {version}"), style="bold"))
     table = Table.grid(padding=(0, 2))
     for _ in range(2):
         table.add_column(no_wrap=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from agent.core.plan import short_forms
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.quantity import whole
 from agent.doctor.sockets import Listener, listener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet import checkpoint
@@ -18,6 +19,8 @@ from agent.kubelet.errors import KubeletError
 CHECK = "device-plugins"
 #: Sockets that are looked at; a node has a handful.
 MOST = 200
+#: Letters of a vendor's name by which its plugin's socket is known; fewer stand in any name.
+SHORTEST_MARK = 3
 #: How the sockets of our sessions begin (agent.kubelet.sockets).
 OURS = "xpu-"
 
@@ -99,7 +102,7 @@ def _marks(around: Surroundings) -> frozenset[str]:
     (k8s-device-plugin v0.20, internal/plugin/server.go)."""
     vendors = {it.name for it in around.configuration.plugins if around.has_cards(it.name)}
     domains = {name.partition("/")[0].split(".")[0] for name in around.names}
-    return frozenset(vendors | domains)
+    return frozenset(it for it in vendors | domains if len(it) >= SHORTEST_MARK)
 
 
 def _registered(around: Surroundings) -> Iterator[Finding]:
@@ -123,7 +126,8 @@ def _registered(around: Surroundings) -> Iterator[Finding]:
 def _ours(around: Surroundings) -> frozenset[str]:
     """How the IDs of our devices begin in every form, and those that are held."""
     document = around.told.value or {}
-    devices = [it for it in document.get("devices") or () if isinstance(it, Mapping)]
+    rows = (*(document.get("devices") or ()), *(document.get("absent") or ()))
+    devices = [it for it in rows if isinstance(it, Mapping)]
     uuids = [str(it.get("uuid")) for it in devices]
     minors = (str(it.get("minor")) for it in devices if it.get("minor") is not None)
     held = (str(id) for it in document.get("allocations") or () for id in it.get("ids") or ())
@@ -140,8 +144,8 @@ def _offered(around: Surroundings) -> Iterator[Finding]:
         return
     status = node.get("status") or {}
     for name in sorted(around.names):
-        count = (status.get("allocatable") or {}).get(name, "0")
-        if count not in ("0", 0, None):
+        count = (status.get("allocatable") or {}).get(name, 0)
+        if whole(count) != 0:
             node_name = shorten(around.node)
             yield ON_NODE.found(
                 f"Node {node_name} offers {shorten(str(count))} of {name}, no agent serves it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
@@ -38,8 +37,7 @@ def server(around: Surroundings) -> Iterator[Finding]:
     if cluster is None:
         yield not_made(SERVER, around.cluster.why)
     elif cluster.broken:
-        finding = AWAY.found(cluster.broken)
-        yield replace(finding, severity=Severity.STOPS) if around.configuration.labels else finding
+        yield AWAY.found(cluster.broken)
     else:
         yield well(SERVER, "the API server answers")
 

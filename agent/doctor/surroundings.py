@@ -34,6 +34,8 @@ class Configuration:
     plugins: tuple[Plugin, ...] = ()
     #: Label keys that decide which part, or which file, of the configuration holds on this node.
     labels: tuple[str, ...] = ()
+    #: Whether the error is that nobody has told the Node's labels.
+    awaits_labels: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from agent.cluster.errors import ApiAway
 from agent.config import (
     CONFIG_LABEL,
     Config,
+    LabelsUnknown,
     NodeLabels,
     configured,
     given_flags,
@@ -67,6 +68,7 @@ class _Door:
     node: Look[Object]
     broken: str = ""
     why: str = ""
+    namespace: str = "default"
 
 
 async def survey(question: Question, open: Callable[[Access], Awaitable[Api]] = open_api) -> Surroundings:
@@ -118,7 +120,7 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
     except (ConfigError, ApiAway) as exc:
         return _Door(None, Look(why=str(exc)), broken=str(exc))
     node, broken = await cluster.node_of(api, question.node)
-    return _Door(api, node, broken)
+    return _Door(api, node, broken, namespace=access.namespace)
 
 
 def _configuration(question: Question, door: _Door) -> Configuration:
@@ -133,7 +135,8 @@ def _configuration(question: Question, door: _Door) -> Configuration:
     except ConfigError as exc:
         config = _flags_alone(question)
         source_name = str(question.given.get("config") or "defaults")
-        return Configuration(config, source_name, str(exc), wanted(config))
+        awaits = isinstance(exc, LabelsUnknown)
+        return Configuration(config, source_name, str(exc), wanted(config), awaits_labels=awaits)
 
 
 def _labels(door: _Door) -> NodeLabels:
@@ -211,6 +214,6 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         return Look(Cluster(gone, gone, gone, door.broken))
     if door.api is None:
         return Look(why=door.why)
-    reports = configuration.config.report.mode != "none"
-    wanted_rights = needs.required(question.node, labels=bool(configuration.labels), events=reports)
-    return Look(await cluster.asked(door.api, door.node, question.node, wanted_rights))
+    report = configuration.config.report
+    rights = needs.required(question.node, report.namespace or door.namespace, report.told_as)
+    return Look(await cluster.asked(door.api, door.node, question.node, rights))

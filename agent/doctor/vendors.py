@@ -148,10 +148,11 @@ def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]
     defects = list(library.defects(names))
     for it in defects:
         if it.kind == "dangling":
-            yield DANGLING.found(f"{plugin.name}: {it.path} leads to {it.detail}", target=it.detail)
+            what = f"{plugin.name}: {it.path} leads to {it.detail}"
+            finding = DANGLING.found(what, target=it.detail)
         else:
-            what = f"{plugin.name}: {it.path} is for {it.detail}"
-            yield FOREIGN.found(what, path=it.path)
+            finding = FOREIGN.found(f"{plugin.name}: {it.path} is for {it.detail}", path=it.path)
+        yield _weighed(around, plugin.name, finding)
     if not defects and around.config.vendor(plugin.name).enabled is True:
         yield MISSING.found(f"{plugin.name}: {look.why}", vendor=plugin.name)
     elif not defects:
@@ -159,18 +160,20 @@ def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]
 
 
 def drivers(around: Surroundings) -> Iterator[Finding]:
-    """What the driver says of itself, or why it does not.
-
-    One that is `auto` may have a library and no cards here: where another vendor serves, nothing stops.
-    """
+    """What the driver says of itself, or why it does not."""
     for name, look in around.vendors.items():
         if look.value is not None:
             yield from _devices(name, look.value)
         elif not look.why.startswith(_ABSENT):
             ailment = _REASONS.get(look.why.partition(":")[0], FAILING)
-            finding = ailment.found(f"{name}: {look.why}{_versions(around, name)}", vendor=name)
-            spare = any(it.value for it in around.vendors.values()) and not around.has_cards(name)
-            yield replace(finding, severity=Severity.WARNS) if spare else finding
+            what = f"{name}: {look.why}{_versions(around, name)}"
+            yield _weighed(around, name, ailment.found(what, vendor=name))
+
+
+def _weighed(around: Surroundings, name: str, finding: Finding) -> Finding:
+    """One that is `auto` may have a library and no cards here: where another vendor serves, nothing stops."""
+    spare = any(it.value for it in around.vendors.values()) and not around.has_cards(name)
+    return replace(finding, severity=Severity.WARNS) if spare else finding
 
 
 def _devices(name: str, devices: Sequence[Device]) -> Iterator[Finding]:

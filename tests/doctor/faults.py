@@ -417,8 +417,8 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("right-missing")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    patient.server.forbid("create", "/api/v1/namespaces/default/events")
-    return "create events is forbidden"
+    patient.server.forbid("create", "/apis/events.k8s.io/v1/namespaces/default/events")
+    return "create events.events.k8s.io is forbidden"
 
 
 @fault("api-server-away")
@@ -434,6 +434,13 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.node.write("version: v1\nvendors:\n  nvidai: {enabled: true}\n")
     return f"{patient.node.config}:3"
+
+
+@fault("config-awaits-labels")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.configure({"match": {"labels": {"pool": "a"}}, "set": {"report": {"labels": False}}})
+    await patient.server.go_away()
+    return "the label 'pool' is not known of this Node yet"
 
 
 @fault("config-odd")

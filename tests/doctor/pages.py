@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from agent.doctor.checks import AILMENTS, CHECKS
 from agent.doctor.finding import Ailment
 
-
 #: How a table of Markdown writes a bar in a cell.
 PIPE = r"\|"
 

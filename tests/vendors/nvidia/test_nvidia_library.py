@@ -155,3 +155,23 @@ def test_a_refused_start_is_named_and_works_once_the_cause_is_gone(
     assert caught.value.reason == reason
     assert len(backend.discover()) == 8
     backend.close()
+
+
+@pytest.mark.parametrize("folder", library.FOLDERS)
+def test_every_file_that_is_loaded_is_among_those_that_were_searched(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / folder / library.SONAME).touch()
+
+    searched = library.searched({"containerDriverRoot": str(tmp_path)})
+
+    assert searched[0] == library.SONAME
+    assert str(tmp_path / folder / library.SONAME) in searched
+    assert set(library._candidates(str(tmp_path))) <= set(searched)
+
+
+def test_a_library_that_the_config_names_is_searched_alone_also_where_it_is_a_link_to_nowhere(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lib.so").symlink_to("nowhere")
+
+    assert library.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]

@@ -1,0 +1,435 @@
+"""What each check makes of what it sees, beyond the faults that are made for real."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config import AgentSettings, Config, VendorSettings
+from agent.core.vendor import ContainerEdits, Device, Vendor
+from agent.doctor import cdi, checks, library, node, pods, rivals, vendors
+from agent.doctor.checks import Check, examined
+from agent.doctor.finding import Finding, Severity
+from agent.doctor.library import machine_of
+from agent.doctor.locks import holders
+from agent.doctor.quantity import whole
+from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
+from agent.doctor.sockets import listener
+from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
+from agent.plugins import Plugin
+
+from .patient import short_directory
+
+GPU = "nvidia.com/gpu"
+CARD = Device("GPU-1", 0)
+Devices = Look[tuple[Device, ...]]
+
+
+def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> Plugin:
+    edits, visible = ContainerEdits(), "NVIDIA_VISIBLE_DEVICES"
+    made = Vendor(name, "a:B", lambda *_: edits, f"{name}.com/gpu", by_cdi=by_cdi, visible=visible)
+    return Plugin(name, "here", "1", made)
+
+
+def around(
+    *plugins: Plugin,
+    config: Config | None = None,
+    found: Mapping[str, Devices] | None = None,
+    told: Mapping[str, Any] | None = None,
+    node: Mapping[str, Any] | None = None,
+    its_pods: tuple[Mapping[str, Any], ...] = (),
+    root: Path = Path("/"),
+) -> Surroundings:
+    cards: Devices = Look((CARD,))
+    looked = dict.fromkeys([it.name for it in plugins], cards) if found is None else found
+    cluster = Cluster(Look(node) if node is not None else Look(why="403 Forbidden"), Look(its_pods), Look(()))
+    return Surroundings(
+        "a-node",
+        "1",
+        root,
+        Configuration(config or Config(), plugins=plugins),
+        looked,
+        Look(told, "" if told else "nobody"),
+        cluster=Look(cluster),
+    )
+
+
+def named(findings: list[Finding]) -> list[tuple[str, Severity]]:
+    return [(it.ailment, it.severity) for it in findings]
+
+
+# Checks as a whole
+
+
+def test_a_check_that_breaks_is_named_and_keeps_no_other_from_its_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_: Surroundings) -> list[Finding]:
+        raise RuntimeError("no such thing")
+
+    silent = Check("silent", lambda _: [])
+    monkeypatch.setattr(checks, "CHECKS", (Check("broken", broken), silent, checks.CHECKS[0]))
+
+    found = list(examined(around()))
+
+    assert [(it.check, it.severity) for it in found] == [
+        ("broken", Severity.NOT_MADE),
+        ("silent", Severity.NOT_MADE),
+        ("config", Severity.OK),
+    ]
+    assert "RuntimeError: no such thing" in found[0].what
+
+
+# Vendors
+
+
+@pytest.mark.parametrize(
+    ("reason", "ailment"),
+    [
+        ("driver-not-loaded: load it", "driver-not-loaded"),
+        ("driver-library-mismatch: reload", "driver-mismatch"),
+        ("no-permission: allow", "driver-denied"),
+        ("killed by SIGSEGV", "driver-failing"),
+        ("did not list its devices within 30 s", "driver-failing"),
+    ],
+)
+def test_a_driver_s_trouble_stops_unless_the_vendor_is_auto_and_another_serves(
+    reason: str, ailment: str
+) -> None:
+    alone = around(vendor(), found={"nvidia": Look(why=reason)})
+    beside = replace(alone, vendors={**alone.vendors, "acme": Look((CARD,))})
+    wanted = Configuration(Config(vendors={"nvidia": VendorSettings(enabled=True)}), plugins=(vendor(),))
+
+    assert named(list(vendors.drivers(alone))) == [(ailment, Severity.STOPS)]
+    assert named(list(vendors.drivers(beside)))[0] == (ailment, Severity.WARNS)
+    assert named(list(vendors.drivers(replace(beside, configuration=wanted))))[0][1] is Severity.STOPS
+
+
+def test_a_vendor_that_is_auto_and_has_no_library_is_no_fault_where_another_serves() -> None:
+    found: dict[str, Devices] = {"nvidia": Look(why="library-not-found: none"), "acme": Look((CARD,))}
+
+    told = list(vendors.libraries(around(vendor(), vendor("acme"), found=found)))
+
+    assert {it.severity for it in told} == {Severity.OK}
+
+
+@pytest.mark.parametrize(
+    ("head", "machine"),
+    [
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\x3e\x00", "x86_64"),
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\xb7\x00", "aarch64"),
+        (b"\x7fELF\x02\x02" + bytes(12) + b"\x00\x16", "s390x"),
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\xff\x7f", "machine 32767"),
+        (b"\x7fELF", "no ELF file"),
+        (b"", "no ELF file"),
+        (b"INPUT(/usr/lib/libnvidia-ml.so)", "no ELF file"),
+    ],
+)
+def test_a_library_s_machine_is_read_from_its_head(head: bytes, machine: str, tmp_path: Path) -> None:
+    (tmp_path / "lib").write_bytes(head)
+
+    assert machine_of(tmp_path / "lib") == machine
+
+
+def test_a_bare_name_is_looked_for_where_the_loader_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path}")
+    (tmp_path / "libxpu-nowhere.so.1").symlink_to("libxpu-nowhere.so.1.2")
+
+    (found,) = library.defects(["libxpu-nowhere.so.1"])
+
+    assert found == (f"{tmp_path}/libxpu-nowhere.so.1", "dangling", f"{tmp_path}/libxpu-nowhere.so.1.2")
+
+
+def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None:
+    assert list(library.defects([f"{tmp_path}/lib.so", "libxpu-nowhere.so.1"])) == []
+    assert library.there([f"{tmp_path}/lib.so"]) == ()
+
+
+# Sockets and locks
+
+
+def test_a_listener_is_told_with_its_process_also_behind_a_long_path() -> None:
+    with short_directory() as root, socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(f"{root}/a")
+        bound.listen()
+        deep = root / ("d" * 120)
+        deep.mkdir()
+        (deep / "s.sock").symlink_to(root / "a")
+
+        found = listener(deep / "s.sock")
+
+    assert (found.state, found.pid) == ("listens", os.getpid())
+    assert str(found).endswith(f"(pid {os.getpid()})")
+
+
+def test_a_link_to_a_socket_that_is_gone_says_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "s").symlink_to("/nowhere/kubelet.sock")
+
+    found = listener(tmp_path / "s")
+
+    assert found.state == "missing"
+    assert "/nowhere/kubelet.sock" in found.found
+
+
+def test_of_a_lock_s_lines_only_who_holds_this_file_counts(tmp_path: Path) -> None:
+    place = tmp_path / "agent.lock"
+    place.touch()
+    found = place.stat()
+    here = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    lines = (
+        f"1: FLOCK  ADVISORY  WRITE 4711 {here} 0 EOF",
+        f"1: -> FLOCK  ADVISORY  WRITE 4712 {here} 0 EOF",
+        f"2: POSIX  ADVISORY  WRITE 4713 {here} 0 EOF",
+        f"3: FLOCK  ADVISORY  WRITE 4714 {here}1 0 EOF",
+        f"4: FLOCK  ADVISORY  WRITE -1 {here} 0 EOF",
+        "nonsense",
+    )
+    (tmp_path / "locks").write_text("\n".join(lines))
+
+    assert holders(place, tmp_path / "locks") == (4711, 0)
+
+
+# The container runtime
+
+
+@pytest.mark.parametrize(
+    ("text", "cdi_is", "directories"),
+    [
+        ("version = 3", "yes", DEFAULTS),
+        ("version = 2", "unsaid", DEFAULTS),
+        ("", "unsaid", DEFAULTS),
+        ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true', "yes", DEFAULTS),
+        ('version = 3\n[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = false', "no", DEFAULTS),
+        (
+            'version = 3\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/a", 1]',
+            "yes",
+            ("/a",),
+        ),
+        ('version = 3\nplugins = "odd"', "yes", DEFAULTS),
+    ],
+)
+def test_containerd_s_file_says_whether_and_where_it_reads_specs(
+    text: str, cdi_is: str, directories: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "etc/containerd/config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+    (found,) = runtimes(tmp_path)
+
+    assert (found.name, found.source, found.cdi) == ("containerd", str(path), cdi_is)
+    assert found.directories == directories
+
+
+def test_what_containerd_s_file_imports_counts(tmp_path: Path) -> None:
+    place = tmp_path / "etc/containerd"
+    (place / "conf.d").mkdir(parents=True)
+    (place / "config.toml").write_text('version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]')
+    part = '[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/b"]'
+    (place / "conf.d/50.toml").write_text(part)
+
+    (found,) = runtimes(tmp_path)
+
+    assert found.directories == ("/b",)
+
+
+def test_the_last_of_cri_o_s_files_counts(tmp_path: Path) -> None:
+    place = tmp_path / "etc/crio"
+    (place / "crio.conf.d").mkdir(parents=True)
+    (place / "crio.conf").write_text('[crio.runtime]\ncdi_spec_dirs = ["/a"]')
+    (place / "crio.conf.d/10.conf").write_text('[crio.runtime]\ncdi_spec_dirs = ["/b"]')
+
+    (found,) = runtimes(tmp_path)
+
+    assert found == Runtime("CRI-O", str(place / "crio.conf.d/10.conf"), ("/b",))
+
+
+def test_a_runtime_s_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "etc/containerd/config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("=")
+
+    with pytest.raises(Unreadable, match=r"config\.toml: can not be read"):
+        runtimes(tmp_path)
+    *_, found = cdi.cdi(around(vendor(by_cdi=True), root=tmp_path))
+    assert found.severity is Severity.NOT_MADE
+
+
+@pytest.mark.parametrize(
+    ("version", "severity"),
+    [("containerd://1.7.20", Severity.STOPS), ("containerd://2.1.0", Severity.OK), ("", Severity.NOT_MADE)],
+)
+def test_an_old_file_that_does_not_say_cdi_is_judged_by_the_runtime_s_version(
+    version: str, severity: Severity, tmp_path: Path
+) -> None:
+    path = tmp_path / "etc/containerd/config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("version = 2")
+    seen = {"status": {"nodeInfo": {"containerRuntimeVersion": version}}}
+
+    (found,) = cdi.cdi(around(vendor(by_cdi=True), root=tmp_path, node=seen))
+
+    assert found.severity is severity
+
+
+@pytest.mark.parametrize("directory", ["/var/run/cdi", "/run/cdi", "/etc/cdi/"])
+def test_run_and_var_run_are_one_directory(directory: str, tmp_path: Path) -> None:
+    path = tmp_path / "etc/containerd/config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("version = 3")
+    config = Config(AgentSettings(cdi_dir=Path(directory)))
+
+    (found,) = cdi.cdi(around(vendor(by_cdi=True), config=config, root=tmp_path))
+
+    assert found.severity is Severity.OK
+
+
+# The Node
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8", 8), ("16k", 16000), ("2Ki", 2048), ("1e3", 1000), (3, 3), ("0", 0), ("1.5", None), ("x", None)],
+)
+def test_a_quantity_is_read_as_kubernetes_writes_it(text: object, number: int | None) -> None:
+    assert whole(text) == number
+
+
+def resource(allocatable: int, **more: Any) -> dict[str, Any]:
+    return {"resources": [{"name": GPU, "allocatable": allocatable, **more}], "standby": ""}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ailments"),
+    [
+        (8, {GPU: "8"}, [""]),
+        (16000, {GPU: "16k"}, [""]),
+        (8, {GPU: "0"}, ["allocatable-missing"]),
+        (8, {}, ["allocatable-missing"]),
+        (8, {GPU: "7"}, ["allocatable-differs"]),
+        (0, {}, [""]),
+        (8, {GPU: "nonsense"}, ["allocatable-differs"]),
+    ],
+)
+def test_the_node_s_count_is_held_against_the_agent_s(
+    ours: int, theirs: dict[str, str], ailments: list[str]
+) -> None:
+    seen = {"status": {"allocatable": theirs}}
+
+    found = node.allocatable(around(told=resource(ours), node=seen))
+
+    assert [it.ailment for it in found] == ailments
+
+
+def test_a_resource_that_is_on_its_way_out_is_not_compared() -> None:
+    seen: Mapping[str, Any] = {"status": {}}
+
+    (found,) = node.allocatable(around(told=resource(8, retired=True), node=seen))
+
+    assert found.severity is Severity.OK
+
+
+# Other plugins
+
+
+def test_devices_that_the_agent_lists_in_any_form_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {
+        "devices": [{"uuid": "GPU-1", "minor": 7}],
+        "absent": [{"uuid": "GPU-2"}],
+        "allocations": [{"ids": ["GPU-old-3"]}],
+    }
+    known = rivals._ours(around(told=document))
+
+    assert all(rivals._is_of(it, known) for it in ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3"))
+    assert not any(rivals._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-3::1"))
+
+
+def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:
+    wide = around(vendor("nv"), vendor("nvidia"))
+
+    assert rivals._marks(wide) == {"nvidia"}
+
+
+# Pods
+
+
+def pod(name: str = "a", *, phase: str = "Running", priority: str = "", **container: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "b", "name": name},
+        "spec": {"containers": [{"name": "main", **container}], "priorityClassName": priority},
+        "status": {"phase": phase},
+    }
+
+
+def env(value: Any, **more: Any) -> dict[str, Any]:
+    return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value, **more}]}
+
+
+LIMIT: dict[str, Any] = {"resources": {"limits": {GPU: "1"}}}
+PRIVILEGED: dict[str, Any] = {"securityContext": {"privileged": True}}
+
+
+@pytest.mark.parametrize(
+    ("it", "ailments"),
+    [
+        (pod(**env("all")), ["pod-chooses-devices"]),
+        (pod(**env("0"), **LIMIT), ["pod-chooses-devices"]),
+        (pod(**env(None, valueFrom={"fieldRef": {}})), ["pod-chooses-devices"]),
+        (pod(**env("all"), **LIMIT, **PRIVILEGED), ["pod-chooses-devices", "pod-privileged"]),
+        (pod(**env("void")), []),
+        (pod(**env("")), []),
+        (pod(**env("none")), []),
+        (pod(**LIMIT), []),
+        (pod(**PRIVILEGED), []),
+        (pod(**env("all"), phase="Succeeded"), []),
+        (pod(**env("all"), priority="system-node-critical"), []),
+        (pod(env="odd", resources=None, securityContext=[]), []),
+        ({}, []),
+    ],
+)
+def test_a_pod_goes_around_by_its_own_variable_or_privileged_with_a_limit(
+    it: dict[str, Any], ailments: list[str]
+) -> None:
+    found = pods.around(around(vendor(), its_pods=(it,)))
+
+    assert [it.ailment for it in found if it.ailment] == ailments
+
+
+def test_what_an_init_container_does_counts() -> None:
+    it = pod()
+    it["spec"]["initContainers"] = [{"name": "first", **env("all")}]
+
+    (found,) = pods.around(around(vendor(), its_pods=(it,)))
+
+    assert "container first" in found.what
+
+
+def test_of_many_pods_some_are_named_and_the_rest_is_counted() -> None:
+    failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "m" * 5000}
+    many = tuple({**pod(f"p{n}", **env("all")), "status": failed} for n in range(30))
+    greedy = tuple(pod(f"p{n}", **env("all")) for n in range(30))
+
+    stuck = list(pods.refused(around(its_pods=many)))
+    found = list(pods.around(around(vendor(), its_pods=greedy)))
+
+    assert len(stuck) == len(found) == pods.SHOWN
+    assert "20 more" in stuck[-1].what
+    assert "20 more" in found[-1].what
+    assert all(len(it.what) < 600 for it in stuck)
+
+
+@pytest.mark.parametrize(("words", "advice"), pods.ADVICE)
+def test_what_the_kubelet_said_of_a_pod_decides_what_to_do(words: str, advice: str) -> None:
+    said = {"reason": "UnexpectedAdmissionError", "message": f"Allocate failed due to {words} x"}
+
+    (found,) = pods.refused(around(its_pods=({**pod(), "status": said},)))
+
+    assert found.remedy == f"{advice}; then kubectl -n b delete pod a"

@@ -1,0 +1,153 @@
+"""`xpu-agent doctor`: what it prints, how it ends, and that it changes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import pytest
+
+from agent.cli import main
+from agent.doctor.checks import CHECKS
+from agent.doctor.finding import LONGEST, Finding, Severity, not_made
+from agent.doctor.report import show, stops
+
+from .patient import Patient
+
+
+async def doctor(patient: Patient, *more: str) -> int:
+    """The verb as a shell calls it, with its own event loop."""
+    flags = ("--config", str(patient.node.config), "--node-name", "node", "--host-root", str(patient.host))
+    arguments = ["doctor", *flags, "--kubeconfig", str(patient.kubeconfig), *more]
+    return await anyio.to_thread.run_sync(main, arguments)
+
+
+async def test_a_healthy_node_ends_with_0_and_a_fault_that_stops_work_with_1(
+    patient: Patient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await patient.start()
+
+    assert await doctor(patient) == 0
+    assert "18 ok: nothing stops work" in capsys.readouterr().out
+
+    await patient.kubelet.kill()
+
+    assert await doctor(patient) == 1
+    told = capsys.readouterr().out
+    assert "STOPS  kubelet" in told
+    assert "nobody listens" in told
+    assert "do:  systemctl start kubelet" in told
+    assert "this stops work" in told
+
+
+async def test_json_has_each_check_with_its_finding(
+    patient: Patient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    patient.add_pod("greedy", {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]})
+    await patient.start()
+
+    assert await doctor(patient, "--json") == 0  # a warning stops nothing
+
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert told["counts"] == {"stops": 0, "warns": 1, "not-made": 0, "ok": 17}
+    assert {it["check"] for it in told["findings"]} == {it.name for it in CHECKS}
+    (found,) = (it for it in told["findings"] if it["severity"] == "warns")
+    assert found["check"] == "pods-around"
+    assert found["ailment"] == "pod-chooses-devices"
+    assert "default/greedy" in found["what"]
+    assert found["remedy"].startswith("remove NVIDIA_VISIBLE_DEVICES")
+
+
+async def test_nothing_is_changed_beside_a_running_agent(patient: Patient) -> None:
+    document = await patient.start()
+    before = files(patient)
+    asked = len(patient.server.requests)
+
+    await patient.findings()
+
+    after = await patient.agent.until(lambda it: it["ready"])
+    assert [it["registrations"] for it in after["resources"]] == [
+        it["registrations"] for it in document["resources"]
+    ]
+    assert files(patient) == before
+    writes = {it.path for it in patient.server.requests[asked:] if it.verb not in ("get", "list", "watch")}
+    assert writes == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
+
+
+def files(patient: Patient) -> dict[str, tuple[int, int]]:
+    """Names with inode and mode; an agent that works rewrites its checkpoint, and so does its kubelet."""
+    found = {}
+    for place in (patient.node.state, patient.kubelet.plugin_dir):
+        for name in os.listdir(place):
+            it = (place / name).lstat()
+            is_rewritten = name in ("checkpoint.json", "kubelet_internal_checkpoint")
+            found[f"{place}/{name}"] = (0 if is_rewritten else it.st_ino, it.st_mode)
+    return found
+
+
+async def test_without_an_api_server_its_checks_are_named_as_not_made(patient: Patient) -> None:
+    patient.kubeconfig = None
+
+    findings = await patient.findings()
+
+    missing = {it.check for it in findings if it.severity is Severity.NOT_MADE and "--kubeconfig" in it.what}
+    assert missing == {"api-server", "rbac", "node-allocatable", "pods-refused", "pods-around"}
+
+
+async def test_a_kubeconfig_that_is_broken_is_named_with_its_place(patient: Patient, tmp_path: Path) -> None:
+    patient.kubeconfig = tmp_path / "kubeconfig"
+    patient.kubeconfig.write_text("current-context: a\ncontexts: []\n")
+
+    findings = await patient.findings()
+
+    (found,) = (it for it in findings if it.ailment == "api-server-away")
+    assert str(patient.kubeconfig) in found.what
+
+
+async def test_a_token_that_is_not_taken_is_a_way_that_leads_nowhere(patient: Patient) -> None:
+    old = patient.server.token
+    patient.server.renew_token()
+
+    findings = await patient.findings()
+
+    (found,) = (it for it in findings if it.ailment == "api-server-away")
+    assert "401" in found.what
+    assert all(old not in it.what for it in findings)
+
+
+async def test_what_may_not_be_read_is_not_made_and_keeps_nothing_else_from_it(patient: Patient) -> None:
+    patient.server.forbid("*", "/api/v1/pods")
+    patient.server.forbid("get", "/api/v1/nodes")
+
+    findings = await patient.findings()
+
+    not_made = {it.check for it in findings if it.severity is Severity.NOT_MADE}
+    assert {"pods-refused", "pods-around", "node-allocatable"} <= not_made
+    denied = {it.what.partition(" is forbidden")[0] for it in findings if it.ailment == "right-missing"}
+    assert denied == {"get nodes/node", "list pods", "watch pods"}
+
+
+async def test_the_configuration_is_read_with_the_labels_of_the_node(patient: Patient) -> None:
+    match = {"match": {"labels": {"pool": "b"}}, "set": {"agent": {"cdiDir": "/opt/of-pool-b"}}}
+    patient.configure(match)
+    patient.offer(2, pool="b")
+
+    around = await patient.look()
+
+    assert str(around.config.agent.cdi_dir) == "/opt/of-pool-b"
+    assert around.configuration.labels == ("pool",)
+
+
+def test_strangers_text_is_printed_without_control_characters_and_bounded() -> None:
+    out = io.StringIO()
+    finding = Finding("pods-refused", Severity.WARNS, "", why="a", remedy="b")
+
+    show("n\x1b[31m", "1", [finding, not_made("kubelet", "\x1b]0;x\x07" + "y" * 5000)], out)
+
+    assert "\x1b" not in out.getvalue()
+    assert out.getvalue().count("y") <= LONGEST + 10
+    assert not stops([finding])
