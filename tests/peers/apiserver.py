@@ -164,19 +164,10 @@ class RealApiServer:
         """Start the server with what it had stored before, and wait until it is ready."""
         self._write_tokens()
         self.kubeconfig(self._kubectl_config)
-        with self.log.open("ab") as log:
-            # The server goes when its input ends, so also when this process dies.
-            self._process = subprocess.Popen(
-                [self._binary, "attached", "kube-apiserver", *self._options()],
-                cwd=self._directory,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-            )
+        self._process = self._spawn()
         try:
             async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(self._is_ready):
-                    await asyncio.sleep(ASK_EVERY)
+                await self._ready()
         except BaseException as error:
             words = self._last_words()
             await self.kill()
@@ -201,6 +192,23 @@ class RealApiServer:
         await self.stop()
         await asyncio.sleep(down)
         await self.start()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            # Attached: it goes when its input ends, so also when this process dies.
+            return subprocess.Popen(
+                [self._binary, "attached", "kube-apiserver", *self._options()],
+                cwd=self._directory,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def _ready(self) -> None:
+        while True:
+            if await asyncio.to_thread(self._is_ready):
+                return
+            await asyncio.sleep(ASK_EVERY)
 
     async def _gone(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -239,6 +247,7 @@ class RealApiServer:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",
             "--allow-privileged=true",
+            "--shutdown-watch-termination-grace-period=1s",  # else an open watch holds the end up for a minute
             *self._flags,
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest_asyncio
 
 from .apiserver import RealApiServer, built_cluster
 from .real import BUILD, built_peers
+
+LOGS = BUILD.parent / "logs"
 
 
 @pytest.fixture(params=[path.name for path in built_peers()] or ["peer"])
@@ -34,12 +37,27 @@ def cluster_binary(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def api_server(cluster_binary: Path) -> AsyncIterator[RealApiServer]:
+async def api_server(request: pytest.FixtureRequest, cluster_binary: Path) -> AsyncIterator[RealApiServer]:
     """One server for all tests, which keep to namespaces of their own and leave it running.
 
     Besides the admin there are the users `agent` and `nobody`, without any rights.
     """
     with tempfile.TemporaryDirectory(prefix="api-") as directory:
-        users = {"agent": (), "nobody": ()}
-        async with RealApiServer(cluster_binary, Path(directory), users=users) as server:
+        say(request.config, "starting a kube-apiserver")
+        async with RealApiServer(
+            cluster_binary, Path(directory), users={"agent": (), "nobody": ()}
+        ) as server:
             yield server
+        if request.session.testsfailed:
+            LOGS.mkdir(parents=True, exist_ok=True)
+            say(request.config, f"its log is kept: {shutil.copy(server.log, LOGS)}")
+
+
+def say(config: pytest.Config, words: str) -> None:
+    """Write a line where the run is followed, past pytest's capture."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    if reporter is not None and capture is not None:
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(words)
