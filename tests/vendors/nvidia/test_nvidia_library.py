@@ -16,13 +16,14 @@ from agent.core.vendor import BackendUnavailable
 from agent.vendors.nvidia import library
 from agent.vendors.nvidia.backend import NvmlBackend
 
+pytest_plugins = ["nvml_fixtures"]
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import json, sys
 from agent.core.vendor import BackendUnavailable
 from agent.vendors.nvidia import backend, library
 
-pytest_plugins = ["nvml_fixtures"]
 library.SONAME = sys.argv[2]
 library.ROOTS = (sys.argv[3],)
 assert "pynvml" not in sys.modules
