@@ -18,8 +18,10 @@ from nvml_stub import NvmlStub
 from peers.process import Event
 from peers.real import GoClient, built_peers
 
+from agent.testing.simapi import SimApiServer
+
 from . import processes
-from .subjects import GPU, Launch, Refused, Subject
+from .subjects import GPU, KUBECONFIG, NODE, Launch, Refused, Subject
 
 PATIENCE = 60.0
 MS = 1e6
@@ -132,7 +134,9 @@ async def place(subject: Subject, cards: int = 8) -> AsyncIterator[Place]:
     try:
         subject.prepare(directory)
         stub = NvmlStub(directory, cards)
-        async with GoClient(peers[-1], directory) as kubelet:
+        async with SimApiServer() as api, GoClient(peers[-1], directory) as kubelet:
+            api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+            api.kubeconfig(directory / KUBECONFIG)
             yield Place(directory, subject, stub, kubelet)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -15,6 +15,9 @@ from nvml_stub import NvmlStub
 #: Compiled into the plugins of others.
 KUBELET_DIR = Path("/var/lib/kubelet/device-plugins")
 GPU = "nvidia.com/gpu"
+NODE = "bench"
+#: Of the API server that our agent is to follow, in the directory of the place.
+KUBECONFIG = "kubeconfig"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class Ours:
         start: list[str | Path] = [script] if script.exists() else [sys.executable, "-m", "agent"]
         if watched:
             start = [sys.executable, "-m", "bench.watched", directory / "lags"]
-        return Launch([*start, "run", "--config", config, "--node-name", "bench"], stub.environment)
+        arguments = ["--config", config, "--node-name", NODE, "--kubeconfig", directory / KUBECONFIG]
+        return Launch([*start, "run", *arguments], stub.environment)
 
 
 def _config(directory: Path, stub: NvmlStub, vendors: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,5 +106,5 @@ class Rival:
         if vendors or watched:
             raise Refused(f"{self.name} can not be measured so")
         search = [str(stub.library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-        environment = {**stub.environment, "LD_LIBRARY_PATH": ":".join(search), "NODE_NAME": "bench"}
+        environment = {**stub.environment, "LD_LIBRARY_PATH": ":".join(search), "NODE_NAME": NODE}
         return Launch([self._binary, *self._arguments], environment)
