@@ -27,6 +27,8 @@ log = structlog.get_logger()
 
 #: How long the views wait for the first registration, which they must not slow down.
 VIEWS_AFTER = 0.5
+#: The same for the door to the API server, whose library takes half a second of a processor.
+DOOR_AFTER = 5.0
 RETRY_BIND = 5.0
 
 
@@ -57,7 +59,8 @@ async def serve(
             group.start_soon(agent.run)
             group.start_soon(_views, agent, watch.cell.value.config)
             if access is not None:
-                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None))
+                asked = watch.cell.value.waiting  # its labels may say what is to be served
+                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), asked)
             group.start_soon(_follow, watch)
             await _until_told_to_end(signals, watch)
             group.cancel_scope.cancel()
@@ -117,9 +120,11 @@ async def _views(agent: Agent, config: Config) -> None:
         group.start_soon(_keep_serving, str(config.agent.state_dir / "agent.sock"), agent)
 
 
-async def _cluster(agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None]) -> None:
-    """Open the door to the API server once the first resource is registered, or soon: it may say which."""
-    with anyio.move_on_after(VIEWS_AFTER):
+async def _cluster(
+    agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], asked: bool
+) -> None:
+    """Open the door to the API server at once if it is `asked`, else after the first registration."""
+    with anyio.move_on_after(0.0 if asked else DOOR_AFTER):
         await agent.registered.until(True)
     await agent.serving.until(True)  # who stands by writes nothing
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")

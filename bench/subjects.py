@@ -61,7 +61,14 @@ class Ours:
         start: list[str | Path] = [script] if script.exists() else [sys.executable, "-m", "agent"]
         if watched:
             start = [sys.executable, "-m", "bench.watched", directory / "lags"]
-        arguments = ["--config", config, "--node-name", NODE, "--kubeconfig", directory / KUBECONFIG]
+        arguments: list[str | Path] = [
+            "--config",
+            config,
+            "--node-name",
+            NODE,
+            "--kubeconfig",
+            directory / KUBECONFIG,
+        ]
         return Launch([*start, "run", *arguments], stub.environment)
 
 

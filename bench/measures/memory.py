@@ -28,6 +28,5 @@ async def measure(subject: Subject) -> list[Row]:
                 took.append(sum(sizes))
                 parts = " + ".join(f"{size:.1f}" for size in sizes)
             here.forget()
-    return [
-        MEMORY.row(took, f"by process {parts}" + ("" if subject.is_rival else "; the API server followed"))
-    ]
+    followed = "" if subject.is_rival else "; the API server is followed"
+    return [MEMORY.row(took, f"by process {parts}{followed}")]
