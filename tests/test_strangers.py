@@ -92,6 +92,17 @@ async def test_what_stood_there_when_we_came_shows_nobody() -> None:
     assert not await node.shows()
 
 
+async def test_an_earlier_answer_that_went_and_comes_again_shows_a_stranger() -> None:
+    node = Node(entries=[entry("db", THEIRS)])
+    assert not await node.shows()
+    node.entries = []
+    assert not await node.shows()
+
+    node.entries = [entry("db", THEIRS)]
+
+    assert await node.shows()
+
+
 async def test_what_was_answered_while_we_did_not_serve_the_resource_shows_nobody(node: Node) -> None:
     node.served = ()
     node.entries = [entry("db", THEIRS)]

@@ -217,7 +217,7 @@ def _series(series: Series) -> Object:
 def _new_name(of: str) -> str:
     """A name that no other Event has; it begins as its object's does."""
     mark = secrets.token_hex(8)
-    begin = of[: NAME - len(mark) - 1].rstrip("-.")
+    begin = of[: NAME - len(mark) - 1]
     return f"{begin if _SUBDOMAIN.match(begin) else 'xpu-agent'}.{mark}"
 
 

@@ -30,6 +30,7 @@ def test_the_same_notice_again_counts_in_its_series() -> None:
 
     assert again is first
     assert (first.count, first.first, first.last) == (2, 1.0, 1.0 + WINDOW)
+    assert correlator.observe(SICK, 1.0 + 2 * WINDOW)[0] is first
 
 
 def test_after_ten_quiet_minutes_it_is_another_event() -> None:
@@ -89,6 +90,15 @@ def test_an_object_has_a_burst_and_then_one_write_now_and_then() -> None:
     assert not correlator.observe(SICK, REFILL)[1]
 
 
+def test_an_object_that_was_quiet_for_long_has_saved_up_no_more_than_its_burst() -> None:
+    correlator = Correlator()
+    correlator.observe(SICK, 0.0)
+
+    later = [correlator.observe(SICK, 1000 * REFILL)[1] for _ in range(BURST + 1)]
+
+    assert later == [True] * BURST + [False]
+
+
 def test_an_object_that_has_no_write_left_takes_none_of_another() -> None:
     correlator = Correlator()
     for _ in range(BURST + 1):
@@ -113,6 +123,15 @@ def test_only_so_many_events_objects_and_reasons_are_remembered() -> None:
 
     tables = (correlator._series, correlator._texts, correlator._buckets)
     assert [len(it._table) for it in tables] == [8, 8, 8]
+
+
+def test_only_so_many_texts_of_a_reason_are_remembered() -> None:
+    correlator = Correlator()
+
+    observe(correlator, *map(told, range(100)))
+
+    (texts,) = correlator._texts._table.values()
+    assert len(texts.seen) == SIMILAR - 1
 
 
 NOTICES = st.builds(

@@ -330,6 +330,17 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pyte
     assert 0 < slept[2] <= 0.002
 
 
+async def test_after_a_write_that_came_through_pauses_begin_anew() -> None:
+    pauses = Pauses(0.001, 1000.0, jitter=lambda: 1.0)
+    events = Events("node-1", pauses=pauses)
+    api = FakeApi(fails=[ApiAway("connection refused")] * 3)
+    async with running(events, api):
+        events.tell(SICK)
+        await until(lambda: events.counts["sent"])
+
+    assert pauses.next() == 0.001
+
+
 async def test_while_the_server_is_away_it_is_said_once_and_so_is_its_return() -> None:
     api = FakeApi(fails=[ApiAway("connection refused")] * 4)
 

@@ -232,6 +232,10 @@ def test_a_card_speaks_for_its_slices_and_a_slice_for_itself() -> None:
     assert only(own, well).message == "2 of 3 acme devices (MIG-0, MIG-1) are healthy again"
 
 
+def test_a_slice_that_is_made_on_a_sick_card_is_no_news() -> None:
+    assert news(sick(1, of=1), sliced(card=False, slices=False)) == ()
+
+
 # Other plugins, refusals, claims
 
 
@@ -307,6 +311,12 @@ def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node() -> None
 
     assert told.pod is None
     assert told.message.endswith("it was answered for default/web and is for nobody's claim")
+
+
+def test_a_claim_of_another_pod_than_the_owner_s_names_no_pod() -> None:
+    told = only(held(None, Owner("uid-x", "main")), held(claim(DB), Owner("uid-x", "main")))
+
+    assert told.pod is None
 
 
 def test_an_allocation_that_is_new_or_confirmed_is_no_swap() -> None:
