@@ -411,10 +411,6 @@ def _doctor(verbs: Verbs[argparse.ArgumentParser]) -> None:
         help="where the host's / is mounted, if elsewhere",
     )
     _configuration(parser)
-    if not any("--kubeconfig" in it.option_strings for it in parser._actions):
-        parser.add_argument(
-            "--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)"
-        )
     parser.set_defaults(verb=doctor)
 
 
@@ -423,9 +419,7 @@ def doctor(args: argparse.Namespace) -> int:
     from agent.doctor.survey import Question
     from agent.doctor.visit import visit
 
-    kubeconfig = args.kubeconfig or os.environ.get("XPU_AGENT_KUBECONFIG")
-    place = Path(kubeconfig) if kubeconfig else None
-    question = Question(_node_name(args), _given(args), os.environ, place, args.host_root)
+    question = Question(_node_name(args), _given(args), os.environ, _kubeconfig(args), args.host_root)
     return visit(question, as_json=args.json)
 
 

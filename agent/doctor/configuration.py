@@ -45,6 +45,15 @@ STALE = Ailment(
     "It goes on with the last good one, or waits for one.",
     "mend the place that is named; it is taken in at once, or with kill -HUP",
 )
+OTHER = Ailment(
+    CHECK,
+    "config-other",
+    Severity.WARNS,
+    "the running agent has another configuration than this command",
+    "What is right depends on it: directories, vendors, resources. The other checks may look in the wrong "
+    "place.",
+    "run it with the same flags and variables: xpu-agent doctor --config {source}, or in the agent's pod",
+)
 
 
 def configuration(around: Surroundings) -> Iterator[Finding]:
@@ -58,4 +67,8 @@ def configuration(around: Surroundings) -> Iterator[Finding]:
     error = (document.get("config") or {}).get("error")
     if error and error != given.error:
         found.append(STALE.found(str(error)))
+    source = (document.get("config") or {}).get("source")
+    if source and source != given.source and not given.error:
+        what = f"the agent has {source}, this command {given.source}"
+        found.append(OTHER.found(what, source=source))
     yield from found or [well(CHECK, f"{given.source} can be used")]

@@ -129,7 +129,8 @@ def _configuration(question: Question, door: _Door) -> Configuration:
     try:
         source = given_source(question.given, question.environ)
         config = check(configured(question.given, question.environ, question.node, names(), known))
-        chosen = source.is_directory and not (source.node_config or source.node_config_file)
+        # Who has no such label gets the default of the directory, and lacks nothing.
+        chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
         return Configuration(config, source.look(known).source, "", wanted(config), tuple(sorted(asks)))
     except ConfigError as exc:

@@ -449,6 +449,15 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "is no XID"
 
 
+@fault("config-other")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await patient.start()
+    other = patient.root / "other.yaml"
+    other.write_text(patient.node.config.read_text())
+    patient.given["config"] = str(other)
+    return f"the agent has {patient.node.config}, this command {other}"
+
+
 @fault("config-not-taken")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     await patient.start()
