@@ -247,7 +247,7 @@ class RealApiServer:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",
             "--allow-privileged=true",
-            "--shutdown-watch-termination-grace-period=1s",  # else an open watch holds the end up for a minute
+            "--shutdown-watch-termination-grace-period=1s",  # else an open watch holds it up for a minute
             *self._flags,
         ]
 

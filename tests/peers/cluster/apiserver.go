@@ -7,46 +7,51 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/embed"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/component-base/cli"
+	"k8s.io/component-base/version/verflag"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
 const (
 	// Sockets of these names in the working directory: etcd takes no path, it wants HOST:PORT.
-	etcdClients  = "unix://etcd:1"
-	etcdPeers    = "unix://etcd:2"
+	etcdClients  = "etcd:1"
+	etcdPeers    = "etcd:2"
 	etcdDir      = "etcd"
 	etcdPatience = time.Minute
 	// Signs the tokens of service accounts; the controller manager wants it too.
 	accountsKey = "service-accounts.key"
 )
 
-// runAPIServer starts etcd and makes the key of the service accounts, then runs the server with the flags
-// that name them and those of the command line.
+// runAPIServer runs the server with the flags of the command line and those that name its etcd and key.
 func runAPIServer() int {
-	etcd, err := startEtcd()
-	if err == nil {
-		err = makeKey(accountsKey)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cluster:", err)
-		return 1
-	}
-	defer etcd.Close()
 	command := apiserver.NewAPIServerCommand()
 	command.SetArgs(append([]string{
-		"--etcd-servers=" + etcdClients,
+		"--etcd-servers=unix://" + etcdClients,
 		"--service-account-key-file=" + accountsKey,
 		"--service-account-signing-key-file=" + accountsKey,
 	}, os.Args[1:]...))
+	serve := command.RunE
+	command.RunE = func(command *cobra.Command, args []string) error {
+		verflag.PrintAndExitIfRequested() // before anything is written
+		if err := makeKey(accountsKey); err != nil {
+			return err
+		}
+		etcd, err := startEtcd()
+		if err != nil {
+			return err
+		}
+		defer etcd.Close()
+		return serve(command, args)
+	}
 	return cli.Run(command)
 }
 
 func startEtcd() (*embed.Etcd, error) {
 	// A socket that a killed process left behind is in the way.
-	for _, socket := range []string{"etcd:1", "etcd:2"} {
+	for _, socket := range []string{etcdClients, etcdPeers} {
 		if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 			return nil, err
 		}
@@ -55,7 +60,8 @@ func startEtcd() (*embed.Etcd, error) {
 	config.Dir = etcdDir
 	config.LogLevel = "warn"
 	config.UnsafeNoFsync = true // the machine does not crash, only the process
-	clients, peers := []url.URL{{Scheme: "unix", Host: "etcd:1"}}, []url.URL{{Scheme: "unix", Host: "etcd:2"}}
+	clients := []url.URL{{Scheme: "unix", Host: etcdClients}}
+	peers := []url.URL{{Scheme: "unix", Host: etcdPeers}}
 	config.ListenClientUrls, config.AdvertiseClientUrls = clients, clients
 	config.ListenPeerUrls, config.AdvertisePeerUrls = peers, peers
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
