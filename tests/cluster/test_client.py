@@ -27,12 +27,17 @@ NODE = "/api/v1/nodes/n"
 async def talking(
     answer: Answer, limits: Limits | None = None, token_file: Path | None = None
 ) -> AsyncIterator[tuple[Client, Wire]]:
-    async with wire(answer) as server:
-        client = await open_api(Access(server.url, token_file=token_file), limits)
-        try:
-            yield client, server
-        finally:
-            await client.close()
+    async with wire(answer) as server, opened(Access(server.url, token_file=token_file), limits) as client:
+        yield client, server
+
+
+@asynccontextmanager
+async def opened(access: Access, limits: Limits | None = None) -> AsyncIterator[Client]:
+    client = await open_api(access, limits)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 async def followed(client: Client) -> list[Seen]:
@@ -169,12 +174,11 @@ async def test_a_connection_that_is_cut_or_speaks_no_http_is_a_server_away() -> 
 async def test_nobody_at_the_address_is_a_server_away() -> None:
     async with talking(nothing) as (client, server):
         pass
-    client = await open_api(Access(server.url))
-    with pytest.raises(ApiAway, match=server.url):
-        await client.get(NODE)
-    with pytest.raises(ApiAway, match=server.url):
-        await followed(client)
-    await client.close()
+    async with opened(Access(server.url)) as client:
+        with pytest.raises(ApiAway, match=server.url):
+            await client.get(NODE)
+        with pytest.raises(ApiAway, match=server.url):
+            await followed(client)
 
 
 async def test_a_watch_brings_what_happens_until_the_server_ends_it() -> None:
@@ -308,11 +312,10 @@ echo '{json.dumps(answer)}' | sed s/N/$n/
 
 
 async def authorizations(access: Access, server: Wire, calls: int) -> list[str]:
-    client = await open_api(access)
-    for _ in range(calls):
-        with suppress(Forbidden):
-            await client.get(NODE)
-    await client.close()
+    async with opened(access) as client:
+        for _ in range(calls):
+            with suppress(Forbidden):
+                await client.get(NODE)
     return [it.headers["authorization"] for it in server.asked]
 
 
@@ -336,6 +339,7 @@ async def test_a_plugin_is_asked_again_only_when_its_token_is_refused(tmp_path: 
     assert sent == ["Bearer token1", "Bearer token1", "Bearer token2"]
 
 
+@pytest.mark.filterwarnings(r"ignore:datetime.datetime.utcnow\(\):DeprecationWarning")  # kubernetes-asyncio's
 async def test_a_plugin_is_asked_again_when_its_token_is_over(tmp_path: Path) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     async with wire(says(200, {})) as server:

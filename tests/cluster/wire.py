@@ -33,24 +33,32 @@ class Wire:
 
 @asynccontextmanager
 async def wire(answer: Answer, tls: SSLContext | None = None) -> AsyncIterator[Wire]:
-    """Serve one request on each connection."""
-    heard = Wire("")
+    """Serve one request on each connection; at the end those that were left without an answer are cut."""
+    heard, serving = Wire(""), set[asyncio.Task[Any]]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
         try:
             asked = await _read(reader)
             heard.asked.append(asked)
             await answer(asked, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client went first
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went first, or the test is over
         finally:
             writer.close()
+            serving.discard(task)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     scheme = "https" if tls else "http"
     heard.url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
-        yield heard
+        try:
+            yield heard
+        finally:
+            for task in serving:
+                task.cancel()
 
 
 def says(status: int, body: Any = None, **headers: str) -> Answer:
