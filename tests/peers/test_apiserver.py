@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -22,6 +23,7 @@ from .apiserver import ASK_EVERY, KubectlFailed, RealApiServer, ServerDown
 
 COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 PATIENCE = 20.0
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -36,6 +38,13 @@ async def namespace(api_server: RealApiServer) -> str:
     name = f"test-{secrets.token_hex(4)}"
     await api_server.kubectl("create", "namespace", name)
     return name
+
+
+def test_the_two_modules_need_no_module_in_two_versions() -> None:
+    peers, cluster = versions(HERE / "go.mod"), versions(HERE / "cluster" / "go.mod")
+    shared = peers.keys() & cluster.keys()
+    assert len(shared) > 50
+    assert {module: peers[module] for module in shared} == {module: cluster[module] for module in shared}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -225,6 +234,13 @@ class Watch:
             return error.partial
         except ConnectionError:
             return b""
+
+
+def versions(modfile: Path) -> dict[str, str]:
+    """The modules that it names, as replaced."""
+    text = modfile.read_text()
+    required = re.findall(r"^\s+(\S+) (v\S+)", text, re.MULTILINE)
+    return dict(required) | dict(re.findall(r"=> (\S+) (v\S+)", text))
 
 
 def release(binary: Path) -> str:
