@@ -44,11 +44,18 @@ def listener(path: Path) -> Listener:
         return Listener("denied", f"{path}: {exc.strerror}")
     if not stat.S_ISSOCK(mode):
         return Listener("not-a-socket", f"{path} is no socket but {stat.filemode(mode)}")
-    return _connected(path)
+    directory = None
+    try:
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return _connected(path, directory)
+    except OSError as exc:
+        return Listener("denied", f"{path}: {exc.strerror or exc}")
+    finally:
+        if directory is not None:
+            os.close(directory)
 
 
-def _connected(path: Path) -> Listener:
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _connected(path: Path, directory: int) -> Listener:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(PATIENCE)
@@ -60,10 +67,6 @@ def _connected(path: Path) -> Listener:
         return Listener("deaf", f"{path} is there, and nobody listens")
     except (TimeoutError, BlockingIOError):
         return Listener("listens")
-    except OSError as exc:
-        return Listener("denied", f"{path}: {exc.strerror or exc}")
-    finally:
-        os.close(directory)
 
 
 def program(pid: int) -> str:
