@@ -53,7 +53,7 @@ build/tools/helm:
 
 chart: setup tools  ## Lint the chart, render its matrix, test manifests, examples and alert rules
 	build/tools/helm lint --strict deploy/chart/xpu-agent
-	$(BIN)/python -m pytest tests/deploy --require-tools
+	$(BIN)/python -m pytest tests/deploy tests/peers/test_chart.py --require-tools
 
 manifests: setup tools  ## Render deploy/manifests from the chart anew
 	HELM=build/tools/helm deploy/manifests.sh

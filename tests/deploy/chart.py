@@ -1,18 +1,35 @@
-"""The chart as helm renders it: objects by kind and name, or what helm says against the values."""
+"""The tools of these tests, and the chart as helm renders it: objects by kind and name, or what helm says."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "deploy/chart/xpu-agent"
 NEWEST = "1.36.0"
+
+
+def tool(request: pytest.FixtureRequest, name: str, remedy: str) -> Path:
+    """A program. A test that lacks it is skipped by name, or is an error where `--require-tools` says so."""
+    found = shutil.which(name, path=f"{ROOT / 'build/tools'}:/usr/local/bin:/usr/bin:/bin")
+    if found is None:
+        message = f"no {name} here: {remedy}"
+        if request.config.getoption("--require-tools"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return Path(found)
+
+
+def helm_of(request: pytest.FixtureRequest) -> Path:
+    return tool(request, "helm", "make tools")
 
 
 class Refused(Exception):
@@ -61,9 +78,11 @@ class Chart:
     def __init__(self, helm: Path) -> None:
         self._helm = helm
 
-    def render(self, values: Mapping[str, Any] | None = None, kubernetes: str = NEWEST) -> Rendered:
+    def render(
+        self, values: Mapping[str, Any] | None = None, kubernetes: str = NEWEST, namespace: str = "xpu"
+    ) -> Rendered:
         """Raises Refused with helm's words."""
-        return Rendered(self._run("template", values, "--kube-version", kubernetes, "--namespace", "xpu"))
+        return Rendered(self._run("template", values, "--kube-version", kubernetes, "--namespace", namespace))
 
     def lint(self, values: Mapping[str, Any] | None = None) -> None:
         self._run("lint", values, "--strict")
@@ -76,14 +95,26 @@ class Chart:
             return str(refused)
         return ""
 
+    def release(
+        self, verb: str, kubeconfig: Path, namespace: str, values: Mapping[str, Any] | None = None
+    ) -> str:
+        """Install, upgrade or uninstall on a server. Raises Refused with helm's words."""
+        where = ["--kubeconfig", str(kubeconfig), "--namespace", namespace]
+        if verb == "uninstall":
+            return self._helm_run([verb, "xpu-agent", *where], "")
+        return self._helm_run(
+            [verb, "xpu-agent", str(CHART), "--values", "-", *where], yaml.safe_dump(dict(values or {}))
+        )
+
     def _run(self, verb: str, values: Mapping[str, Any] | None, *more: str) -> str:
         name = ["xpu-agent"] if verb == "template" else []
+        return self._helm_run(
+            [verb, *name, str(CHART), "--values", "-", *more], yaml.safe_dump(dict(values or {}))
+        )
+
+    def _helm_run(self, arguments: list[str], values: str) -> str:
         told = subprocess.run(
-            [self._helm, verb, *name, str(CHART), "--values", "-", *more],
-            input=yaml.safe_dump(dict(values or {})),
-            capture_output=True,
-            text=True,
-            timeout=60,
+            [self._helm, *arguments], input=values, capture_output=True, text=True, timeout=60
         )
         if told.returncode:
             raise Refused(told.stderr + told.stdout)

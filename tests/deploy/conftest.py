@@ -1,30 +1,17 @@
-"""The tools of these tests. A test that lacks its tool is skipped by name, or is an error."""
+"""The tools of these tests."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from .chart import Chart
-
-ROOT = Path(__file__).parent.parent.parent
-
-
-def tool(request: pytest.FixtureRequest, name: str, remedy: str) -> Path:
-    found = shutil.which(name, path=f"{ROOT / 'build/tools'}:/usr/local/bin:/usr/bin:/bin")
-    if found is None:
-        message = f"no {name} here: {remedy}"
-        if request.config.getoption("--require-tools"):
-            pytest.fail(message)
-        pytest.skip(message)
-    return Path(found)
+from .chart import Chart, helm_of, tool
 
 
 @pytest.fixture(scope="session")
 def helm(request: pytest.FixtureRequest) -> Path:
-    return tool(request, "helm", "make tools")
+    return helm_of(request)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,260 @@
+"""The chart on a real API server: what it renders is taken, and what an agent may do then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deploy.test_chart import MATRIX
+from deploy.test_examples import EXAMPLES
+
+from deploy.chart import ROOT, Chart, Rendered, helm_of
+
+from .apiserver import KubectlFailed, RealApiServer
+
+PATIENCE = 30.0
+#: How the policy refuses.
+ALONE = "may write to that node alone"
+LOOK = 0.1
+#: Kinds that the Prometheus operator brings.
+FOREIGN = "monitoring.coreos.com"
+#: As node-feature-discovery has it, as far as the policy looks at it.
+NODE_FEATURES: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "nodefeatures.nfd.k8s-sigs.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+    },
+    "spec": {
+        "group": "nfd.k8s-sigs.io",
+        "scope": "Namespaced",
+        "names": {"kind": "NodeFeature", "plural": "nodefeatures", "singular": "nodefeature"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def chart(request: pytest.FixtureRequest) -> Chart:
+    return Chart(helm_of(request))
+
+
+@pytest.fixture
+async def namespace(api_server: RealApiServer) -> str:
+    name = f"test-{secrets.token_hex(4)}"
+    await api_server.kubectl("create", "namespace", name)
+    await api_server.kubectl("create", "serviceaccount", "default", "--namespace", name)
+    return name
+
+
+async def tried(server: RealApiServer, text: str, namespace: str) -> None:
+    """Have the server judge the objects as if they were applied; unknown fields are errors."""
+    options = ["--dry-run=server", "--validate=strict", "--namespace", namespace]
+    await server.kubectl("apply", *options, "--filename", "-", stdin=text)
+
+
+def known(shown: Rendered) -> str:
+    return yaml.safe_dump_all(it for it in shown.objects if FOREIGN not in it["apiVersion"])
+
+
+@pytest.mark.parametrize("name", MATRIX)
+async def test_the_server_takes_what_the_chart_renders(
+    chart: Chart, api_server: RealApiServer, namespace: str, name: str
+) -> None:
+    await tried(api_server, known(chart.render(MATRIX[name], namespace=namespace)), namespace)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda it: it.name)
+async def test_the_server_takes_the_examples(
+    chart: Chart, api_server: RealApiServer, namespace: str, example: Path
+) -> None:
+    values, pod = ((example / name).read_text() for name in ("values.yaml", "pod.yaml"))
+
+    await tried(api_server, known(chart.render(yaml.safe_load(values), namespace=namespace)), namespace)
+    await tried(api_server, pod, namespace)
+
+
+async def test_the_server_takes_the_plain_manifests(api_server: RealApiServer, namespace: str) -> None:
+    text = (ROOT / "deploy/manifests/xpu-agent.yaml").read_text()
+    cleaning = (ROOT / "deploy/manifests/uninstall.yaml").read_text()
+
+    # A namespace that is only tried is not there for what goes into it.
+    for each in (text, cleaning):
+        await tried(api_server, each.replace("namespace: xpu-agent", f"namespace: {namespace}"), namespace)
+
+
+async def test_defaults_are_upgraded_to_other_values_and_back(
+    chart: Chart, api_server: RealApiServer, namespace: str, tmp_path: Path
+) -> None:
+    admin = api_server.kubeconfig(tmp_path / "kubeconfig")
+    told = await asyncio.to_thread(chart.release, "install", admin, namespace)
+    try:
+        for name in ("the host's network", "a host port", "labels on the Node", "defaults"):
+            values = {**MATRIX[name], "metrics": {}}
+            await asyncio.to_thread(chart.release, "upgrade", admin, namespace, values)
+    finally:
+        await asyncio.to_thread(chart.release, "uninstall", admin, namespace)
+
+    assert f"kubectl -n {namespace} exec POD -- xpu-agent inspect" in told
+
+
+async def until(tried: Callable[[], Awaitable[str]], words: str) -> None:
+    """Try until the server says these words against it; empty: nothing."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            said = await tried()
+            if words in said and bool(words) is bool(said):
+                return
+            await asyncio.sleep(LOOK)
+
+
+#: What `kubectl cordon` sends; that one ends well whatever the server says.
+CORDON = '{"spec": {"unschedulable": true}}'
+
+
+class Agent:
+    """An agent's pod on a node, as far as the API server knows it, and its token."""
+
+    def __init__(self, server: RealApiServer, namespace: str, node: str) -> None:
+        self.server, self.namespace, self.node = server, namespace, node
+        self.token = ""
+
+    async def placed(self) -> Agent:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.node, "namespace": self.namespace},
+            "spec": {
+                "nodeName": self.node,
+                "serviceAccountName": "xpu-agent",
+                "containers": [{"name": "agent", "image": "agent"}],
+            },
+        }
+        await self.server.kubectl("create", "--filename", "-", stdin=json.dumps(node))
+        await self.server.kubectl("create", "--filename", "-", stdin=json.dumps(pod))
+        bound = ["--bound-object-kind", "Pod", "--bound-object-name", self.node]
+        self.token = await self.server.kubectl(
+            "create", "token", "xpu-agent", "--namespace", self.namespace, *bound
+        )
+        return self
+
+    async def does(self, *arguments: str, stdin: str = "") -> str:
+        """What the server says against it; empty where it lets it."""
+        # Without the admin's certificate or token: the kubeconfig's user is overruled by the token.
+        try:
+            await self.server.kubectl(*arguments, stdin=stdin, token=self.token.strip())
+        except KubectlFailed as refused:
+            return str(refused)
+        return ""
+
+    async def labels(self, node: str) -> str:
+        return await self.does("label", "node", node, "--overwrite", f"nvidia.com/x={secrets.token_hex(4)}")
+
+
+@pytest.fixture
+async def agents(chart: Chart, api_server: RealApiServer, namespace: str) -> list[Agent]:
+    """Two agents of one installation on nodes of their own, and the policy in force."""
+    shown = chart.render({"labels": {"output": "node"}}, namespace=namespace)
+    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    made = [Agent(api_server, namespace, f"node-{secrets.token_hex(4)}") for _ in range(2)]
+    for it in made:
+        await it.placed()
+    # The server takes rights and policies in within a second or two.
+    await until(lambda: made[0].labels(made[0].node), "")
+    await until(lambda: made[0].labels(made[1].node), ALONE)
+    return made
+
+
+async def test_an_agent_labels_its_own_node_and_no_other(agents: list[Agent]) -> None:
+    one, other = agents
+
+    assert await one.labels(one.node) == ""
+    refusal = await one.labels(other.node)
+    assert f"xpu-agent on node '{one.node}' may write to that node alone, not to '{other.node}'" in refusal
+
+
+async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(agents: list[Agent]) -> None:
+    one = agents[0]
+
+    assert await one.does("annotate", "node", one.node, "xpu-agent.io/x=y") == ""
+    assert "may change the labels and annotations" in await one.does("patch", "node", one.node, "-p", CORDON)
+
+
+async def test_a_token_without_a_node_writes_nowhere(agents: list[Agent]) -> None:
+    one = agents[0]
+    one.token = await one.server.service_account_token("xpu-agent", one.namespace)
+
+    assert ALONE in await one.labels(one.node)
+
+
+async def test_others_are_not_touched_by_the_policy(agents: list[Agent], api_server: RealApiServer) -> None:
+    await api_server.kubectl("label", "node", agents[0].node, "by=admin")
+
+
+#: What an agent may, and things that it may not.
+MAY = (
+    "watch nodes",
+    "list pods --all-namespaces",
+    "create events.events.k8s.io --namespace default",
+    "patch nodes",
+)
+MAY_NOT = (
+    "delete nodes",
+    "create nodes",
+    "patch nodes --subresource status",
+    "get secrets --all-namespaces",
+    "get configmaps --all-namespaces",
+    "create pods --all-namespaces",
+    "delete pods --all-namespaces",
+    "impersonate users",
+    "create clusterrolebindings",
+)
+
+
+async def test_the_agent_s_account_may_do_what_it_needs_and_nothing_else(agents: list[Agent]) -> None:
+    asked = {right: await agents[0].does("auth", "can-i", *right.split()) for right in (*MAY, *MAY_NOT)}
+
+    assert tuple(right for right, refusal in asked.items() if not refusal) == MAY
+
+
+async def test_an_agent_writes_node_features_of_its_own_node_alone(
+    chart: Chart, api_server: RealApiServer, namespace: str, agents: list[Agent]
+) -> None:
+    await api_server.kubectl("apply", "--filename", "-", stdin=json.dumps(NODE_FEATURES))
+    await api_server.kubectl("wait", "crd/nodefeatures.nfd.k8s-sigs.io", "--for=condition=Established")
+    shown = chart.render({"labels": {"output": "nodeFeature"}}, namespace=namespace)
+    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    one, other = agents
+
+    async def create(node: str) -> str:
+        labels = {"nfd.node.kubernetes.io/node-name": node}
+        feature = {
+            "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+            "kind": "NodeFeature",
+            "metadata": {
+                "name": f"features-{secrets.token_hex(4)}",
+                "namespace": namespace,
+                "labels": labels,
+            },
+        }
+        return await one.does("create", "--filename", "-", stdin=json.dumps(feature))
+
+    await until(lambda: create(one.node), "")
+    await until(lambda: create(other.node), ALONE)
