@@ -11,6 +11,7 @@ from typing import Any
 from agent.core.vendor import DRIVER_NOT_LOADED, BackendUnavailable
 
 from . import facts
+from .driverroot import Root
 
 SONAME = "libnvidia-ml.so.1"
 #: Where a driver root, or a directory of libraries, may hold it.
@@ -91,9 +92,17 @@ def _candidates(place: str) -> list[str]:
 
 
 def _in_root(root: Path) -> list[str]:
-    """The library's paths under a root, symlinks resolved: the loader needs nothing else of the root."""
-    paths = (root / folder / SONAME for folder in FOLDERS)
-    return [str(path.resolve()) for path in paths if path.is_file()]
+    """The library's paths under a root, without links: the loader needs nothing else of the root.
+
+    An absolute link means the root's own path, as the host reads it, and else ours.
+    """
+    view, found = Root(str(root), "/"), []
+    for folder in FOLDERS:
+        path = root / folder / SONAME
+        within = view.real(f"/{folder}/{SONAME}")
+        candidates = [root / within.lstrip("/")] if within else []
+        found += [str(it.resolve()) for it in (*candidates, path) if it.is_file()]
+    return list(dict.fromkeys(found))
 
 
 def unavailable(nvml: Any, error: Any, otherwise: str = "nvml-init") -> BackendUnavailable:

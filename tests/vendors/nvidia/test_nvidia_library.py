@@ -66,6 +66,20 @@ def test_a_driver_root_is_searched_and_links_are_followed(
     assert start(stub, tmp_path / "root") == {"cards": 8}
 
 
+def test_an_absolute_link_in_a_root_leads_to_another_directory_of_that_root(
+    stub: NvmlStub, tmp_path: Path
+) -> None:
+    """As Debian's alternatives have it: the host's /usr/lib, seen below /driver-root."""
+    real = tmp_path / "usr/local/nvidia/lib"
+    real.mkdir(parents=True)
+    (real / "libnvidia-ml.so.570.1").hardlink_to(stub.library)
+    link = tmp_path / "usr/lib64/libnvidia-ml.so.1"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("/usr/local/nvidia/lib/libnvidia-ml.so.570.1")
+
+    assert start(stub, tmp_path) == {"cards": 8}
+
+
 def test_an_empty_setting_searches_the_known_roots_after_the_loader(stub: NvmlStub, tmp_path: Path) -> None:
     (tmp_path / "root/lib64").mkdir(parents=True)
     (tmp_path / "root/lib64/libnowhere.so.1").hardlink_to(stub.library)
