@@ -12,6 +12,7 @@ import structlog
 from agent.core.allocator import ALLOCATION, Allocator
 from agent.core.errors import AgentError, AllocationError
 from agent.core.ledger import Ledger
+from agent.core.notices import Swap
 from agent.core.vendor import ContainerEdits
 from agent.core.view import BUCKETS
 
@@ -40,6 +41,11 @@ class TimedAllocator:
         self.pre_start_seconds: Seconds = {}
         #: A container's resource and IDs to why it was not started the last time.
         self._refused: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    @property
+    def swaps(self) -> tuple[Swap, ...]:
+        """The last claims that changed hands, oldest first."""
+        return self._allocator.swaps
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """Answer an AllocateRequest.

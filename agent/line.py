@@ -201,6 +201,7 @@ class Line:
             rebuilt=self._recaller.is_done,
             strangers=self._strangers.found,
             refusals=self._refusals.last,
+            swaps=self._allocator.swaps,
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
             labels_error=self._features.error,

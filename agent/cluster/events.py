@@ -58,7 +58,7 @@ class Events:
         pauses: Pauses | None = None,
         waiting: int = WAITING,
     ) -> None:
-        """`instance` names this agent among others, as its pod's name does; `clock` is Unix time in seconds."""
+        """`instance` names this agent among others, as its pod's name does; `clock` is in Unix seconds."""
         self._node = node
         self._instance = bounded(instance or node, INSTANCE)
         self._clock = clock
@@ -138,7 +138,7 @@ class Events:
         return {**body, "series": _series(series)} if series.count > 1 else body
 
     def _regarding(self, pod: PodRef | None) -> Object:
-        """The object. A Node's uid is its name, as the kubelet writes it: `kubectl describe` looks for that."""
+        """The object. A Node's uid is its name, as the kubelet has it: `kubectl describe` looks for that."""
         if pod is None:
             return {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
         known = {"uid": pod.uid} if pod.uid else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,12 +28,15 @@ from agent.core.errors import (
 from agent.core.evidence import Granted
 from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
+from agent.core.notices import Swap
 from agent.core.placement import prefer
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
 #: Container annotation that carries our allocation id into the kubelet's checkpoint.
 ALLOCATION = "xpu-agent.io/allocation"
+#: Claims that changed hands and are still shown.
+SWAPS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,12 @@ class Allocator:
         self._undoing: set[asyncio.Task[None]] = set()
         #: Allocations that are being answered now, which are nobody else's business.
         self.busy: set[str] = set()
+        self._swaps: deque[Swap] = deque(maxlen=SWAPS)
+
+    @property
+    def swaps(self) -> tuple[Swap, ...]:
+        """The last claims that changed hands, oldest first."""
+        return tuple(self._swaps)
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """One ContainerEdits for each container. All are answered, or none; what was begun is undone.
@@ -286,6 +296,9 @@ class Allocator:
             it = self._ledger.get(name)
             assert it is not None
             self._ledger.record(replace(it, claim=claim))
+            if it.claim is not None:  # else its pod was heard of late, which is nobody's loss
+                number = self._swaps[-1].number + 1 if self._swaps else 1
+                self._swaps.append(Swap(number, it.id, it.resource, it.claim, claim))
         return tuple(changed)
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from agent.core.claims import Candidate
 from agent.core.health import LOST_CONTACT
 from agent.core.model import Allocation, DeviceStatus, VendorState, VendorStatus
-from agent.core.notices import Notice, PodRef, Refusal
+from agent.core.notices import Notice, PodRef, Refusal, Swap
 from agent.core.vendor import State
 from agent.core.view import View
 
@@ -193,24 +193,24 @@ def _unattributed(refusal: Refusal) -> str:
 
 
 def _of_claims(before: View, after: View) -> Iterator[Notice]:
-    known = {it.id: it for it in before.allocations}
-    for it in after.allocations:
-        old = known.get(it.id)
-        if old is not None and old is not it and old.claim != it.claim:
-            yield Notice("SwapRepaired", _swapped(old, it), "Normal", _holder(it))
+    last = max((it.number for it in before.swaps), default=0)
+    known = {it.id: it for it in after.allocations}
+    for it in after.swaps:
+        if it.number > last:
+            yield Notice("SwapRepaired", _swapped(it), "Normal", _holder(it, known.get(it.allocation)))
 
 
-def _swapped(old: Allocation, new: Allocation) -> str:
-    was, now = (f"{it.claim.namespace}/{it.claim.pod}" if it.claim else "nobody's claim" for it in (old, new))
+def _swapped(swap: Swap) -> str:
+    before, after = (f"{it.namespace}/{it.pod}" if it else "nobody" for it in (swap.before, swap.after))
     return (
-        f"allocation {new.id} of {new.resource} follows what the kubelet did: "
-        f"it was answered for {was} and is for {now}"
+        f"allocation {swap.allocation} of {swap.resource} follows what the kubelet did: "
+        f"it was answered for {before}, as the scheduler had promised, and is for {after}"
     )
 
 
-def _holder(it: Allocation) -> PodRef | None:
+def _holder(swap: Swap, it: Allocation | None) -> PodRef | None:
     """Who has it by the kubelet's word; before its name is known, whom its claim names."""
-    owner, claim = it.owner, it.claim
+    owner, claim = it.owner if it else None, swap.after
     if owner is not None and owner.pod:
         return PodRef(owner.namespace, owner.pod, owner.uid)
     if claim is None or (owner is not None and owner.uid != claim.uid):

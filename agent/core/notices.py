@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from agent.core.claims import Claim
+
 #: Every reason that a notice may have, and in one word what the agent did or could not do (docs/events.md).
 ACTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -63,3 +65,14 @@ class Refusal:
     text: str
     #: The pods that waited for as much of the resource.
     waiting: tuple[PodRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """An allocation whose claim followed what the kubelet did. `number` counts from 1."""
+
+    number: int
+    allocation: str
+    resource: str
+    before: Claim
+    after: Claim | None

@@ -13,7 +13,7 @@ from agent.core.model import (
     SessionStatus,
     VendorState,
 )
-from agent.core.notices import Refusal
+from agent.core.notices import Refusal, Swap
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -66,6 +66,8 @@ class View:
     strangers: Mapping[str, str] = field(default_factory=dict)
     #: The last Allocates that were refused, oldest first.
     refusals: tuple[Refusal, ...] = ()
+    #: The last claims that changed hands, oldest first.
+    swaps: tuple[Swap, ...] = ()
     #: Monotonic counters by metric name and labels, as the wires keep them.
     counters: Counters = field(default_factory=dict)
     #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).

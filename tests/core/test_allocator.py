@@ -646,6 +646,12 @@ async def test_claims_follow_what_the_kubelet_did() -> None:
     assert set(room.allocator.exchange(grants)) == {one.id, other.id}
     assert [it.claim for it in room.ledger.all()] == [HIGH, LOW]
     assert room.allocator.exchange(grants) == ()
+    swaps = sorted(room.allocator.swaps, key=lambda it: it.allocation != one.id)
+    assert [(it.allocation, it.before, it.after) for it in swaps] == [
+        (one.id, LOW, HIGH),
+        (other.id, HIGH, LOW),
+    ]
+    assert sorted(it.number for it in swaps) == [1, 2]
 
 
 async def test_who_was_not_attributed_is_given_its_promise_once_the_kubelet_says_who_it_is() -> None:
@@ -659,6 +665,7 @@ async def test_who_was_not_attributed_is_given_its_promise_once_the_kubelet_says
 
     assert it.claim is None
     assert [one.claim for one in room.ledger.all()] == [HIGH]
+    assert room.allocator.swaps == ()
 
 
 # Devices of pods that the kubelet has forgotten

@@ -21,7 +21,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.news import news
-from agent.core.notices import ACTIONS, Notice, PodRef, Refusal
+from agent.core.notices import ACTIONS, Notice, PodRef, Refusal, Swap
 from agent.core.vendor import State
 from agent.core.view import Counters, View
 
@@ -291,37 +291,36 @@ def claim(ref: PodRef) -> Claim:
     return Claim(ref.uid, ref.namespace, ref.name, "main")
 
 
-def held(by: Claim | None, owner: Owner | None = None) -> View:
-    return replace(WELL, allocations=(allocation("a1", ["GPU-0"], claim=by, owner=owner),))
+def swapped(after: Claim | None, owner: Owner | None = None, number: int = 1) -> View:
+    held = allocation("a1", ["GPU-0"], claim=after, owner=owner)
+    return replace(WELL, swaps=(Swap(number, "a1", GPU, claim(WEB), after),), allocations=(held,))
 
 
-def test_a_claim_that_changed_hands_is_told_on_the_pod_that_has_it() -> None:
-    known = Owner(DB.uid, "main", "default", "db")
-    text = (
-        f"allocation a1 of {GPU} follows what the kubelet did: "
-        "it was answered for default/web and is for default/db"
-    )
-
-    for owner in (known, replace(known, namespace="", pod="")):
-        assert only(held(claim(WEB)), held(claim(DB), owner)) == Notice("SwapRepaired", text, "Normal", DB)
+TEXT_OF_SWAP = (
+    f"allocation a1 of {GPU} follows what the kubelet did: "
+    "it was answered for default/web, as the scheduler had promised, and is for default/db"
+)
 
 
-def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node() -> None:
-    told = only(held(claim(WEB)), held(None, Owner("uid-x", "main")))
-
-    assert told.pod is None
-    assert told.message.endswith("it was answered for default/web and is for nobody's claim")
-
-
-def test_a_claim_of_another_pod_than_the_owner_s_names_no_pod() -> None:
-    told = only(held(None, Owner("uid-x", "main")), held(claim(DB), Owner("uid-x", "main")))
-
-    assert told.pod is None
+@pytest.mark.parametrize(
+    "owner", [None, Owner(DB.uid, "main"), Owner(DB.uid, "main", "default", "db")], ids=["", "uid", "name"]
+)
+def test_a_claim_that_changed_hands_is_told_on_the_pod_that_has_it(owner: Owner | None) -> None:
+    assert only(WELL, swapped(claim(DB), owner)) == Notice("SwapRepaired", TEXT_OF_SWAP, "Normal", DB)
 
 
-def test_an_allocation_that_is_new_or_confirmed_is_no_swap() -> None:
-    assert news(WELL, held(claim(WEB))) == ()
-    assert news(held(claim(WEB)), held(claim(WEB), Owner(WEB.uid, "main"))) == ()
+@pytest.mark.parametrize(
+    "after", [swapped(None, Owner("uid-x", "main")), swapped(claim(DB), Owner("uid-x", "main"))]
+)
+def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node(after: View) -> None:
+    assert only(WELL, after).pod is None
+
+
+def test_a_swap_is_told_once_though_its_allocation_is_gone() -> None:
+    first = swapped(claim(DB))
+
+    assert news(first, first) == ()
+    assert only(first, replace(swapped(claim(DB), number=2), allocations=())).pod == DB
 
 
 # All of them
