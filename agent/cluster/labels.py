@@ -217,18 +217,11 @@ class LabelWriter:
 
     async def _write_node(self, wanted: Wanted) -> None:
         node = self._node.value
-        if node is None:
-            return  # its coming is news
-        try:
-            await self._patch(node, wanted)
-        except Conflict:
-            # What the watch told is older than what is there.
-            fresh = own_node(await self._api.get(path(self._node_name)))
-            if fresh is not None:
-                await self._patch(fresh, wanted)
-
-    async def _patch(self, node: OwnNode, wanted: Wanted) -> None:
-        patch = node_patch(node, wanted)
+        if node is None or node_patch(node, wanted) is None:
+            return  # its coming, or another change of it, is news
+        # What the watch told may be older than what is there, and of an older version it always is.
+        node = own_node(await self._api.get(path(self._node_name)))
+        patch = node_patch(node, wanted) if node is not None else None
         if patch is not None:
             await self._api.patch(path(self._node_name), patch)
             self.writes += 1

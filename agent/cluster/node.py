@@ -41,7 +41,8 @@ class OwnNode:
 
     name: str
     uid: str = ""
-    version: str = ""
+    #: Its resourceVersion, which each heartbeat of the kubelet raises: no news by itself.
+    version: str = field(default="", compare=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     #: Keys of the labels that node-feature-discovery keeps.

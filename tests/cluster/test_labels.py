@@ -326,8 +326,19 @@ async def test_a_node_that_changed_since_it_was_seen_is_read_again() -> None:
 
     await here.writer.once()
 
-    assert here.api.verbs()[:3] == ["patch", "get", "patch"]
+    assert here.api.verbs()[:2] == ["get", "patch"]
     assert here.labels == {"pool": "b", **THREE}
+
+
+async def test_a_node_that_somebody_changes_in_that_moment_is_written_at_the_next_try() -> None:
+    here = Here(told(TWO))
+    here.api.fails = [None, Conflict(409, "Conflict", "the object has been modified")]
+
+    assert await here.writer.once() > 0
+    assert (here.writer.waits, here.writer.error) == ("409 Conflict: the object has been modified", "")
+
+    await here.writer.once()
+    assert here.labels == {"pool": "a", **TWO}
     assert here.writer.waits == ""
 
 

@@ -48,6 +48,14 @@ def test_what_the_agent_needs_of_a_node_is_kept_and_nothing_else() -> None:
     )
 
 
+def test_a_heartbeat_is_no_news() -> None:
+    metadata: Any = NODE["metadata"]
+    later = {**NODE, "metadata": {**metadata, "resourceVersion": "18"}}
+
+    assert own_node(later) == own_node(NODE)
+    assert [it.version for it in map(own_node, (NODE, later)) if it] == ["17", "18"]
+
+
 @pytest.mark.parametrize(
     ("quantity", "expected"),
     [
