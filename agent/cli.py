@@ -440,18 +440,26 @@ def _uninstall(verbs: Verbs[argparse.ArgumentParser]) -> None:
         help="a file that counts as the agent's",
     )
     parser.add_argument("--force", action="store_true", help="also while an agent serves the node")
+    parser.add_argument(
+        "--node-name", metavar="N", help="whose labels (default: NODE_NAME, else the host name)"
+    )
+    parser.add_argument("--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)")
     parser.set_defaults(verb=uninstall)
 
 
 def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
+    from agent.cluster.access import find
     from agent.config import AgentSettings
-    from agent.uninstall import uninstall
+    from agent.uninstall import uninstall, unlabel
 
     defaults = AgentSettings()
     kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or defaults.kubelet_dir
     state_dir = _admin_socket(args).parent
-    return uninstall(state_dir, Path(kubelet_dir), args.also, force=args.force)
+    done = uninstall(state_dir, Path(kubelet_dir), args.also, force=args.force)
+    if (access := find(_kubeconfig(args), os.environ)) is not None:
+        unlabel(access, _node_name(args))
+    return done
 
 
 if __name__ == "__main__":

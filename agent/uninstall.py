@@ -7,6 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import anyio
+
+from agent.cluster.access import Access
+from agent.cluster.errors import ApiError
 from agent.core.errors import AgentError
 from agent.kubelet.sockets import sweep
 from agent.state.lock import AgentLock
@@ -24,7 +28,7 @@ class StillServing(AgentError):
 
 
 class NotRemoved(AgentError):
-    """Raised when something stays on the node."""
+    """Raised when something stays on the node, or of its labels."""
 
 
 def uninstall(state_dir: Path, kubelet_dir: Path, more: Sequence[Path] = (), *, force: bool = False) -> int:
@@ -80,6 +84,32 @@ def _remove(path: Path) -> Iterator[str]:
         yield f"{path}: not removed: {exc.strerror}"
         return
     _say(f"{path}: removed")
+
+
+def unlabel(access: Access, node_name: str) -> None:
+    """Take back what agents told the API server of the node's labels.
+
+    Raises:
+        NotRemoved: It refuses, or does not answer.
+    """
+    try:
+        anyio.run(_unlabelled, access, node_name)
+    except ApiError as exc:
+        remedy = "kubectl label node NODE KEY- removes them by hand"
+        raise NotRemoved(f"labels of {node_name} are not removed: {exc}; {remedy}") from exc
+    _say(f"labels of {node_name}: removed")
+
+
+async def _unlabelled(access: Access, node_name: str) -> None:
+    # The client is heavy, and only a node with an API server needs it.
+    from agent.cluster.client import open_api
+    from agent.cluster.labels import remove
+
+    api = await open_api(access)
+    try:
+        await remove(api, node_name, access.namespace)
+    finally:
+        await api.close()
 
 
 def _unfinished(path: Path) -> list[Path]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
 from agent.cli import main
+from agent.cluster.access import find
+from agent.cluster.client import open_api
+from agent.cluster.labels import LabelWriter
+from agent.cluster.node import own_node, path
+from agent.core.cell import Cell
+from agent.core.labels import Heard, Wanted
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains
+from agent.testing.simapi import SimApiServer
 
 
 class Machine:
@@ -32,6 +40,13 @@ class Machine:
 
     def left(self) -> set[str]:
         return {it.name for it in self.state.iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have one."""
+    for name in ("KUBECONFIG", "XPU_AGENT_KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -142,3 +157,56 @@ def test_a_file_that_is_named_counts_as_ours(machine: Machine, tmp_path: Path) -
     machine.uninstall("--also", str(named))
 
     assert not named.exists()
+
+
+async def labelled(server: SimApiServer, kubeconfig: Path) -> None:
+    """A Node with a label of its own and one that an agent told."""
+    server.put_object(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"pool": "a"}}}
+    )
+    access = find(kubeconfig, {})
+    assert access is not None
+    api = await open_api(access)
+    try:
+        node = Cell(own_node(await api.get(path("n"))))
+        wanted: Cell[Wanted | None] = Cell(Wanted("node", Heard({"acme.com/count": "2"})))
+        await LabelWriter(api, "n", "ours", wanted, node).once()
+    finally:
+        await api.close()
+
+
+def labels(server: SimApiServer) -> object:
+    node = server.find("Node", "n")
+    assert node is not None
+    return node["metadata"]["labels"]
+
+
+async def test_labels_that_agents_told_go_where_there_is_an_api_server(
+    machine: Machine, tmp_path: Path
+) -> None:
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        assert labels(server) == {"pool": "a", "acme.com/count": "2"}
+
+        said = await anyio.to_thread.run_sync(
+            lambda: machine.uninstall("--kubeconfig", str(kubeconfig), "--node-name", "n")
+        )
+
+        assert said == 0
+        assert labels(server) == {"pool": "a"}
+
+
+async def test_labels_that_can_not_be_removed_are_told_when_all_else_is_gone(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+
+        said = await anyio.to_thread.run_sync(
+            lambda: machine.uninstall("--kubeconfig", str(kubeconfig), "--node-name", "nobody")
+        )
+
+    assert said == 1
+    assert machine.left() == KEPT
+    assert "labels of nobody are not removed: 404" in capsys.readouterr().err

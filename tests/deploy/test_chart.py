@@ -34,6 +34,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "a host port": {"http": {"hostPort": 9808}, "metrics": {"serviceMonitor": {"enabled": True}}},
     "no API server": {"api": {"enabled": False}, "labels": {"output": "none"}},
     "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
+    "cleaning up labels": {"labels": {"output": "nodeFeature"}, "uninstall": {"hook": True}},
     "NodeFeature objects": {"labels": {"output": "nodeFeature"}, "events": {"enabled": False}},
     "labels on the Node": {"labels": {"output": "node"}, "pods": {"enabled": False}},
     "configs of one's own": {
@@ -451,6 +452,32 @@ def test_what_cleans_a_node_sees_each_place_where_the_agent_wrote(chart: Chart) 
 
     written = {it["mountPath"] for it in rendered.mounts().values() if not it.get("readOnly")}
     assert cleaned == written
+
+
+@pytest.mark.parametrize(
+    ("output", "rights"),
+    [
+        ("file", set()),
+        ("node", {"nodes get", "nodes patch"}),
+        ("nodeFeature", {"nodes get", "nodes patch", "nodefeatures delete"}),
+    ],
+)
+def test_what_cleans_a_node_may_take_its_labels_back_where_there_are_some(
+    chart: Chart, output: str, rights: set[str]
+) -> None:
+    rendered = chart.render({"uninstall": {"hook": True}, "labels": {"output": output}})
+    pod = rendered.one("DaemonSet", "xpu-agent-uninstall-nvidia")["spec"]["template"]["spec"]
+
+    rules = [
+        rule
+        for role in rendered.all("ClusterRole")
+        if role["metadata"]["name"] == "xpu-agent-uninstall"
+        for rule in role["rules"]
+    ]
+
+    assert {f"{it['resources'][0]} {verb}" for it in rules for verb in it["verbs"]} == rights
+    assert pod["automountServiceAccountToken"] is bool(rights)
+    assert pod.get("serviceAccountName") == ("xpu-agent-uninstall" if rights else None)
 
 
 def test_no_hook_runs_unless_it_is_asked_for(chart: Chart) -> None:

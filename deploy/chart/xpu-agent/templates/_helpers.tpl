@@ -122,3 +122,12 @@ rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
 {{- $wanted := toString .Values.admissionPolicy.enabled -}}
 {{- if and .Values.api.enabled (or (eq $wanted "true") (and (eq $wanted "auto") $new)) -}}yes{{- end -}}
 {{- end -}}
+
+{{- define "xpu-agent.hookBefore" -}}
+labels:
+  {{- include "xpu-agent.labels" . | nindent 2 }}
+annotations:
+  helm.sh/hook: post-delete
+  helm.sh/hook-weight: "-1"
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

@@ -46,11 +46,8 @@ tolerations:
 {{- else if eq .root.Values.labels.output "nodeFeature" }}
 - {name: USE_NODE_FEATURE_API, value: "true"}
 {{- end }}
-{{- with .root.Values.api.host }}
-- {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
-{{- end }}
-{{- with .root.Values.api.port }}
-- {name: KUBERNETES_SERVICE_PORT, value: {{ . | quote }}}
+{{- with include "xpu-agent.wayToApi" .root | trim }}
+{{ . }}
 {{- end }}
 {{- with concat (fromJsonArray (include "xpu-agent.gathered" (merge (dict "key" "env") .))) .root.Values.extraEnv | uniq }}
 {{ toYaml . }}
@@ -62,4 +59,19 @@ tolerations:
 {{- if semverCompare ">=1.33.0-0" .Capabilities.KubeVersion.Version -}}
 recursiveReadOnly: IfPossible
 {{- end -}}
+{{- end -}}
+
+{{/* Where the API server is, if not where pods find it by themselves. */}}
+{{- define "xpu-agent.wayToApi" -}}
+{{- with .Values.api.host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
+{{- end }}
+{{- with .Values.api.port }}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ . | quote }}}
+{{- end }}
+{{- end -}}
+
+{{/* Whether there are labels at the API server to be taken back in the end. */}}
+{{- define "xpu-agent.unlabels" -}}
+{{- if and .Values.api.enabled .Values.rbac.create (has .Values.labels.output (list "node" "nodeFeature")) -}}yes{{- end -}}
 {{- end -}}
