@@ -72,7 +72,7 @@ def of_kubeconfig(path: Path) -> Access:
     Raises:
         ConfigError: The file, or what its current context names, is not there or makes no sense.
     """
-    config = _mapping(path, _content(path), "the file")
+    config = _mapping(path, parsed(path), "the file")
     context = _entry(path, config, "context", config.get("current-context"), "current-context")
     cluster = _entry(path, config, "cluster", context.get("cluster"), "the current context")
     user = (
@@ -93,7 +93,12 @@ def of_kubeconfig(path: Path) -> Access:
     )
 
 
-def _content(path: Path) -> Any:
+def parsed(path: Path) -> Any:
+    """What a kubeconfig holds.
+
+    Raises:
+        ConfigError: It can not be read, is no YAML or too long; the text quotes nothing of it.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from agent.cluster import lean
-from agent.cluster.access import Access
+from agent.cluster.access import Access, parsed
 from agent.cluster.errors import ApiAway
 from agent.cluster.tokens import FileToken, FixedToken, PluginToken, Token
 from agent.core.text import shorten
@@ -39,13 +36,12 @@ async def configured(access: Access, library: lean.Library) -> AsyncIterator[tup
         yield configuration, await _renewed_by(_token(access, None), configuration)
         return
     reader = await asyncio.to_thread(_reader)
-    with tempfile.TemporaryDirectory(prefix="xpu-agent-") as private:
-        try:
-            loader = await _loaded(access.kubeconfig, reader, configuration, private)
-            yield configuration, await _renewed_by(_token(access, loader), configuration)
-        finally:
-            # It remembers the files that it made, and would name them again when they are gone.
-            reader._cleanup_temp_files()
+    try:
+        loader = await _loaded(access.kubeconfig, reader, configuration)
+        yield configuration, await _renewed_by(_token(access, loader), configuration)
+    finally:
+        # It would keep the key that stood in the kubeconfig on disk until this process ends in good order.
+        reader._cleanup_temp_files()
 
 
 def _reader() -> Any:
@@ -55,10 +51,11 @@ def _reader() -> Any:
         raise ApiAway(f"kubeconfigs can not be read here: {error}") from None
 
 
-async def _loaded(path: Path, reader: Any, configuration: Any, private: str) -> Any:
+async def _loaded(path: Path, reader: Any, configuration: Any) -> Any:
     try:
-        content = await asyncio.to_thread(lambda: yaml.safe_load(path.read_bytes()))
-        loader = reader.KubeConfigLoader(content, config_base_path=str(path.parent), temp_file_path=private)
+        loader = reader.KubeConfigLoader(
+            await asyncio.to_thread(parsed, path), config_base_path=str(path.parent)
+        )
         async with asyncio.timeout(PATIENCE):
             await loader.load_and_set(configuration)
     except TimeoutError:

@@ -16,6 +16,7 @@ from agent.cluster.access import Access
 from agent.cluster.api import Patch, Seen
 from agent.cluster.client import Client, Limits, open_api
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
+from agent.cluster.tokens import FixedToken
 
 from .wire import Answer, Asked, Wire, head, line, nothing, says, sends, wire
 
@@ -156,6 +157,20 @@ async def test_an_answer_that_is_none_is_a_server_away(answer: Answer, said: str
             await client.get(NODE)
 
     assert len(server.asked) == 1
+
+
+async def test_a_call_ends_in_its_time_whatever_it_waits_for() -> None:
+    class Stuck:
+        async def call_api(self, *_: Any, **__: Any) -> None:
+            """As with a program for tokens that hangs."""
+            await asyncio.Event().wait()
+
+    client = Client(Stuck(), FixedToken(), (), "here", QUICK)
+
+    with pytest.raises(ApiAway, match="here: no answer in time"):
+        await client.get(NODE)
+    with pytest.raises(ApiAway, match="here: no answer in time"):
+        await followed(client)
 
 
 async def test_a_connection_that_is_cut_or_speaks_no_http_is_a_server_away() -> None:
@@ -327,16 +342,16 @@ async def test_a_kubeconfig_s_token_is_sent(tmp_path: Path) -> None:
 
 
 async def test_a_plugin_is_asked_again_only_when_its_token_is_refused(tmp_path: Path) -> None:
-    answers = iter([says(200, {}), says(401, {}), says(200, {})])
+    answers = iter([says(200, {}), says(401, {}), says(200, {}), says(200, {})])
 
     async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
         await next(answers)(asked, writer)
 
     async with wire(answer) as server:
         access = kubeconfig(tmp_path / "k", server.url, plugin(tmp_path, token="tokenN"))
-        sent = await authorizations(access, server, 3)
+        sent = await authorizations(access, server, 4)
 
-    assert sent == ["Bearer token1", "Bearer token1", "Bearer token2"]
+    assert sent == ["Bearer token1", "Bearer token1", "Bearer token2", "Bearer token2"]
 
 
 @pytest.mark.filterwarnings(r"ignore:datetime.datetime.utcnow\(\):DeprecationWarning")  # kubernetes-asyncio's
