@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.core.vendor import ContainerEdits, Device, Vendor
-from agent.doctor import cdi, checks, library, node, pods, rivals, vendors
+from agent.core.vendor import ContainerEdits, Device, ResourceRule, Vendor
+from agent.doctor import cdi, checks, library, node, pods, rivals, state, vendors
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
@@ -292,7 +292,46 @@ def test_run_and_var_run_are_one_directory(directory: str, tmp_path: Path) -> No
     assert found.severity is Severity.OK
 
 
+# State
+
+
+def test_state_that_belongs_to_somebody_else_is_open_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "state"
+    place.mkdir(mode=0o700)
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    else:
+        os.chown(place, 4711, -1)
+
+    (found,) = state.state(around(config=Config(AgentSettings(state_dir=place))))
+
+    assert found.ailment == "state-open"
+    assert f"{place} belongs to uid" in found.what
+
+
+def test_a_disk_without_a_file_left_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = os.statvfs_result((4096, 4096, 1 << 20, 1 << 19, 1 << 19, 1000, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: seen)
+
+    (found,) = state.disk(around(config=Config(AgentSettings(state_dir=tmp_path))))
+
+    assert found.ailment == "state-full"
+    assert "inode" in found.what
+
+
 # The Node
+
+
+def test_our_resources_are_those_that_are_served_and_else_those_that_would_be() -> None:
+    rules = (ResourceRule("nvidia.com/gpu.shared"),)
+    config = Config(vendors={"nvidia": VendorSettings(resources=rules)})
+
+    assert around(vendor(), config=config, told=resource(8)).names == {GPU}
+    assert around(vendor(), config=config).names == {"nvidia.com/gpu.shared"}
+    assert around(vendor()).names == {GPU}
+    assert around(vendor(), found={"nvidia": Look(why="no card")}).names == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -344,12 +383,13 @@ def test_devices_that_the_agent_lists_in_any_form_are_not_foreign(monkeypatch: p
     document = {
         "devices": [{"uuid": "GPU-1", "minor": 7}],
         "absent": [{"uuid": "GPU-2"}],
-        "allocations": [{"ids": ["GPU-old-3"]}],
+        "allocations": [{"ids": ["GPU-old-3", "GPU-gone::2"]}],
     }
     known = rivals._ours(around(told=document))
 
-    assert all(rivals._is_of(it, known) for it in ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3"))
-    assert not any(rivals._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-3::1"))
+    ours = ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3", "GPU-gone::2")
+    assert all(rivals._is_of(it, known) for it in ours)
+    assert not any(rivals._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
 
 
 def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:
