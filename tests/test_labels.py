@@ -270,8 +270,15 @@ class Node:
         self.vendors = {"acme": acme()}
         self.now = NOW
         self.looks = 0
+        self.noted: set[Path] = set()
         self.file = FeaturesFile(
-            self.config, self.snapshot, self._look, lambda: self.now, every=0.02, settle=0.001
+            self.config,
+            self.snapshot,
+            self._look,
+            lambda: self.now,
+            every=0.02,
+            settle=0.001,
+            note=self.noted.add,
         )
 
     def _look(self) -> Mapping[str, Vendor]:
@@ -369,6 +376,13 @@ async def test_a_config_that_names_another_file_moves_it(node: Node) -> None:
 
         await node.says(TWO, other)
         await until(lambda: not node.path.exists())
+
+
+async def test_each_file_that_is_ours_is_told(node: Node) -> None:
+    async with node.runs():
+        await node.says(TWO)
+
+        await until(lambda: node.noted == {node.path})
 
 
 @pytest.mark.parametrize("off", [{"features_file": ""}, {"labels": False}])

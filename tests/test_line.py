@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent import line
 from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
 from agent.line import Line
@@ -37,3 +39,21 @@ def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
     Line(Cell(ConfigState(Config(settings), "")), pace, Cell(False), Cell(()), in_process=True)
 
     assert found == [given]
+
+
+@pytest.mark.parametrize("part", ["CdiDirectory", "FeaturesFile"])
+def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    made = getattr(line, part)
+
+    def noting(*given: Any, note: Callable[[Path], object], **rest: Any) -> Any:
+        note(Path("/var/run/cdi/acme.com-card.json"))
+        return made(*given, note=note, **rest)
+
+    monkeypatch.setattr(line, part, noting)
+    settings = AgentSettings(state_dir=tmp_path)
+
+    Line(Cell(ConfigState(Config(settings), "")), Pace(), Cell(False), Cell(()), in_process=True)
+
+    assert (tmp_path / "agent.remains").read_text() == "/var/run/cdi/acme.com-card.json\n"
