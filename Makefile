@@ -37,7 +37,7 @@ check: lint test  ## What a change must pass: make lint, make test
 
 peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them
 	tests/peers/build.sh
-	$(BIN)/python -m pytest tests/peers tests/scenarios tests/campaign/test_campaign.py --require-peers
+	$(BIN)/python -m pytest tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py tests/campaign/test_campaign.py --require-peers
 
 campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, write docs/reliability.md
 	tests/peers/build.sh peers

@@ -344,11 +344,13 @@ SCENARIOS = (
 )
 
 
-@pytest.fixture(scope="module")
-def binary() -> Path:
+@pytest.fixture
+def binary(request: pytest.FixtureRequest) -> Path:
     found = built_cluster()
     if found is None:
-        pytest.skip("no cluster is built: run `make peers`")
+        words = "no cluster is built: run `make peers`"
+        assert not request.config.getoption("--require-peers"), words
+        pytest.skip(words)
     return found
 
 

@@ -124,6 +124,22 @@ async def test_the_status_is_changed_by_its_subresource_alone(api: Client) -> No
     assert (await api.get(f"{NODES}/n")).body["spec"] == {"unschedulable": True}
 
 
+async def test_a_custom_resource_s_status_changes_nothing_else(sim: SimApiServer, api: Client) -> None:
+    sim.serve(Resource("example.com", "v1", "boxes", "Box", namespaced=False, custom=True, status=True))
+    box = {"apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": "b"}, "spec": {"size": 1}}
+    made = (await api.post("/apis/example.com/v1/boxes", box)).body
+    more = {"metadata": {"labels": {"a": "b"}}, "spec": {"size": 2}, "status": {"full": True}}
+
+    after = (await api.patch("/apis/example.com/v1/boxes/b/status", more)).body
+
+    version = after["metadata"]["resourceVersion"]
+    assert after == {
+        **made,
+        "metadata": {**made["metadata"], "resourceVersion": version},
+        "status": {"full": True},
+    }
+
+
 async def test_the_generation_of_a_custom_resource_counts_its_content(api: Client) -> None:
     made = await api.post(DEVICES, device())
     labelled = await api.patch(f"{DEVICES}/n", {"metadata": {"labels": {"a": "b"}}})
