@@ -264,7 +264,7 @@ class Line:
     async def _remember_config(self) -> None:
         """What chose the config is known at the next start, too, whether the API server is there or not."""
         async for state in self._config.watch():
-            if not state.error:
+            if not state.waiting:
                 await self._store.remember(state.labels, state.name)
 
     async def _withhold_what_has_no_spec(self) -> None:

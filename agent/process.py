@@ -16,7 +16,7 @@ import structlog
 from agent import logs
 from agent.app import Agent
 from agent.cluster.access import Access
-from agent.config import AgentSettings, Config, ConfigWatch, Labels, Remembered
+from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels, Remembered
 from agent.core.cell import Cell
 from agent.notices import follow
 from agent.pace import Pace
@@ -59,8 +59,7 @@ async def serve(
             group.start_soon(agent.run)
             group.start_soon(_views, agent, watch.cell.value.config)
             if access is not None:
-                asked = watch.cell.value.waiting  # its labels may say what is to be served
-                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), asked)
+                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), watch.cell.value)
             group.start_soon(_follow, watch)
             await _until_told_to_end(signals, watch)
             group.cancel_scope.cancel()
@@ -88,7 +87,9 @@ async def _follow(watch: ConfigWatch) -> None:
     first = last = watch.cell.value
     _warn(first.config)
     async for state in watch.cell.watch():
-        if state.error:
+        if state.waiting:
+            log.warning("no config is in force yet", error=state.error)
+        elif state.error:
             log.error("config refused", error=state.error)
         elif state != last:
             log.info("config taken in", source=state.source)
@@ -121,17 +122,18 @@ async def _views(agent: Agent, config: Config) -> None:
 
 
 async def _cluster(
-    agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], asked: bool
+    agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], state: ConfigState
 ) -> None:
-    """Open the door to the API server at once if it is `asked`, else after the first registration."""
-    with anyio.move_on_after(0.0 if asked else DOOR_AFTER):
+    """Open the door to the API server after the first registration; at once where the config waits for it."""
+    with anyio.move_on_after(0.0 if state.waiting else DOOR_AFTER):
         await agent.registered.until(True)
     await agent.serving.until(True)  # who stands by writes nothing
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
     agent.door = door.Door(access, node_name, labels, agent.pods, instance=socket.gethostname())
     async with anyio.create_task_group() as group:
         group.start_soon(agent.door.run, agent.wanted_labels)
-        group.start_soon(follow, agent.view, lambda: agent.pods.value, agent.door.events.tell)
+        if state.config.report.events:
+            group.start_soon(follow, agent.view, lambda: agent.pods.value, agent.door.events.tell)
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:

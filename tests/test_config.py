@@ -100,7 +100,7 @@ vendors:
         placement: local
         ids: short
 report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineFile: "", labelsAs: file,
-  namespace: gpu}
+  namespace: gpu, events: false}
 """)
 
     assert config.agent.kubelet_dir == Path("/k")
@@ -114,7 +114,7 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     assert config.agent.cdi_dir == Path("/c")
     assert config.agent.health == Timing(5, 4, 90.0, 60.0, 7200.0)
     assert config.agent.reconcile == ReconcileSettings(10.0, 300.0)
-    assert config.report == ReportSettings("none", False, "/f", False, "", "file", "gpu")
+    assert config.report == ReportSettings("none", False, "/f", False, "", "file", "gpu", False)
 
 
 @pytest.mark.parametrize(
@@ -630,6 +630,7 @@ def test_the_effective_configuration_has_every_default() -> None:
             "machineFile": "/sys/class/dmi/id/product_name",
             "labelsAs": "auto",
             "namespace": "",
+            "events": True,
         },
     }
 

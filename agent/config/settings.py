@@ -85,6 +85,8 @@ class ReportSettings:
     labels_as: LabelsAs = "auto"
     #: Where the NodeFeature object is made; empty is where the agent's pod is.
     namespace: str = ""
+    #: Whether what happens to cards, pods and config becomes Events of the cluster.
+    events: bool = True
 
     @property
     def told_as(self) -> ToldAs | None:

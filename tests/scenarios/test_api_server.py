@@ -6,12 +6,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import pytest
 
 from agent.testing.simapi import SimApiServer
 
 from .conftest import ANY_KUBELET, ONLY_NVIDIA
-from .node import Node, Rule, shared, whole
+from .node import PATIENCE, Node, Rule, shared, whole
 from .process import AgentProcess
 
 pytestmark = ANY_KUBELET
@@ -51,7 +52,8 @@ def configure(node: Node, otherwise: Rule, **pools: Rule) -> None:
 
 
 async def told(api: SimApiServer, wanted: Any) -> None:
-    await api.wait(lambda it: wanted(labels(it)))
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: wanted(labels(it)))
 
 
 @ONLY_NVIDIA
@@ -138,12 +140,29 @@ async def test_a_sick_card_is_an_event_of_the_node(
     await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["synced"])
     node.cards.fail(1)
 
-    await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
 
     (event,) = [one for one in api.objects if one.get("reason") == "DeviceUnhealthy"]
     assert event["regarding"]["name"] == "node"
     assert node.cards.uuids[1] in event["note"]
     assert "xid-79" in event["note"]
+
+
+async def test_where_the_config_wants_no_events_none_is_written(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    node.configure(whole(XPU))
+    document = json.loads(node.config.read_text())
+    node.write(json.dumps({**document, "report": {"events": False}}, default=list))
+    await process.start()
+    await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["synced"])
+    node.cards.fail(1)
+    await node.counts({XPU: (4, 3)})
+    node.cards.reset(1)
+    await node.counts({XPU: (4, 4)})
+
+    assert [it for it in api.objects if it["kind"] == "Event"] == []
 
 
 async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
