@@ -322,6 +322,12 @@ def test_the_probes_ask_at_the_pod_s_own_address(chart: Chart) -> None:
     assert agent["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 9900}
 
 
+def test_the_probes_can_ask_elsewhere(chart: Chart) -> None:
+    agent = chart.render({"hostNetwork": True, "probes": {"host": "127.0.0.1"}}).agent()
+
+    assert {agent[it]["httpGet"]["host"] for it in ("livenessProbe", "readinessProbe")} == {"127.0.0.1"}
+
+
 def test_the_example_config_is_one_that_the_agent_takes(chart: Chart) -> None:
     data = chart.render().one("ConfigMap")["data"]
 
