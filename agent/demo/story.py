@@ -114,7 +114,9 @@ async def kubelet_restarts(stage: Stage) -> Evidence:
 
 async def api_server_goes(stage: Stage) -> Evidence:
     registrations = stage.kubelet.journal.registrations.copy()
+    await stage.until(lambda it: _follows(it) and stage.api.watchers)
     await stage.api.go_away()
+    await stage.until(lambda it: it.get("apiServer", {}).get("error"))
     pod = await stage.admit("during-the-outage", {SHARED: 1})
     card = (await stage.kubelet.run_options(pod.uid, "main")).env["XPU_VISIBLE_DEVICES"]
     broken = next(it for it in stage.scenario.uuids[2:] if it != card)
@@ -123,13 +125,14 @@ async def api_server_goes(stage: Stage) -> Evidence:
     stage.scenario.heal(broken, Proof.RESET)
     await stage.kubelet.wait(lambda it: it.counts()[SHARED].allocatable == 2 * REPLICAS)
     await stage.api.come_back()
+    await stage.until(lambda it: _follows(it) and stage.api.watchers)
     await stage.delete(pod)
     await stage.until(lambda it: _states(it, "during-the-outage") == {"released"})
     assert stage.kubelet.journal.registrations == registrations, "the kubelet was registered with anew"
     return {
         "a pod admitted meanwhile": f"got {card}",
         "a card broken and repaired meanwhile": f"the kubelet heard of both, of {broken}",
-        "what stopped": "nothing",
+        "the agent": "knew that it is away, and follows it again",
         **_counts(stage),
     }
 
@@ -186,6 +189,7 @@ STORY = (
         "the API server goes away",
         "It comes back later. Nothing stops: pods get cards, faults are told, cards return.",
         api_server_goes,
+        seconds=30.0,
     ),
     Step("the agent is killed", "SIGKILL. The next one continues from the checkpoint.", agent_killed),
     Step("the pod goes", "Its card is free again, and the ledger knows.", pod_goes),
@@ -198,6 +202,11 @@ def _counts(stage: Stage) -> dict[str, object]:
         name: f"{it.allocatable} of {it.capacity} allocatable"
         for name, it in sorted(stage.kubelet.counts().items())
     }
+
+
+def _follows(document: dict[str, Any]) -> bool:
+    server = document.get("apiServer") or {}
+    return bool(server.get("synced") and not server.get("error"))
 
 
 def _device(document: dict[str, Any], uuid: str) -> dict[str, Any]:

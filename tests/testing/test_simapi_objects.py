@@ -55,6 +55,12 @@ async def test_a_generated_name_begins_as_asked_and_is_new_each_time(api: Client
     assert all(it.startswith("xpu-") and len(it) == len("xpu-") + 5 for it in names)
 
 
+async def test_a_generated_name_is_cut_to_what_a_name_may_have(api: Client) -> None:
+    reply = await api.post(LEASES, {**lease(), "metadata": {"generateName": "x" * 80}})
+
+    assert len(reply.body["metadata"]["name"]) == 63
+
+
 async def test_every_change_has_a_higher_version_than_all_before(api: Client) -> None:
     made = [await api.post(NODES, node(f"n{n}")) for n in range(2)]
     changed = await api.patch(f"{NODES}/n0", {"metadata": {"labels": {"a": "b"}}})
@@ -81,6 +87,15 @@ async def test_a_stale_version_is_a_conflict(api: Client, method: str) -> None:
 
     assert (reply.code, reply.body["reason"]) == (409, "Conflict")
     assert reply.words == f'Operation cannot be fulfilled on nodes "n": {MODIFIED}'
+
+
+async def test_replacing_an_object_of_another_uid_is_a_conflict(api: Client) -> None:
+    await api.post(NODES, node())
+
+    reply = await api.put(f"{NODES}/n", node(uid="00000000-0000-4000-8000-000000000000"))
+
+    assert (reply.code, reply.body["reason"]) == (409, "Conflict")
+    assert "Precondition failed: UID in precondition: 00000000-" in reply.words
 
 
 async def test_replacing_without_a_version_is_taken_of_a_node_and_not_of_a_custom_resource(
@@ -186,12 +201,16 @@ async def test_a_strategic_patch_merges_conditions_by_type_and_a_merge_patch_rep
     assert merge["status"]["conditions"] == []
 
 
-async def test_a_json_patch_is_applied_all_or_none(api: Client) -> None:
-    made = (await api.post(NODES, node(labels={"a": "1"}))).body
-    operations = [
-        {"op": "replace", "path": "/metadata/labels/a", "value": "2"},
+@pytest.mark.parametrize(
+    "second",
+    [
         {"op": "remove", "path": "/metadata/labels/none"},
-    ]
+        {"op": "test", "path": "/metadata/labels/a", "value": "1"},
+    ],
+)
+async def test_a_json_patch_is_applied_all_or_none(api: Client, second: Any) -> None:
+    made = (await api.post(NODES, node(labels={"a": "1"}))).body
+    operations = [{"op": "replace", "path": "/metadata/labels/a", "value": "2"}, second]
 
     reply = await api.patch(f"{NODES}/n", operations, JSON_PATCH)
 
@@ -281,6 +300,7 @@ async def test_a_pod_on_a_node_is_marked_until_its_kubelet_deletes_it(api: Clien
         {"labels": {"a": "x" * 64}},
         {"labels": {"a/": "b"}},
         {"labels": {"-/a": "b"}},
+        {"labels": {"x" * 64: "b"}},
         {"annotations": {"a b": "c"}},
         {"annotations": {"a": "x" * (256 << 10)}},
         {"name": "Not-A-Name"},
@@ -291,6 +311,11 @@ async def test_metadata_that_is_not_valid_is_refused(api: Client, metadata: Any)
     reply = await api.post(NODES, node(**{"name": "n", **metadata}))
 
     assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+
+
+async def test_the_domain_of_an_annotation_may_have_capitals_and_a_label_s_may_not(api: Client) -> None:
+    assert (await api.post(NODES, node("a", annotations={"Example.com/a": "b"}))).code == 201
+    assert (await api.post(NODES, node("b", labels={"Example.com/a": "b"}))).code == 422
 
 
 async def test_a_label_that_is_no_text_is_refused(api: Client) -> None:
