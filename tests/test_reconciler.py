@@ -493,14 +493,17 @@ async def test_slices_of_an_allocation_that_was_read_back_are_found() -> None:
     assert it.reconciler.actions["find"] == 1
 
 
-async def test_what_was_released_wrongly_is_taken_back() -> None:
-    """An answer may reach the kubelet's file between our look at it and our look at PodResources."""
-    it = Node([held()], [entry("a1")], ALIVE)
+@pytest.mark.parametrize("owner", [WEB, None], ids=["with its owner", "before it had one"])
+async def test_what_was_released_wrongly_is_taken_back(owner: Owner | None) -> None:
+    """An answer may reach the kubelet's file after our look at it; on a slow node long after the grace."""
+    it = Node([held(owner=owner)], [entry("a1")], ALIVE)
     it.ledger.release("a1", "never used", 1000.0)
 
     await it.full()
+    await it.full()
 
     assert it.states() == {"a1": "done"}
+    assert it.ledger.all()[0].owner == WEB
     assert it.reconciler.actions["revive"] == 1
 
 

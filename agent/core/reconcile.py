@@ -46,11 +46,13 @@ def revived(
     if not evidence.proven or evidence.pods is None:
         return []
     grants = {it.allocation: it for it in evidence.granted or ()}
+    granted = [it for it in released if it.id in grants]
+    # One that was released before its owner was confirmed learns its pod's name from what is shown.
+    owners = _named({it.id: _owner(it, grants[it.id]) for it in granted}, granted, evidence.pods)
     return [
         Revive(it.id)
-        for it in released
-        if it.id in grants
-        and _shown(it, _owner(it, grants[it.id]), evidence.pods)
+        for it in granted
+        if _shown(it, owners[it.id], evidence.pods)
         and not any(one in held.get(it.resource, ()) for one in it.ids)
     ]
 

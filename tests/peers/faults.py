@@ -50,8 +50,7 @@ class FaultyPodResources:
         """Remove the socket and cut every connection."""
         server, self._server = self._server, None
         if server is not None:
-            server.close()
-            await server.wait_closed()
+            await server.shutdown()
             self.served.unlink(missing_ok=True)
 
     async def come_back(self) -> None:

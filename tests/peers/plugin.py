@@ -16,6 +16,8 @@ from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
+from agent.kubelet.rpc import settled
+
 SERVICE = "/v1beta1.DevicePlugin/"
 WATCHED = "/pluginregistration.Registration/"
 numbers = itertools.count(1)
@@ -79,6 +81,14 @@ class ClosingServer(Server):
         for protocol in self._protocols:
             protocol.connection.close()
 
+    async def shutdown(self) -> None:
+        """Close, and leave nobody behind who comes just then."""
+        assert isinstance(self._server, asyncio.Server)
+        for listener in self._server.sockets:
+            await settled(listener)
+        self.close()
+        await self.wait_closed()
+
 
 class TinyPlugin:
     """Serves one resource and answers Allocate with DEVICES=<the IDs>."""
@@ -106,8 +116,7 @@ class TinyPlugin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for server in self._servers:
-            server.close()
-            await server.wait_closed()
+            await server.shutdown()
 
     async def serve(self) -> None:
         """Listen on a socket with a new name, as a kubelet wipes the one before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -121,3 +122,16 @@ async def until_called(faulty: FaultyPodResources) -> None:
             if faulty.calls:
                 return
             await asyncio.sleep(0.005)  # the proxy runs in this loop, but behind a socket
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_client_that_comes_while_it_goes_away_is_cut_off(
+    faulty: FaultyPodResources, turns: int
+) -> None:
+    with socket.socket(socket.AF_UNIX) as late:
+        late.connect(str(faulty.served))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await faulty.go_away()
+
+        assert late.recv(1 << 16) == b"" or late.recv(1) == b""
