@@ -116,6 +116,7 @@ class Client:
 
     async def close(self) -> None:
         await self._client.close()
+        await asyncio.sleep(0)  # what was cancelled in its handshake lets go of its socket one turn later
 
     async def _call(
         self,
