@@ -6,6 +6,7 @@ import asyncio
 import socket
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -129,9 +130,12 @@ async def test_a_client_that_comes_while_it_goes_away_is_cut_off(
     faulty: FaultyPodResources, turns: int
 ) -> None:
     with socket.socket(socket.AF_UNIX) as late:
+        late.settimeout(10)
         late.connect(str(faulty.served))
         for _ in range(turns):
             await asyncio.sleep(0)
         await faulty.go_away()
 
-        assert late.recv(1 << 16) == b"" or late.recv(1) == b""
+        with suppress(ConnectionResetError):  # it was never taken in
+            while late.recv(1 << 16):
+                pass
