@@ -8,9 +8,9 @@ after a move from gpu-feature-discovery, does not become its manager, and nobody
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -25,6 +25,7 @@ from agent.core.names import wrong_label
 from agent.core.pauses import Pauses
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 #: The annotation that names our labels of the Node, with commas.
 OWNED = f"{PREFIX}labels"
@@ -180,7 +181,7 @@ class LabelWriter:
         """Bring it up to date; returns for how many seconds the server is to be left alone."""
         before = self.writes
         try:
-            await self._write()
+            await _twice(self._write)
         except (ApiAway, Busy, Conflict) as exc:
             self._tell("", str(exc))
             self._news.set()  # it is still to be done
@@ -270,6 +271,14 @@ class LabelWriter:
         elif (self.error or self.waits) and not (error or waits):
             log.info("labels are as they should be again", node=self._node_name)
         self.error, self.waits = error, waits
+
+
+async def _twice(write: Callable[[], Awaitable[T]]) -> T:
+    """Of what reads before it writes. The kubelet writes the Node's status just when devices come and go."""
+    try:
+        return await write()
+    except Conflict:
+        return await write()
 
 
 async def remove(api: Api, node_name: str, namespace: str) -> None:

@@ -330,9 +330,27 @@ async def test_a_node_that_changed_since_it_was_seen_is_read_again() -> None:
     assert here.labels == {"pool": "b", **THREE}
 
 
-async def test_a_node_that_somebody_changes_in_that_moment_is_written_at_the_next_try() -> None:
+AGAIN = Conflict(409, "Conflict", "the object has been modified")
+
+
+@pytest.mark.parametrize("told_as", ["node", "nodeFeature"])
+async def test_what_somebody_changes_in_that_moment_is_read_and_written_again_in_silence(
+    told_as: Any,
+) -> None:
+    here = Here(told(TWO, told_as))
+    here.api.put_object(FEATURE, feature(None, "n", told(THREE, "nodeFeature")) or {})
+    here.api.fails = [None, AGAIN]
+    with capture_logs() as logs:
+        await here.writer.once()
+
+    assert here.api.verbs()[0] == here.api.verbs()[2] == "get"
+    assert TWO.items() <= (here.labels if told_as == "node" else here.feature or {}).items()
+    assert (here.writer.waits, logs) == ("", [])
+
+
+async def test_what_somebody_changes_over_and_over_is_written_at_the_next_try() -> None:
     here = Here(told(TWO))
-    here.api.fails = [None, Conflict(409, "Conflict", "the object has been modified")]
+    here.api.fails = [None, AGAIN, None, AGAIN]
 
     assert await here.writer.once() > 0
     assert (here.writer.waits, here.writer.error) == ("409 Conflict: the object has been modified", "")
