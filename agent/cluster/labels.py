@@ -40,6 +40,9 @@ _FEATURES: Mapping[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
 #: Seconds for which a server that is busy is left alone at most, whatever it asks.
 LONGEST = 600.0
 
+MAY_PATCH = "allow patch on nodes, or remove them by hand: kubectl label node NODE KEY-"
+MAY_DELETE = "allow delete on nodefeatures, or remove it by hand: kubectl delete nodefeature"
+
 
 def node_patch(node: OwnNode, wanted: Wanted) -> dict[str, Any] | None:
     """The merge patch that makes our labels of the Node those that are wanted; None where they are.
@@ -90,6 +93,10 @@ def feature_name(node: str) -> str:
 
 def features_path(namespace: str) -> str:
     return f"{GROUP}/namespaces/{quote(namespace, safe='')}/nodefeatures"
+
+
+def feature_path(namespace: str, node: str) -> str:
+    return f"{features_path(namespace)}/{quote(feature_name(node), safe='')}"
 
 
 def feature(there: Object | None, node: str, wanted: Wanted) -> dict[str, Any] | None:
@@ -158,8 +165,8 @@ class LabelWriter:
         self._news = anyio.Event()
         #: Where our NodeFeature object may be that is not wanted there any more.
         self._features = {namespace}
-        #: What was wanted when the API server refused to have the Node's labels removed.
-        self._left: Wanted | None = None
+        #: What was wanted when the API server refused to show the Node.
+        self._unseen: Wanted | None = None
         #: Why the API server refuses the labels; empty while it does not.
         self.error = ""
         #: Why they wait: it is away, or has too much to do.
@@ -181,7 +188,7 @@ class LabelWriter:
         """Bring it up to date; returns for how many seconds the server is to be left alone."""
         before = self.writes
         try:
-            await _twice(self._write)
+            stays = await _twice(self._write)
         except (ApiAway, Busy, Conflict) as exc:
             self._tell("", str(exc))
             self._news.set()  # it is still to be done
@@ -191,44 +198,48 @@ class LabelWriter:
             self._tell(str(exc), "")
             self._news.set()
             return self._pauses.next()
-        self._tell("", "")
+        self._tell(stays, "")
         self._pauses.reset()
-        return self._between if self.writes > before else 0.0
+        return self._between if stays or self.writes > before else 0.0
 
     async def _hear(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():
             self._news.set()
 
-    async def _write(self) -> None:
+    async def _write(self) -> str:
+        """Returns why something of ours is still where it is not wanted; empty where nothing is."""
         wanted = self._wanted.value
         if wanted is None:
-            return  # nobody knows yet which labels are wanted
+            return ""  # nobody knows yet which labels are wanted
+        stays: list[str] = []
+        told_in: set[str] = set()
         if wanted.told_as == "node":
-            await self._write_node(wanted)
-            await self._leave_features(set())
-        elif wanted.told_as == "nodeFeature":
-            namespace = wanted.namespace or self._namespace
-            await self._write_feature(namespace, wanted)
-            self._features.add(namespace)
-            await self._leave_node(wanted)
-            await self._leave_features({namespace})
+            await self._write_node(await self._node_patch(wanted))
         else:
-            await self._leave_node(wanted)
-            await self._leave_features(set())
+            if wanted.told_as == "nodeFeature":
+                namespace = wanted.namespace or self._namespace
+                await self._write_feature(namespace, wanted)
+                told_in = {namespace}
+                self._features |= told_in
+            stays += await self._leave_node(wanted)
+        return "; ".join([*stays, *await self._leave_features(told_in)])
 
-    async def _write_node(self, wanted: Wanted) -> None:
+    async def _node_patch(self, wanted: Wanted) -> dict[str, Any] | None:
+        """What differs, of the Node as it is now."""
         node = self._node.value
         if node is None or node_patch(node, wanted) is None:
-            return  # its coming, or another change of it, is news
+            return None  # its coming, or another change of it, is news
         # What the watch told may be older than what is there, and of an older version it always is.
         node = own_node(await self._api.get(path(self._node_name)))
-        patch = node_patch(node, wanted) if node is not None else None
+        return node_patch(node, wanted) if node is not None else None
+
+    async def _write_node(self, patch: dict[str, Any] | None) -> None:
         if patch is not None:
             await self._api.patch(path(self._node_name), patch)
             self.writes += 1
 
     async def _write_feature(self, namespace: str, wanted: Wanted) -> None:
-        at = f"{features_path(namespace)}/{quote(feature_name(self._node_name), safe='')}"
+        at = feature_path(namespace, self._node_name)
         try:
             there = await self._api.get(at)
         except NotFound:
@@ -249,19 +260,35 @@ class LabelWriter:
             raise ApiError(f"{exc}: the API server has no NodeFeature objects; {why}") from exc
         self.writes += 1
 
-    async def _leave_node(self, wanted: Wanted) -> None:
-        """Hand over, or remove, what an agent wrote to the Node when the labels were told there."""
-        if wanted != self._left:
-            with suppress(Forbidden):  # who may not write it asks no second time
-                await self._write_node(wanted)
-                return
-            self._left = wanted
+    async def _leave_node(self, wanted: Wanted) -> list[str]:
+        """Hand over, or remove, what an agent wrote to the Node when the labels were told there.
 
-    async def _leave_features(self, wanted: set[str]) -> None:
-        """Remove our NodeFeature object where the labels are not told any more."""
+        Returns why it stays: an annotation of ours is there, and may not be changed.
+        """
+        if wanted == self._unseen:
+            return []
+        try:
+            patch = await self._node_patch(wanted)
+        except Forbidden:  # who may not look asks no second time
+            self._unseen = wanted
+            return []
+        try:
+            await self._write_node(patch)
+        except Forbidden as exc:
+            return [f"labels that an agent wrote to the Node stay: {exc}; {MAY_PATCH}"]
+        return []
+
+    async def _leave_features(self, wanted: set[str]) -> list[str]:
+        """Remove our NodeFeature object where the labels are not told any more; returns why one stays."""
+        stays = []
         for namespace in sorted(self._features - wanted):
-            await _removed(self._api, namespace, self._node_name)
-            self._features.discard(namespace)
+            try:
+                await _removed(self._api, namespace, self._node_name)
+            except Forbidden as exc:
+                stays.append(_stays(namespace, self._node_name, exc))
+            else:
+                self._features.discard(namespace)
+        return stays
 
     def _tell(self, error: str, waits: str) -> None:
         if error and error != self.error:
@@ -295,5 +322,27 @@ async def remove(api: Api, node_name: str, namespace: str) -> None:
 
 
 async def _removed(api: Api, namespace: str, node_name: str) -> None:
-    with suppress(NotFound, Forbidden):  # who may not remove it has not made it
-        await api.delete(f"{features_path(namespace)}/{quote(feature_name(node_name), safe='')}")
+    """Remove our NodeFeature object, if it is there.
+
+    Raises:
+        Forbidden: It is there, and may not be removed.
+    """
+    at = feature_path(namespace, node_name)
+    try:
+        await api.delete(at)
+    except NotFound:
+        pass
+    except Forbidden:
+        if await _seen(api, at):
+            raise
+
+
+async def _seen(api: Api, at: str) -> bool:
+    with suppress(NotFound, Forbidden):
+        await api.get(at)
+        return True
+    return False
+
+
+def _stays(namespace: str, node_name: str, why: Forbidden) -> str:
+    return f"NodeFeature {feature_name(node_name)} stays in {namespace}: {why}; {MAY_DELETE}"

@@ -478,18 +478,68 @@ async def test_a_node_feature_of_an_earlier_run_is_removed_where_it_is_not_wante
     assert "delete" not in here.api.verbs()
 
 
-async def test_who_may_not_remove_what_he_never_wrote_has_no_error() -> None:
-    here = Here(told(TWO, "file"))
+MAY_NOT = Forbidden(403, "Forbidden", "no")
+
+
+async def test_what_an_agent_wrote_and_may_not_be_removed_is_an_error_told_once_and_tried_again() -> None:
+    here = Here(told(TWO, "file"), every=0.01)
     here.api.put_object(NODE, raw(TWO, NAMES))
+    here.api.put_object(FEATURE, feature(None, "n", told(TWO, "nodeFeature")) or {})
     here.see()
-    here.api.refuses = {"delete": Forbidden(403, "Forbidden", ""), "patch": Forbidden(403, "Forbidden", "")}
+    here.api.refuses = {"delete": MAY_NOT, "patch": MAY_NOT}
     here.wanted.set(told(THREE, "file"))
+    with capture_logs() as logs:
+        async with here.runs():
+            await until(lambda: here.api.verbs().count("patch") > 3 and here.api.verbs().count("delete") > 3)
+            assert "labels that an agent wrote to the Node stay: 403 Forbidden: no" in here.writer.error
+            assert (
+                "NodeFeature xpu-agent-features-for-n stays in ours: 403 Forbidden: no" in here.writer.error
+            )
+
+            here.api.refuses.clear()
+            await until(lambda: here.writer.error == "" and here.feature is None)
+
+    assert here.labels == {"acme.com/count": "3"}
+    assert [it["event"] for it in logs] == ["labels refused", "labels are as they should be again"]
+
+
+async def test_what_may_not_be_removed_keeps_nothing_else_from_being_told() -> None:
+    here = Here(told(TWO))
+    here.api.put_object(FEATURE, feature(None, "n", told(TWO, "nodeFeature")) or {})
+    here.api.refuses = {"delete": MAY_NOT}
+
+    assert await here.writer.once() == 0.001
+
+    assert here.labels == {"pool": "a", **TWO}
+    assert "stays in ours" in here.writer.error
+
+
+@pytest.mark.parametrize("told_as", ["file", "node"])
+async def test_who_may_not_remove_what_is_not_there_has_no_error(told_as: Any) -> None:
+    here = Here(told(TWO, told_as))
+    here.api.refuses = {"delete": MAY_NOT}
 
     await here.writer.once()
     await here.writer.once()
 
     assert here.writer.error == ""
-    assert here.api.verbs().count("patch") == 1
+    assert here.api.verbs().count("delete") == 1
+
+
+async def test_who_may_neither_look_nor_remove_has_no_error_and_asks_no_second_time() -> None:
+    here = Here(told(TWO, "file"))
+    here.api.put_object(NODE, raw(TWO, NAMES))
+    here.api.put_object(FEATURE, feature(None, "n", told(TWO, "nodeFeature")) or {})
+    here.see()
+    here.api.refuses = {"delete": MAY_NOT, "patch": MAY_NOT, "get": MAY_NOT}
+    here.wanted.set(told(THREE, "file"))
+
+    await here.writer.once()
+    asked = len(here.api.calls)
+    await here.writer.once()
+
+    assert here.writer.error == ""
+    assert len(here.api.calls) == asked
 
 
 async def test_uninstalling_takes_all_of_ours_and_nothing_else() -> None:
