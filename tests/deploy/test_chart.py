@@ -361,24 +361,32 @@ def test_a_config_map_that_exists_is_mounted_and_none_is_made(chart: Chart) -> N
 
 READ_NODES = {("", "nodes", verb) for verb in ("get", "list", "watch")}
 EVENTS = {("events.k8s.io", "events", verb) for verb in ("create", "patch")}
-PODS = {("", "pods", verb) for verb in ("get", "list", "watch")}
+PODS = {("", "pods", verb) for verb in ("list", "watch")}
 READ = READ_NODES | PODS
-FEATURES = {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("get", "create", "update", "delete")}
+PATCH = {("", "nodes", "patch")}
+UNDO = {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("get", "delete")}
+FEATURES = UNDO | {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("create", "update")}
+#: What no policy could limit is not given.
+NO_POLICY = {"admissionPolicy": {"enabled": False}}
 
 
 @pytest.mark.parametrize(
     ("values", "rights"),
     [
-        ({}, READ | EVENTS),
-        ({"events": {"enabled": False}}, READ),
-        ({"labels": {"output": "node"}}, READ | EVENTS | {("", "nodes", "patch")}),
-        ({"labels": {"output": "nodeFeature"}}, READ | EVENTS | FEATURES),
-        ({"pods": {"enabled": False}}, READ_NODES | EVENTS),
+        ({}, READ | EVENTS | PATCH | UNDO),
+        ({"events": {"enabled": False}}, READ | PATCH | UNDO),
+        ({"labels": {"output": "node"}}, READ | EVENTS | PATCH | UNDO),
+        ({"labels": {"output": "nodeFeature"}}, READ | EVENTS | PATCH | FEATURES),
+        ({"labels": {"output": "none"}}, READ | EVENTS),
+        (NO_POLICY, READ | EVENTS | UNDO),
+        ({"labels": {"output": "nodeFeature"}, **NO_POLICY}, READ | EVENTS | FEATURES),
+        ({"labels": {"output": "node"}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
+        ({"pods": {"enabled": False}}, READ_NODES | EVENTS | PATCH | UNDO),
         ({"api": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
     ],
 )
-def test_an_agent_has_the_rights_that_its_mode_needs_and_no_others(
+def test_an_agent_has_the_rights_that_its_mode_needs_or_that_undo_another_one_and_no_others(
     chart: Chart, values: dict[str, Any], rights: set[tuple[str, str, str]]
 ) -> None:
     rendered = chart.render(values)
@@ -476,7 +484,7 @@ def test_what_cleans_a_node_may_take_its_labels_back_where_there_are_some(
 
     rules = [
         rule
-        for role in rendered.all("ClusterRole")
+        for role in (*rendered.all("ClusterRole"), *rendered.all("Role"))
         if role["metadata"]["name"] == "xpu-agent-uninstall"
         for rule in role["rules"]
     ]
@@ -484,6 +492,29 @@ def test_what_cleans_a_node_may_take_its_labels_back_where_there_are_some(
     assert {f"{it['resources'][0]} {verb}" for it in rules for verb in it["verbs"]} == rights
     assert pod["automountServiceAccountToken"] is bool(rights)
     assert pod.get("serviceAccountName") == ("xpu-agent-uninstall" if rights else None)
+
+
+def test_what_cleans_a_node_removes_node_features_of_the_release_s_namespace_alone(chart: Chart) -> None:
+    rendered = chart.render(MATRIX["cleaning up labels"])
+
+    assert rendered.one("Role", "xpu-agent-uninstall")["metadata"]["namespace"] == "xpu"
+    assert "nfd.k8s-sigs.io" not in str(rendered.all("ClusterRole"))
+
+
+@pytest.mark.parametrize(("more", "there"), [({}, True), (NO_POLICY, False)])
+def test_what_cleans_a_node_is_under_a_policy_of_its_own_as_the_agent_s_is_gone_by_then(
+    chart: Chart, more: dict[str, Any], there: bool
+) -> None:
+    rendered = chart.render({**MATRIX["cleaning up labels"], **more})
+
+    hooked = [
+        condition["expression"]
+        for it in rendered.all("ValidatingAdmissionPolicy")
+        if it["metadata"].get("annotations", {}).get("helm.sh/hook") == "post-delete"
+        for condition in it["spec"]["matchConditions"]
+    ]
+    account = '"system:serviceaccount:xpu:xpu-agent-uninstall"'
+    assert hooked == ([f"request.userInfo.username == {account}"] if there else [])
 
 
 def test_no_hook_runs_unless_it_is_asked_for(chart: Chart) -> None:

@@ -114,6 +114,28 @@ async def test_defaults_are_upgraded_to_other_values_and_back(
     assert f"kubectl -n {namespace} exec POD -- xpu-agent inspect" in told
 
 
+#: Values that ask for something in the config, too, and what the notes say of it; nothing of it else.
+ASKED: list[tuple[dict[str, Any], str]] = [
+    ({"labels": {"output": "none"}}, "report: {labels: false}"),
+    ({"events": {"enabled": False}}, "report: {events: false}"),
+]
+
+
+async def test_who_takes_a_right_is_told_what_the_config_must_say(
+    chart: Chart, api_server: RealApiServer, namespace: str, tmp_path: Path
+) -> None:
+    admin = api_server.kubeconfig(tmp_path / "kubeconfig")
+    said = [await asyncio.to_thread(chart.release, "install", admin, namespace)]
+    try:
+        for values, _ in ASKED:
+            said.append(await asyncio.to_thread(chart.release, "upgrade", admin, namespace, values))
+    finally:
+        await asyncio.to_thread(chart.release, "uninstall", admin, namespace)
+
+    told = [[words in notes for _, words in ASKED] for notes in said]
+    assert told == [[False, False], [True, False], [False, True]]
+
+
 async def until(tried: Callable[[], Awaitable[str]], words: str) -> None:
     """Try until the server says these words against it; empty: nothing."""
     async with asyncio.timeout(PATIENCE):
@@ -131,11 +153,12 @@ CORDON = '{"spec": {"unschedulable": true}}'
 class Agent:
     """An agent's pod on a node, as far as the API server knows it, and its token."""
 
-    def __init__(self, server: RealApiServer, namespace: str, node: str) -> None:
-        self.server, self.namespace, self.node = server, namespace, node
+    def __init__(self, server: RealApiServer, namespace: str, node: str, account: str = "xpu-agent") -> None:
+        self.server, self.namespace, self.node, self.account = server, namespace, node, account
         self.token = ""
 
     async def placed(self) -> Agent:
+        """On a node that is made for it."""
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
         pod = {
             "apiVersion": "v1",
@@ -143,7 +166,7 @@ class Agent:
             "metadata": {"name": self.node, "namespace": self.namespace},
             "spec": {
                 "nodeName": self.node,
-                "serviceAccountName": "xpu-agent",
+                "serviceAccountName": self.account,
                 "containers": [{"name": "agent", "image": "agent"}],
             },
         }
@@ -151,7 +174,7 @@ class Agent:
         await self.server.kubectl("create", "--filename", "-", stdin=json.dumps(pod))
         bound = ["--bound-object-kind", "Pod", "--bound-object-name", self.node]
         self.token = await self.server.kubectl(
-            "create", "token", "xpu-agent", "--namespace", self.namespace, *bound
+            "create", "token", self.account, "--namespace", self.namespace, *bound
         )
         return self
 
@@ -173,7 +196,12 @@ async def agents(chart: Chart, api_server: RealApiServer, namespace: str) -> lis
     """Two agents of one installation on nodes of their own, and the policy in force."""
     shown = chart.render({"labels": {"output": "node"}}, namespace=namespace)
     await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
-    made = [Agent(api_server, namespace, f"node-{secrets.token_hex(4)}") for _ in range(2)]
+    return await two(api_server, namespace, "xpu-agent")
+
+
+async def two(server: RealApiServer, namespace: str, account: str) -> list[Agent]:
+    """Two pods of this account on nodes of their own, once its rights and its policy are in force."""
+    made = [Agent(server, namespace, f"node-{secrets.token_hex(4)}", account) for _ in range(2)]
     for it in made:
         await it.placed()
     # The server takes rights and policies in within a second or two.
@@ -197,6 +225,24 @@ async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(age
     assert "may change the labels and annotations" in await one.does("patch", "node", one.node, "-p", CORDON)
 
 
+async def test_who_cleans_a_node_writes_to_that_node_alone(
+    chart: Chart, api_server: RealApiServer, namespace: str
+) -> None:
+    values = {"labels": {"output": "node"}, "uninstall": {"hook": True}}
+    hooks = [
+        it
+        for it in chart.render(values, namespace=namespace).objects
+        if it["metadata"].get("annotations", {}).get("helm.sh/hook-weight") == "-1"
+    ]
+    await api_server.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump_all(hooks))
+
+    one, other = await two(api_server, namespace, "xpu-agent-uninstall")
+
+    assert await one.labels(one.node) == ""
+    assert ALONE in await one.labels(other.node)
+    assert "may change the labels and annotations" in await one.does("patch", "node", one.node, "-p", CORDON)
+
+
 async def test_a_token_without_a_node_writes_nowhere(agents: list[Agent]) -> None:
     one = agents[0]
     one.token = await one.server.service_account_token("xpu-agent", one.namespace)
@@ -216,6 +262,7 @@ MAY = (
     "patch nodes",
 )
 MAY_NOT = (
+    "get pods --all-namespaces",
     "delete nodes",
     "create nodes",
     "patch nodes --subresource status",
@@ -234,27 +281,70 @@ async def test_the_agent_s_account_may_do_what_it_needs_and_nothing_else(agents:
     assert tuple(right for right, refusal in asked.items() if not refusal) == MAY
 
 
-async def test_an_agent_writes_node_features_of_its_own_node_alone(
+def feature(namespace: str, named: str, told_of: str, value: str = "x") -> str:
+    """A NodeFeature object by the name of one node, with labels of another or the same."""
+    metadata = {
+        "name": f"xpu-agent-features-for-{named}",
+        "namespace": namespace,
+        "labels": {"nfd.node.kubernetes.io/node-name": told_of},
+    }
+    spec = {"labels": {"nvidia.com/x": value}}
+    kind = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature"}
+    return json.dumps({**kind, "metadata": metadata, "spec": spec})
+
+
+@pytest.fixture
+async def telling(
     chart: Chart, api_server: RealApiServer, namespace: str, agents: list[Agent]
-) -> None:
+) -> tuple[Agent, Agent]:
+    """The two agents, each of which has told its labels by a NodeFeature object."""
     await api_server.kubectl("apply", "--filename", "-", stdin=json.dumps(NODE_FEATURES))
     await api_server.kubectl("wait", "crd/nodefeatures.nfd.k8s-sigs.io", "--for=condition=Established")
     shown = chart.render({"labels": {"output": "nodeFeature"}}, namespace=namespace)
     await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
     one, other = agents
 
-    async def create(node: str) -> str:
-        labels = {"nfd.node.kubernetes.io/node-name": node}
-        feature = {
-            "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
-            "kind": "NodeFeature",
-            "metadata": {
-                "name": f"features-{secrets.token_hex(4)}",
-                "namespace": namespace,
-                "labels": labels,
-            },
-        }
-        return await one.does("create", "--filename", "-", stdin=json.dumps(feature))
+    async def told(by: Agent) -> str:
+        said = await by.does("create", "--filename", "-", stdin=feature(namespace, by.node, by.node))
+        return "" if "AlreadyExists" in said else said
 
-    await until(lambda: create(one.node), "")
-    await until(lambda: create(other.node), ALONE)
+    for it in agents:
+        await until(lambda it=it: told(it), "")  # type: ignore[misc]
+    # Of a kind that is new the policy hears a little later.
+    refused = feature(namespace, one.node, other.node)
+    await until(lambda: one.does("replace", "--filename", "-", stdin=refused), ALONE)
+    return one, other
+
+
+async def test_an_agent_updates_and_removes_the_node_feature_of_its_own_node(
+    telling: tuple[Agent, Agent],
+) -> None:
+    one, _ = telling
+    changed = feature(one.namespace, one.node, one.node, "y")
+
+    assert await one.does("replace", "--filename", "-", stdin=changed) == ""
+    assert await one.does("delete", "--wait=false", "--filename", "-", stdin=changed) == ""
+
+
+#: What a token that was taken from one node might try: verb, and of which node are name and label.
+ATTEMPTS = {
+    "take over another's": ("replace", "other", "one"),
+    "change another's": ("replace", "other", "other"),
+    "remove another's": ("delete", "other", "other"),
+    "tell of another": ("replace", "one", "other"),
+    "take the name of another that has none yet": ("create", "third", "one"),
+    "tell of another that has none yet": ("create", "third", "third"),
+}
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+async def test_an_agent_writes_no_node_feature_of_another_node(
+    telling: tuple[Agent, Agent], attempt: str
+) -> None:
+    one, other = telling
+    verb, named, told_of = ATTEMPTS[attempt]
+    nodes = {"one": one.node, "other": other.node, "third": "a-third-node"}
+    text = feature(one.namespace, nodes[named], nodes[told_of], "stolen")
+    options = ["--wait=false"] if verb == "delete" else []
+
+    assert ALONE in await one.does(verb, *options, "--filename", "-", stdin=text)

@@ -1,0 +1,57 @@
+{{/* Keeps what one account writes to the node that its token was issued on. Takes root, name, account and metadata. */}}
+{{- define "xpu-agent.keptToItsNode" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  {{- .metadata | nindent 2 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: ["*"], resources: [nodes, nodes/status], operations: [CREATE, UPDATE, DELETE]}
+      - {apiGroups: [nfd.k8s-sigs.io], apiVersions: ["*"], resources: [nodefeatures], operations: [CREATE, UPDATE, DELETE]}
+  matchConditions:
+    - name: by-the-agent
+      expression: >-
+        request.userInfo.username == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ .account }}"
+  variables:
+    # Since Kubernetes 1.30 a pod's token says on which node the pod is.
+    - name: node
+      expression: >-
+        "authentication.kubernetes.io/node-name" in request.userInfo.extra
+        ? request.userInfo.extra["authentication.kubernetes.io/node-name"][0] : ""
+    - name: it
+      expression: 'request.operation == "DELETE" ? oldObject : object'
+    - name: about
+      expression: variables.it.metadata.?name.orValue("")
+    # By its name, which no update changes, an object is one node's; its label is what the update brings.
+    - name: own
+      expression: >-
+        (request.resource.resource == "nodes" ? "" : "xpu-agent-features-for-") + variables.node
+    - name: toldOf
+      expression: variables.it.metadata.?labels["nfd.node.kubernetes.io/node-name"].orValue("")
+  validations:
+    - expression: variables.node != "" && variables.about == variables.own
+      messageExpression: >-
+        "xpu-agent on node '" + variables.node + "' may write to that node alone, not to '" + variables.about + "'"
+      reason: Forbidden
+    - expression: >-
+        request.resource.resource == "nodes" || request.operation == "DELETE" || variables.toldOf == variables.node
+      messageExpression: >-
+        "xpu-agent on node '" + variables.node + "' may write to that node alone, not labels of '" + variables.toldOf + "'"
+      reason: Forbidden
+    - expression: >-
+        request.resource.resource != "nodes" || (request.operation == "UPDATE" && object.spec == oldObject.spec)
+      message: xpu-agent may change the labels and annotations of its node, and nothing else of it
+      reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  {{- .metadata | nindent 2 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
+{{- end -}}
