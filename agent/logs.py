@@ -41,6 +41,8 @@ _METHODS = ("debug", "info", "warning", "error", "critical", "exception")
 _COLORS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
 #: Libraries that tell of every frame at debug.
 _CHATTY = ("asyncio", "hpack", "h2", "grpclib")
+#: What it logs it raises, too; and the words of a program that hands out tokens may hold one.
+_SILENT = ("kubernetes_asyncio",)
 
 _encode = json.JSONEncoder(default=str, allow_nan=False, check_circular=True).encode
 
@@ -190,6 +192,8 @@ def set_level(level: LogLevel) -> None:
     logging.getLogger().setLevel(threshold)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(threshold, logging.INFO))
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def flush(timeout: float = LAST_WORDS) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from agent.app import Agent
 from agent.cluster.access import Access
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels, Remembered
 from agent.core.cell import Cell
+from agent.core.notices import Notice
 from agent.notices import follow
 from agent.pace import Pace
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile
@@ -59,7 +61,7 @@ async def serve(
             group.start_soon(agent.run)
             group.start_soon(_views, agent, watch.cell.value.config)
             if access is not None:
-                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), watch.cell.value)
+                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), watch.cell)
             group.start_soon(_follow, watch)
             await _until_told_to_end(signals, watch)
             group.cancel_scope.cancel()
@@ -122,18 +124,23 @@ async def _views(agent: Agent, config: Config) -> None:
 
 
 async def _cluster(
-    agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], state: ConfigState
+    agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], config: Cell[ConfigState]
 ) -> None:
     """Open the door to the API server after the first registration; at once where the config waits for it."""
-    with anyio.move_on_after(0.0 if state.waiting else DOOR_AFTER):
-        await agent.registered.until(True)
     await agent.serving.until(True)  # who stands by writes nothing
+    with anyio.move_on_after(0.0 if config.value.waiting else DOOR_AFTER):
+        await agent.registered.until(True)
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
-    agent.door = door.Door(access, node_name, labels, agent.pods, instance=socket.gethostname())
+    instance = os.environ.get("POD_NAME") or socket.gethostname()
+    agent.door = opened = door.Door(access, node_name, labels, agent.pods, instance=instance)
+
+    def tell(notice: Notice) -> None:
+        if config.value.config.report.events:
+            opened.events.tell(notice)
+
     async with anyio.create_task_group() as group:
-        group.start_soon(agent.door.run, agent.wanted_labels)
-        if state.config.report.events:
-            group.start_soon(follow, agent.view, lambda: agent.pods.value, agent.door.events.tell)
+        group.start_soon(opened.run, agent.wanted_labels)
+        group.start_soon(follow, agent.view, lambda: agent.pods.value, tell)
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:

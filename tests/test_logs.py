@@ -41,7 +41,7 @@ if sys.argv[2] == "wait":
     sys.stdin.read()
 """
 
-CHATTY = ("", "asyncio", "hpack", "h2", "grpclib")
+CHATTY = ("", "asyncio", "hpack", "h2", "grpclib", "kubernetes_asyncio")
 
 
 class Terminal(io.StringIO):
@@ -362,3 +362,11 @@ def test_importing_the_logs_does_not_import_rich() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[0] == "False"
+
+
+def test_what_a_program_that_hands_out_tokens_says_is_not_repeated(out: io.StringIO) -> None:
+    logging.getLogger("kubernetes_asyncio.config.kube_config").error("exec: token=secret")
+    logging.getLogger("some.library").error("told")
+
+    logs.flush()
+    assert [it["event"] for it in lines(out)] == ["told"]

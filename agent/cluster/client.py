@@ -108,7 +108,9 @@ class Client:
                 response = await self._send("GET", path, {**query, "watch": "true"}, None, JSON, patience)
         try:
             if not 200 <= response.status < 300:
-                await self._end(response)
+                with self._failures():
+                    async with asyncio.timeout(self._limits.call):
+                        await self._end(response)
             async with aclosing(self._events(response)) as events:
                 yield events
         finally:

@@ -53,8 +53,8 @@ class Following:
 class Reflector(Generic[T]):
     """Holds the mirror in `cell`, and keeps it for as long as it runs.
 
-    While the server is away the last objects stay. The list is read as of now; who can live with what the
-    server has in memory, which is cheaper for it, asks with `resourceVersion` "0" in `query`.
+    While the server is away the last objects stay, and it goes on from them. The first list is what the
+    server has in memory, for all nodes may ask at once; one after a doubt is read as of now.
     """
 
     def __init__(
@@ -80,6 +80,8 @@ class Reflector(Generic[T]):
         #: Where to go on from; empty: from a new list.
         self._version = ""
         self._misses = 0
+        #: Whether what the server has in memory may be too old.
+        self._doubted = False
 
     async def run(self) -> None:
         """List and watch for ever. Each try is followed by a pause: a server may end every watch at once."""
@@ -90,11 +92,12 @@ class Reflector(Generic[T]):
     async def _try(self) -> float:
         """List if need be, then watch until that ends; returns how long the server wants to be left alone."""
         try:
-            if not self._version or self._misses >= MISSES:
+            self._doubted |= self._misses >= MISSES
+            if not self._version or self._doubted:
                 await self._list()
             await self._watch()
         except Gone:
-            self._version = ""
+            self._doubted = True
         except ApiError as error:
             self.cell.set(replace(self.cell.value, error=str(error)))
             if isinstance(error, Busy):
@@ -105,6 +108,8 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         objects: dict[str, T] = {}
         query = {**self._query, "limit": str(self._following.page)}
+        if not self._doubted:
+            query["resourceVersion"] = "0"
         for _ in range(PAGES):
             page = await self._api.get(self._path, query)
             objects.update(kept(_items(page), self._keep))
@@ -117,13 +122,13 @@ class Reflector(Generic[T]):
         else:
             raise ApiAway(f"the API server's list has no end: {PAGES} pages of {self._path}")
         self._version = version_of(page)
-        self._misses = 0
+        self._misses, self._doubted = 0, False
         self.cell.set(Mirror(MappingProxyType(objects), synced=True))
 
     async def _watch(self) -> None:
         began = asyncio.get_running_loop().time()
-        self._misses += 1
         async with self._api.watch(self._path, self._watching()) as events:
+            self._misses += 1
             self.cell.set(replace(self.cell.value, error=""))
             async for seen in events:
                 self._take(seen)

@@ -11,6 +11,10 @@ from agent.core.text import shorten
 #: A refusal by RBAC or a webhook is a sentence; more of it nobody reads.
 LONGEST = 500
 
+#: Of a resourceVersion that the server has not reached: it was set back to an older state, as from a backup.
+#: Source: k8s.io/apiserver, pkg/storage/errors.go (NewTooLargeResourceVersionError).
+_TOO_LARGE = "Too large resource version"
+
 _KINDS: Mapping[int, type[ApiRefused]] = {
     401: Forbidden,
     403: Forbidden,
@@ -30,6 +34,8 @@ def refusal(code: int, body: object, retry_after: str | None = None) -> ApiError
     message = _text(status.get("message")) or (_text(body) if isinstance(body, str) else "")
     if code == 429:
         return Busy(code, reason, message, _seconds(retry_after, status))
+    if code == 504 and _TOO_LARGE in message:
+        return Gone(code, reason, message)
     if code >= 500:
         return ApiAway(f"the API server can not just now: {code} {reason}: {message}")
     return _KINDS.get(code, ApiRefused)(code, reason, message)

@@ -37,20 +37,23 @@ class Need:
         return {key: value for key, value in given.items() if value}
 
 
-def required(node: str, namespace: str, told_as: ToldAs | None) -> tuple[Need, ...]:
-    """Everything that the agent asks of the API server. `told_as`: how it tells labels, `namespace` where."""
+def required(node: str, namespace: str, told_as: ToldAs | None, *, events: bool = True) -> tuple[Need, ...]:
+    """Everything that the agent asks of the API server.
+
+    `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those.
+    """
     own = "the Node's labels, by which the config may be chosen"
     pods = "the pods of this node, for schedulers' claims and what the doctor says of them"
     told = "Events of cards and pods (kubectl describe)"
     needs = [Need(verb, "nodes", own, name=node) for verb in ("get", "list", "watch")]
     needs += [Need(verb, "pods", pods) for verb in ("list", "watch")]
-    needs += [
-        Need(verb, "events", told, "events.k8s.io", namespace="default") for verb in ("create", "patch")
-    ]
+    if events:
+        writes = ("create", "patch")
+        needs += [Need(verb, "events", told, "events.k8s.io", namespace="default") for verb in writes]
     if told_as == "node":
         needs.append(Need("patch", "nodes", "the labels that the cards give the Node", name=node))
     if told_as == "nodeFeature":
         by = "the labels that the cards give the Node, as a NodeFeature object"
-        verbs = ("get", "create", "update")
+        verbs = ("get", "create", "update", "delete")
         needs += [Need(verb, "nodefeatures", by, "nfd.k8s-sigs.io", namespace=namespace) for verb in verbs]
     return tuple(needs)

@@ -216,5 +216,6 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
     if door.api is None:
         return Look(why=door.why)
     report = configuration.config.report
-    rights = needs.required(question.node, report.namespace or door.namespace, report.told_as)
+    namespace = report.namespace or door.namespace
+    rights = needs.required(question.node, namespace, report.told_as, events=report.events)
     return Look(await cluster.asked(door.api, door.node, question.node, rights))

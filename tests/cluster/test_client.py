@@ -118,6 +118,18 @@ async def test_a_refusal_is_what_its_status_says(code: int, error: type[ApiError
     assert type(called.value) is type(watched.value) is error
 
 
+async def test_a_version_that_the_server_has_not_reached_is_gone() -> None:
+    """It was set back to an older state; to wait for the version would take for ever."""
+    status = {
+        "reason": "Timeout",
+        "message": "Timeout: Too large resource version: 9, current: 5",
+        "code": 504,
+    }
+    async with talking(says(504, status)) as (client, _):
+        with pytest.raises(Gone):
+            await followed(client)
+
+
 @pytest.mark.parametrize(
     ("headers", "details", "seconds"),
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.cluster.api import Api, Object, Patch, Seen
 from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
-from agent.cluster.reflector import PAGES, PATIENCE, Following, Mirror, Reflector, after, kept
+from agent.cluster.reflector import MISSES, PAGES, PATIENCE, Following, Mirror, Reflector, after, kept
 
 AWAY = ApiAway("nobody there")
 GONE = Gone(410, "Expired", "too old")
@@ -128,7 +128,7 @@ async def test_a_list_is_read_page_by_page_and_shown_at_once() -> None:
     script, reflector = await reflected(
         listed("5", item("a", 1), item("b", 2, namespace="n"), more="token"),
         listed("5", item("c", 3), item("d", -1)),
-        query={"fieldSelector": "f", "resourceVersion": "0"},
+        query={"fieldSelector": "f"},
     )
 
     assert reflector.cell.value == Mirror({"a": 1, "n/b": 2, "c": 3}, synced=True)
@@ -236,15 +236,25 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float |
     assert script.sleeps == [waited]
 
 
-@pytest.mark.parametrize("silent", [AWAY, []], ids=["away", "silent"])
-async def test_after_watches_that_brought_nothing_the_list_is_read_anew(silent: Any) -> None:
-    watches = [[seen("BOOKMARK", version="7")], silent, silent, silent]
-    script, reflector = await reflected(
-        listed("5", item("a", 1)), *watches, listed("2", item("b", 2)), silent
-    )
+async def test_after_watches_that_brought_nothing_the_list_is_read_anew_and_as_of_now() -> None:
+    watches: list[Any] = [[seen("BOOKMARK", version="7")], [], [], []]
+    script, reflector = await reflected(listed("5", item("a", 1)), *watches, listed("2", item("b", 2)), [])
 
     assert reflector.cell.value.objects == {"b": 2}
-    assert [it.get("resourceVersion") for it in script.asked] == [None, "5", "7", "7", "7", None, "2"]
+    assert [it.get("resourceVersion") for it in script.asked] == ["0", "5", "7", "7", "7", None, "2"]
+
+
+async def test_after_an_outage_it_goes_on_from_where_it_was_however_long_that_took() -> None:
+    outage = [AWAY] * (2 * MISSES)
+    script, _ = await reflected(listed("5"), [seen("BOOKMARK", version="7")], *outage, [])
+
+    assert [it.get("resourceVersion") for it in script.asked] == ["0", "5", *["7"] * len(outage), "7"]
+
+
+async def test_the_first_list_is_what_the_server_has_in_memory_and_one_after_gone_is_as_of_now() -> None:
+    script, _ = await reflected(AWAY, listed("5"), GONE, listed("8"), [])
+
+    assert [it.get("resourceVersion") for it in script.asked] == ["0", "0", "5", None, "8"]
 
 
 @pytest.mark.parametrize(

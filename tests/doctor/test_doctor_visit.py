@@ -131,6 +131,22 @@ async def test_what_may_not_be_read_is_not_made_and_keeps_nothing_else_from_it(p
     assert denied == {"get nodes/node", "list pods", "watch pods"}
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_the_right_to_write_events_is_needed_where_they_are_wanted(
+    patient: Patient, wanted: bool
+) -> None:
+    patient.server.forbid("*", "/apis/events.k8s.io/v1/namespaces/default/events")
+    document = json.loads(patient.node.config.read_text())
+    patient.node.config.write_text(json.dumps({**document, "report": {"events": wanted}}))
+
+    findings = await patient.findings()
+
+    denied = [it for it in findings if it.ailment == "right-missing"]
+    assert [it.what.partition(" is forbidden")[0].split()[:2] for it in denied] == (
+        [["create", "events.events.k8s.io"], ["patch", "events.events.k8s.io"]] if wanted else []
+    )
+
+
 async def test_the_configuration_is_read_with_the_labels_of_the_node(patient: Patient) -> None:
     match = {"match": {"labels": {"pool": "b"}}, "set": {"agent": {"cdiDir": "/opt/of-pool-b"}}}
     patient.configure(match)

@@ -149,7 +149,7 @@ async def test_a_sick_card_is_an_event_of_the_node(
     assert "xid-79" in event["note"]
 
 
-async def test_where_the_config_wants_no_events_none_is_written(
+async def test_events_are_written_as_soon_as_the_config_wants_them(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:
     node.configure(whole(XPU))
@@ -161,8 +161,13 @@ async def test_where_the_config_wants_no_events_none_is_written(
     await node.counts({XPU: (4, 3)})
     node.cards.reset(1)
     await node.counts({XPU: (4, 4)})
-
     assert [it for it in api.objects if it["kind"] == "Event"] == []
+
+    node.write(json.dumps(document, default=list))
+    await process.until(lambda it: it["config"]["error"] == "")
+    node.cards.fail(2)
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
 
 
 async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
