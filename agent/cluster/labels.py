@@ -40,6 +40,12 @@ _FEATURES: Mapping[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
 #: Seconds for which a server that is busy is left alone at most, whatever it asks.
 LONGEST = 600.0
 
+#: Undone so often in a row, by somebody who wants other values, what we write is a quarrel, and we write it
+#: more and more seldom. One is over when a value stood for so many seconds.
+TOO_OFTEN = 3
+LONGEST_QUARREL = 60.0
+QUIET = 600.0
+
 MAY_PATCH = "allow patch on nodes, or remove them by hand: kubectl label node NODE KEY-"
 MAY_DELETE = "allow delete on nodefeatures, or remove it by hand: kubectl delete nodefeature"
 
@@ -131,6 +137,22 @@ def _mapping(of: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+class Undone:
+    """Which of the values that we wrote others undo again and again."""
+
+    def __init__(self) -> None:
+        #: What we wrote last by key, when (seconds), and how often in a row it was undone.
+        self._wrote: dict[str, tuple[str, float, int]] = {}
+
+    def wrote(self, values: Mapping[str, str], now: float) -> Mapping[str, int]:
+        """How often in a row each was undone that was so too often; none that stood for `QUIET` seconds."""
+        for key, value in values.items():
+            before, at, times = self._wrote.get(key, ("", now, 0))
+            again = value == before and now - at < QUIET
+            self._wrote[key] = value, now, times + 1 if again else 0
+        return {key: times for key in values if (times := self._wrote[key][2]) >= TOO_OFTEN}
+
+
 class LabelWriter:
     """Keeps what is told to the API server as it is wanted, from the agent's start until after its end.
 
@@ -162,6 +184,9 @@ class LabelWriter:
         self._between = between
         self._every = every
         self._jitter = jitter
+        self._quarrel = Pauses(2 * between, LONGEST_QUARREL, jitter)
+        self._undone = Undone()
+        self._rest = 0.0
         self._news = anyio.Event()
         #: Where our NodeFeature object may be that is not wanted there any more.
         self._features = {namespace}
@@ -186,7 +211,7 @@ class LabelWriter:
 
     async def once(self) -> float:
         """Bring it up to date; returns for how many seconds the server is to be left alone."""
-        before = self.writes
+        before, self._rest = self.writes, self._between
         try:
             stays = await _twice(self._write)
         except (ApiAway, Busy, Conflict) as exc:
@@ -200,7 +225,7 @@ class LabelWriter:
             return self._pauses.next()
         self._tell(stays, "")
         self._pauses.reset()
-        return self._between if stays or self.writes > before else 0.0
+        return self._rest if stays or self.writes > before else 0.0
 
     async def _hear(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():
@@ -237,6 +262,17 @@ class LabelWriter:
         if patch is not None:
             await self._api.patch(path(self._node_name), patch)
             self.writes += 1
+            self._rest = self._after(patch)
+
+    def _after(self, patch: Mapping[str, Any]) -> float:
+        """Seconds until the next write: more and more while somebody undoes what was written."""
+        undone = self._undone.wrote(_values(patch["metadata"]), anyio.current_time())
+        if fresh := sorted(key for key, times in undone.items() if times == TOO_OFTEN):
+            why = "somebody else changes labels of this node as often as they are written"
+            log.warning(why, node=self._node_name, keys=fresh[:10])
+        if not undone:
+            self._quarrel.reset()
+        return max(self._between, self._quarrel.next()) if undone else self._between
 
     async def _write_feature(self, namespace: str, wanted: Wanted) -> None:
         at = feature_path(namespace, self._node_name)
@@ -298,6 +334,12 @@ class LabelWriter:
         elif (self.error or self.waits) and not (error or waits):
             log.info("labels are as they should be again", node=self._node_name)
         self.error, self.waits = error, waits
+
+
+def _values(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    """What a patch sets that was not so; our annotation is in every one, and counts where it is all."""
+    labels = {key: value for key, value in metadata["labels"].items() if value is not None}
+    return labels or {OWNED: metadata["annotations"][OWNED] or ""}
 
 
 async def _twice(write: Callable[[], Awaitable[T]]) -> T:

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.labels import NODE_NAME, OWNED, LabelWriter, feature, node_patch, remove
+from agent.cluster.labels import NODE_NAME, OWNED, LabelWriter, Undone, feature, node_patch, remove
 from agent.cluster.node import OwnNode, own_node
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
@@ -540,6 +540,68 @@ async def test_who_may_neither_look_nor_remove_has_no_error_and_asks_no_second_t
 
     assert here.writer.error == ""
     assert len(here.api.calls) == asked
+
+
+async def quarrel(here: Here, undo: Callable[[dict[str, Any]], object], times: int) -> list[float]:
+    """Somebody undoes each of our writes; returns how long the writer pauses after each."""
+    pauses = []
+    for _ in range(times):
+        pauses.append(await here.writer.once())
+        found = here.api.objects[NODE]
+        undo(found["metadata"])
+        here.api.put_object(NODE, found)
+        here.see()
+    return pauses
+
+
+@pytest.mark.parametrize(
+    ("undo", "key"),
+    [
+        (lambda it: it["labels"].update({"acme.com/count": "9"}), "acme.com/count"),
+        (lambda it: it["labels"].pop("acme.com/model"), "acme.com/model"),
+        (lambda it: it["annotations"].pop(OWNED), OWNED),
+    ],
+)
+async def test_what_somebody_undoes_again_and_again_is_written_more_seldom_and_told_once(
+    undo: Callable[[dict[str, Any]], object], key: str
+) -> None:
+    here = Here(told(TWO))
+    with capture_logs() as logs:
+        pauses = await quarrel(here, undo, 8)
+
+    assert pauses[:3] == [0.001] * 3
+    assert pauses[-1] > 0.008
+    assert [(it["log_level"], it["keys"]) for it in logs] == [("warning", [key])]
+    assert here.writer.error == ""
+
+
+async def test_after_a_quarrel_other_changes_are_written_at_the_usual_pace() -> None:
+    here = Here(told(TWO))
+    await quarrel(here, lambda it: it["labels"].update({"acme.com/count": "9"}), 8)
+
+    here.wanted.set(told(THREE))
+
+    assert await here.writer.once() == 0.001
+
+
+async def test_values_that_change_are_no_quarrel() -> None:
+    here = Here(told(TWO))
+    with capture_logs() as logs:
+        for count in range(8):
+            here.wanted.set(told({"acme.com/count": str(count)}))
+            assert await here.writer.once() == 0.001
+            here.see()
+
+    assert logs == []
+
+
+@pytest.mark.parametrize(("apart", "times"), [(60.0, 3), (600.0, 0)])
+def test_what_is_undone_once_in_a_while_is_no_quarrel(apart: float, times: int) -> None:
+    undone = Undone()
+
+    seen = [undone.wrote(THREE, 1000.0 + it * apart) for it in range(4)]
+
+    assert seen == [{}, {}, {}, {"acme.com/count": times} if times else {}]
 
 
 async def test_uninstalling_takes_all_of_ours_and_nothing_else() -> None:
