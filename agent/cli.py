@@ -456,10 +456,14 @@ def uninstall(args: argparse.Namespace) -> int:
     defaults = AgentSettings()
     kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or defaults.kubelet_dir
     state_dir = _admin_socket(args).parent
-    done = uninstall(state_dir, Path(kubelet_dir), args.also, force=args.force)
-    if (access := find(_kubeconfig(args), os.environ)) is not None:
-        unlabel(access, _node_name(args))
-    return done
+
+    def unlabelled(made: Sequence[str]) -> None:
+        if (access := find(_kubeconfig(args), os.environ)) is not None:
+            unlabel(access, _node_name(args), made)
+        elif made:
+            sys.stdout.write(f"NodeFeature in {', '.join(made)}: not looked for, as no API server is known\n")
+
+    return uninstall(state_dir, Path(kubelet_dir), args.also, unlabel=unlabelled, force=args.force)
 
 
 if __name__ == "__main__":

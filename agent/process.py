@@ -23,6 +23,8 @@ from agent.core.notices import Notice
 from agent.notices import follow
 from agent.pace import Pace
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile
+from agent.state.remains import NAME as REMAINS
+from agent.state.remains import Remains
 from agent.version import version
 
 log = structlog.get_logger()
@@ -132,7 +134,8 @@ async def _cluster(
         await agent.registered.until(True)
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
     instance = os.environ.get("POD_NAME") or socket.gethostname()
-    agent.door = opened = door.Door(access, node_name, labels, agent.pods, instance=instance)
+    note = Remains(config.value.config.agent.state_dir / REMAINS).note_namespace
+    agent.door = opened = door.Door(access, node_name, labels, agent.pods, instance=instance, note=note)
 
     def tell(notice: Notice) -> None:
         if config.value.config.report.events:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,11 +31,22 @@ class NotRemoved(AgentError):
     """Raised when something stays on the node, or of its labels."""
 
 
-def uninstall(state_dir: Path, kubelet_dir: Path, more: Sequence[Path] = (), *, force: bool = False) -> int:
-    """Remove CDI specs, the features file, sockets and lock; print each. Running pods keep their devices.
+#: Takes back what the API server was told, knowing in which namespaces a NodeFeature object was made.
+Unlabel = Callable[[Sequence[str]], None]
 
-    `more`: files that count as the agent's beside those that it has written down. `force` goes on while an
-    agent serves; that one writes its files again within a minute.
+
+def uninstall(
+    state_dir: Path,
+    kubelet_dir: Path,
+    more: Sequence[Path] = (),
+    *,
+    unlabel: Unlabel = lambda _: None,
+    force: bool = False,
+) -> int:
+    """Remove CDI specs, features file, sockets, labels and lock; print each. Running pods keep their devices.
+
+    `more`: files that count as the agent's beside those that it has written down. `unlabel` raises AgentError
+    where labels stay. `force` goes on while an agent serves; that one writes it all again within a minute.
 
     Raises:
         StillServing: An agent serves the node, and nothing is removed.
@@ -48,27 +59,40 @@ def uninstall(state_dir: Path, kubelet_dir: Path, more: Sequence[Path] = (), *, 
             holder = lock.take()
             if holder and not force:
                 raise StillServing(lock.path, holder)
-            _remove_all(state_dir, kubelet_dir, more, serving=bool(holder))
+            _remove_all(state_dir, kubelet_dir, more, unlabel, serving=bool(holder))
             return 0
-    _remove_all(state_dir, kubelet_dir, more, serving=False)
+    _remove_all(state_dir, kubelet_dir, more, unlabel, serving=False)
     return 0
 
 
-def _remove_all(state_dir: Path, kubelet_dir: Path, more: Sequence[Path], *, serving: bool) -> None:
+def _remove_all(
+    state_dir: Path, kubelet_dir: Path, more: Sequence[Path], unlabel: Unlabel, *, serving: bool
+) -> None:
     kept: list[str] = []
     try:
-        written = Remains(state_dir / NAME).all()
+        remains = Remains(state_dir / NAME)
+        written, namespaces = remains.all(), remains.namespaces()
     except OSError as exc:
         raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
     for path in dict.fromkeys((*written, *more)):
         kept += _remove(path)
     for path in sweep(kubelet_dir):
         _say(f"{path}: removed")
+    labels = _refusal(unlabel, namespaces)
     # The list last, and not before all on it is gone: the next try needs it. A lock in use stays.
-    for name in () if serving or kept else OWN:
+    for name in () if serving or kept or (labels and namespaces) else OWN:
         kept += _remove(state_dir / name)
-    if kept:
-        raise NotRemoved("; ".join(kept))
+    if kept or labels:
+        raise NotRemoved("; ".join([*kept, *labels]))
+
+
+def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> list[str]:
+    """Why labels stay; empty where none does."""
+    try:
+        unlabel(namespaces)
+    except AgentError as exc:
+        return [str(exc)]
+    return []
 
 
 def _remove(path: Path) -> Iterator[str]:
@@ -86,28 +110,28 @@ def _remove(path: Path) -> Iterator[str]:
     _say(f"{path}: removed")
 
 
-def unlabel(access: Access, node_name: str) -> None:
-    """Take back what agents told the API server of the node's labels.
+def unlabel(access: Access, node_name: str, made: Sequence[str] = ()) -> None:
+    """Take back what agents told the API server of the node's labels. `made`: where a NodeFeature was.
 
     Raises:
         NotRemoved: It refuses, or does not answer.
     """
     try:
-        anyio.run(_unlabelled, access, node_name)
+        anyio.run(_unlabelled, access, node_name, made)
     except ApiError as exc:
         remedy = "kubectl label node NODE KEY- removes them by hand"
         raise NotRemoved(f"labels of {node_name} are not removed: {exc}; {remedy}") from exc
     _say(f"labels of {node_name}: removed")
 
 
-async def _unlabelled(access: Access, node_name: str) -> None:
+async def _unlabelled(access: Access, node_name: str, made: Sequence[str]) -> None:
     # The client is heavy, and only a node with an API server needs it.
     from agent.cluster.client import open_api
     from agent.cluster.labels import remove
 
     api = await open_api(access)
     try:
-        await remove(api, node_name, access.namespace)
+        await remove(api, node_name, access.namespace, made)
     finally:
         await api.close()
 

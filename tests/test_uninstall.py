@@ -11,7 +11,7 @@ import pytest
 from agent.cli import main
 from agent.cluster.access import find
 from agent.cluster.client import open_api
-from agent.cluster.labels import LabelWriter
+from agent.cluster.labels import LabelWriter, feature_name, features_path
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
@@ -175,6 +175,11 @@ async def labelled(server: SimApiServer, kubeconfig: Path) -> None:
         await api.close()
 
 
+async def unlabelled(machine: Machine, kubeconfig: Path) -> int:
+    more = ("--kubeconfig", str(kubeconfig), "--node-name", "n")
+    return await anyio.to_thread.run_sync(lambda: machine.uninstall(*more))
+
+
 def labels(server: SimApiServer) -> object:
     node = server.find("Node", "n")
     assert node is not None
@@ -189,11 +194,7 @@ async def test_labels_that_agents_told_go_where_there_is_an_api_server(
         await labelled(server, kubeconfig)
         assert labels(server) == {"pool": "a", "acme.com/count": "2"}
 
-        said = await anyio.to_thread.run_sync(
-            lambda: machine.uninstall("--kubeconfig", str(kubeconfig), "--node-name", "n")
-        )
-
-        assert said == 0
+        assert await unlabelled(machine, kubeconfig) == 0
         assert labels(server) == {"pool": "a"}
 
 
@@ -210,3 +211,59 @@ async def test_labels_that_can_not_be_removed_are_told_when_all_else_is_gone(
     assert said == 1
     assert machine.left() == KEPT
     assert "labels of nobody are not removed: 404" in capsys.readouterr().err
+
+
+def feature_in(server: SimApiServer, namespace: str) -> None:
+    server.put_object(
+        {
+            "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+            "kind": "NodeFeature",
+            "metadata": {"name": feature_name("n"), "namespace": namespace},
+            "spec": {"labels": {"acme.com/count": "2"}},
+        }
+    )
+
+
+async def test_a_node_feature_goes_from_the_namespace_where_it_was_made(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Remains(machine.state / NAME).note_namespace("gpu")
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        feature_in(server, "gpu")
+        at = f"{features_path('gpu')}/{feature_name('n')}"
+        server.forbid("delete", at)
+
+        assert await unlabelled(machine, kubeconfig) == 1
+        said = capsys.readouterr()
+        assert "stays in gpu: 403" in said.err
+        assert "labels of n: removed" not in said.out
+        assert NAME in machine.left()  # the next try needs it
+
+        server.permit("delete", at)
+        assert await unlabelled(machine, kubeconfig) == 0
+        assert server.find("NodeFeature", feature_name("n"), "gpu") is None
+    assert machine.left() == KEPT
+
+
+async def test_a_file_that_can_not_be_removed_keeps_no_label(machine: Machine, tmp_path: Path) -> None:
+    machine.spec.unlink()
+    machine.spec.mkdir()
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+
+        assert await unlabelled(machine, kubeconfig) == 1
+
+        assert labels(server) == {"pool": "a"}
+
+
+def test_without_an_api_server_it_says_which_node_feature_it_has_not_looked_for(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Remains(machine.state / NAME).note_namespace("gpu")
+
+    assert machine.uninstall() == 0
+
+    assert "NodeFeature in gpu: not looked for" in capsys.readouterr().out

@@ -41,14 +41,19 @@ class Door:
         candidates: Cell[tuple[Candidate, ...]],
         *,
         instance: str = "",
+        note: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
         opening: Callable[[Access], Awaitable[Api]] = open_api,
     ) -> None:
-        """`labels` and `candidates` are kept as the server has them; `instance` is this agent's pod."""
+        """`labels` and `candidates` are kept as the server has them; `instance` is this agent's pod.
+
+        `note` is told the namespaces in which NodeFeature objects are made.
+        """
         self._access = access
         self._node_name = node_name
         self._labels = labels
         self._candidates = candidates
+        self._note = note
         self._following = following
         self._opening = opening
         self.events = Events(node_name, instance)
@@ -88,7 +93,9 @@ class Door:
         api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
         its_pods = Reflector(api, pods.PODS, pods.query(self._node_name), pods.candidate, self._following)
-        self._writer = LabelWriter(api, self._node_name, self._access.namespace, wanted, self.node)
+        self._writer = LabelWriter(
+            api, self._node_name, self._access.namespace, wanted, self.node, note=self._note
+        )
         self._mirrors = nodes.cell, its_pods.cell
         try:
             async with anyio.create_task_group() as group:

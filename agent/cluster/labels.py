@@ -8,16 +8,16 @@ after a move from gpu-feature-discovery, does not become its manager, and nobody
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from agent.cluster.api import Api, Object
-from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.node import PREFIX, OwnNode, own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Wanted, domain
@@ -167,19 +167,22 @@ class LabelWriter:
         wanted: Cell[Wanted | None],
         node: Cell[OwnNode | None],
         *,
+        note: Callable[[str], object] = lambda _: None,
         pauses: Pauses | None = None,
         between: float = 5.0,
         every: float = 300.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`namespace`: of the NodeFeature object where the config names none. Seconds: `between` two writes,
-        so that whoever writes other values makes no storm, and `every` how often a NodeFeature object is
-        looked at, which nobody watches."""
+        """`namespace`: of the NodeFeature object where the config names none. `note` is told, in a thread,
+        each namespace before one is made there. Seconds: `between` two writes, so that whoever writes other
+        values makes no storm, and `every` how often a NodeFeature object is looked at, which nobody watches.
+        """
         self._api = api
         self._node_name = node_name
         self._namespace = namespace
         self._wanted = wanted
         self._node = node
+        self._note = note
         self._pauses = pauses or Pauses(1.0, 60.0)
         self._between = between
         self._every = every
@@ -281,8 +284,10 @@ class LabelWriter:
         except NotFound:
             fresh = feature(None, self._node_name, wanted)
             if fresh is not None:
+                await anyio.to_thread.run_sync(self._note, namespace)
                 await self._create(features_path(namespace), fresh)
             return
+        await anyio.to_thread.run_sync(self._note, namespace)  # one of an agent that noted nothing yet
         changed = feature(there, self._node_name, wanted)
         if changed is not None:
             await self._api.put(at, changed)
@@ -350,21 +355,39 @@ async def _twice(write: Callable[[], Awaitable[T]]) -> T:
         return await write()
 
 
-async def remove(api: Api, node_name: str, namespace: str) -> None:
-    """Take away what any agent told of this node's labels, as for uninstalling.
+async def remove(api: Api, node_name: str, namespace: str, made: Collection[str] = ()) -> None:
+    """Take away what any agent told of this node's labels, as for uninstalling; all of it is tried.
+
+    `namespace`: where a NodeFeature object may be. `made`: the namespaces where one was made.
 
     Raises:
-        ApiError: The API server refuses, or is away.
+        ApiError: Something stays, as the API server refuses; or it is away.
     """
+    stays: list[str] = []
+    try:
+        await _twice(lambda: _unlabel(api, node_name))
+    except ApiRefused as exc:
+        stays.append(str(exc))
+    for it in dict.fromkeys((namespace, *made)):
+        try:
+            await _removed(api, it, node_name, made=it in made)
+        except Forbidden as exc:
+            stays.append(_stays(it, node_name, exc))
+        except ApiRefused as exc:
+            stays.append(str(exc))
+    if stays:
+        raise ApiError("; ".join(stays))
+
+
+async def _unlabel(api: Api, node_name: str) -> None:
     node = own_node(await api.get(path(node_name)))
     patch = node_patch(node, Wanted()) if node is not None else None
     if patch is not None:
         await api.patch(path(node_name), patch)
-    await _removed(api, namespace, node_name)
 
 
-async def _removed(api: Api, namespace: str, node_name: str) -> None:
-    """Remove our NodeFeature object, if it is there.
+async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> None:
+    """Remove our NodeFeature object, if it is there. `made`: one was, though nobody may look.
 
     Raises:
         Forbidden: It is there, and may not be removed.
@@ -375,15 +398,19 @@ async def _removed(api: Api, namespace: str, node_name: str) -> None:
     except NotFound:
         pass
     except Forbidden:
-        if await _seen(api, at):
+        if await _may_be(api, at, unseen=made):
             raise
 
 
-async def _seen(api: Api, at: str) -> bool:
-    with suppress(NotFound, Forbidden):
+async def _may_be(api: Api, at: str, *, unseen: bool) -> bool:
+    """Whether it is there; `unseen` where nobody may look."""
+    try:
         await api.get(at)
-        return True
-    return False
+    except NotFound:
+        return False
+    except Forbidden:
+        return unseen
+    return True
 
 
 def _stays(namespace: str, node_name: str, why: Forbidden) -> str:

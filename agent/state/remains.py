@@ -1,20 +1,27 @@
-"""Which files the agent leaves on the node when it ends; `uninstall` removes these and no others."""
+"""Which files the agent leaves on the node when it ends, and where a NodeFeature object of it may be.
+
+`uninstall` removes these and no others.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from agent import files
+from agent.core.names import LABEL, LABEL_LIMIT
 
 #: In the state directory.
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
+#: Before a namespace; a path begins with a slash.
+_NAMESPACE = "namespace:"
 
 
 class Remains:
-    """One path per line, each once, in the order in which they came. Several threads may note at once."""
+    """One entry per line, each once, in the order in which they came. Several threads may note at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -22,11 +29,17 @@ class Remains:
 
     def note(self, path: Path) -> None:
         """Write down that this file is ours. Where the disk does not take it, the next time tries again."""
-        line = str(path)
+        self._note(str(path))
+
+    def note_namespace(self, namespace: str) -> None:
+        """Write down that we make a NodeFeature object there."""
+        self._note(f"{_NAMESPACE}{namespace}")
+
+    def _note(self, line: str) -> None:
         if line in self._noted or not line.isprintable():
             return
         try:
-            if path not in self.all():
+            if line not in self._lines():
                 _append(self._path, f"{line}\n".encode())
         except OSError:
             return
@@ -38,12 +51,23 @@ class Remains:
         Raises:
             OSError: It can not be read.
         """
+        return tuple(dict.fromkeys(Path(it) for it in _absolute(self._lines())))
+
+    def namespaces(self) -> tuple[str, ...]:
+        """Where NodeFeature objects may be; what can not be the name of a namespace is passed over.
+
+        Raises:
+            OSError: It can not be read.
+        """
+        found = (it.removeprefix(_NAMESPACE) for it in self._lines() if it.startswith(_NAMESPACE))
+        return tuple(dict.fromkeys(it for it in found if len(it) <= LABEL_LIMIT and re.fullmatch(LABEL, it)))
+
+    def _lines(self) -> list[str]:
         try:
             content = files.read(self._path, MAX_BYTES, links=False)
         except FileNotFoundError:
-            return ()
-        lines = content.decode(errors="replace").splitlines()
-        return tuple(dict.fromkeys(Path(it) for it in _absolute(lines)))
+            return []
+        return content.decode(errors="replace").splitlines()
 
 
 def _absolute(lines: Iterable[str]) -> Iterable[str]:

@@ -437,6 +437,29 @@ async def test_a_node_feature_is_made_where_the_config_says() -> None:
         await until(lambda: FEATURE.replace("/ours/", "/gpu/") in here.api.objects)
 
 
+async def test_where_a_node_feature_is_made_or_kept_is_noted_and_nowhere_else() -> None:
+    noted: list[tuple[str, bool]] = []
+    here = Here(Wanted("nodeFeature", Heard(TWO), "gpu"))
+    at = FEATURE.replace("/ours/", "/gpu/")
+    writer = LabelWriter(
+        here.api,
+        "n",
+        "ours",
+        here.wanted,
+        here.node,
+        note=lambda it: noted.append((it, at in here.api.objects)),
+    )
+
+    here.wanted.set(told(TWO))
+    await writer.once()
+    assert noted == []
+
+    here.wanted.set(Wanted("nodeFeature", Heard(TWO), "gpu"))
+    await writer.once()
+    await writer.once()
+    assert noted == [("gpu", False), ("gpu", True)]
+
+
 async def test_a_cluster_without_node_features_says_what_to_do() -> None:
     here = Here(told(TWO, "nodeFeature"))
     here.api.refuses["post"] = NotFound(404, "NotFound", "the server could not find the requested resource")
@@ -616,3 +639,71 @@ async def test_uninstalling_takes_all_of_ours_and_nothing_else() -> None:
     assert OWNED not in here.api.objects[NODE]["metadata"]["annotations"]
 
     await remove(here.api, "n", "ours")
+
+
+def featured(api: FakeApi, namespace: str) -> str:
+    """A NodeFeature object of an agent in this namespace."""
+    at = FEATURE.replace("/ours/", f"/{namespace}/")
+    api.put_object(at, feature(None, "n", told(TWO, "nodeFeature")) or {})
+    return at
+
+
+async def test_uninstalling_takes_the_node_features_of_all_namespaces_where_one_was_made() -> None:
+    here = Here(told(TWO))
+    for it in ("ours", "gpu", "theirs"):
+        featured(here.api, it)
+
+    await remove(here.api, "n", "ours", ["gpu"])
+
+    assert [it for it in here.api.objects if it != NODE] == [FEATURE.replace("/ours/", "/theirs/")]
+
+
+@pytest.mark.parametrize(
+    ("made", "there", "may_look", "error"),
+    [
+        ([], True, True, "stays in ours: 403"),
+        ([], False, True, ""),
+        ([], True, False, ""),
+        (["ours"], True, False, "stays in ours: 403"),
+        (["ours"], False, True, ""),
+    ],
+)
+async def test_uninstalling_says_which_node_feature_it_may_not_remove(
+    made: list[str], there: bool, may_look: bool, error: str
+) -> None:
+    here = Here(told(TWO))
+    if there:
+        featured(here.api, "ours")
+    # Its calls: get the Node, delete the NodeFeature, get that.
+    here.api.fails = [None, MAY_NOT, None if may_look else MAY_NOT]
+    said = ""
+
+    try:
+        await remove(here.api, "n", "ours", made)
+    except ApiError as exc:
+        said = str(exc)
+
+    assert error in said
+    assert bool(said) == bool(error)
+
+
+async def test_uninstalling_a_node_that_may_not_be_changed_takes_its_node_feature_nevertheless() -> None:
+    here = Here(told(TWO))
+    await here.writer.once()
+    featured(here.api, "ours")
+    here.api.refuses["patch"] = MAY_NOT
+
+    with pytest.raises(ApiError, match="403 Forbidden: no"):
+        await remove(here.api, "n", "ours")
+
+    assert here.feature is None
+
+
+async def test_uninstalling_writes_again_what_somebody_changes_in_that_moment() -> None:
+    here = Here(told(TWO))
+    await here.writer.once()
+    here.api.fails = [None, AGAIN]
+
+    await remove(here.api, "n", "ours")
+
+    assert here.labels == {"pool": "a"}

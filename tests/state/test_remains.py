@@ -47,3 +47,23 @@ def test_a_line_that_is_no_absolute_path_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "agent.remains").write_text(f"../x\n\n{SPEC}\n")
 
     assert Remains(tmp_path / "agent.remains").all() == (SPEC,)
+
+
+def test_namespaces_stand_beside_the_paths_and_are_none_of_them(tmp_path: Path) -> None:
+    for _ in range(2):
+        remains = Remains(tmp_path / "agent.remains")
+        remains.note(SPEC)
+        remains.note_namespace("gpu")
+
+    assert remains.all() == (SPEC,)
+    assert remains.namespaces() == ("gpu",)
+    assert (tmp_path / "agent.remains").read_text() == f"{SPEC}\nnamespace:gpu\n"
+
+
+def test_a_namespace_that_can_be_none_is_passed_over(tmp_path: Path) -> None:
+    long = "a" * 64
+    (tmp_path / "agent.remains").write_text(
+        f"namespace:\nnamespace:..\nnamespace:a/b\nnamespace:{long}\nnamespace:ok\n"
+    )
+
+    assert Remains(tmp_path / "agent.remains").namespaces() == ("ok",)
