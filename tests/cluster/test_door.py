@@ -37,6 +37,7 @@ class Here:
     labels: Cell[Mapping[str, str] | None]
     pods: Cell[tuple[Candidate, ...]]
     wanted: Cell[Wanted | None]
+    noted: list[str]
 
     def label(self, key: str) -> str | None:
         node = self.server.find("Node", NODE)
@@ -58,10 +59,13 @@ async def opened(tmp_path: Path) -> AsyncIterator[Here]:
         labels: Cell[Mapping[str, str] | None] = Cell(None)
         candidates: Cell[tuple[Candidate, ...]] = Cell(())
         wanted: Cell[Wanted | None] = Cell(None)
-        door = Door(access, NODE, labels, candidates, instance="xpu-agent-x", following=QUICK)
+        noted: list[str] = []
+        door = Door(
+            access, NODE, labels, candidates, instance="xpu-agent-x", note=noted.append, following=QUICK
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(door.run, wanted)
-            yield Here(server, door, labels, candidates, wanted)
+            yield Here(server, door, labels, candidates, wanted, noted)
             group.cancel_scope.cancel()
 
 
@@ -96,6 +100,15 @@ async def test_labels_and_events_go_out(tmp_path: Path) -> None:
 
         (event,) = here.events()
         assert (event["reason"], event["reportingInstance"]) == ("DeviceUnhealthy", "xpu-agent-x")
+
+
+async def test_where_a_node_feature_is_made_is_noted(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        here.wanted.set(Wanted("nodeFeature", Heard({"example.com/gpu.count": "4"}), "gpu"))
+
+        await eventually(lambda: here.server.find("NodeFeature", f"xpu-agent-features-for-{NODE}", "gpu"))
+
+        assert here.noted == ["gpu"]
 
 
 async def test_while_the_server_is_away_what_was_seen_stays_and_what_was_told_follows(tmp_path: Path) -> None:
