@@ -71,6 +71,22 @@ async def test_the_node_has_the_labels_of_its_cards_and_keeps_them_when_the_agen
 
 
 @ONLY_NVIDIA
+async def test_the_namespace_of_a_node_feature_is_written_down_for_uninstall(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    node.configure(whole(XPU))
+    document = json.loads(node.config.read_text())
+    report = {"labelsAs": "nodeFeature", "namespace": "gpu"}
+    node.write(json.dumps({**document, "report": report}, default=list))
+    await process.start()
+
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: it.find("NodeFeature", "xpu-agent-features-for-node", "gpu"))
+
+    assert "namespace:gpu" in (node.state / "agent.remains").read_text().splitlines()
+
+
+@ONLY_NVIDIA
 async def test_labels_follow_once_the_api_server_is_back(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:
