@@ -472,8 +472,8 @@ def test_what_cleans_a_node_sees_each_place_where_the_agent_wrote(chart: Chart) 
     ("output", "rights"),
     [
         ("file", set()),
-        ("node", {"nodes get", "nodes patch"}),
-        ("nodeFeature", {"nodes get", "nodes patch", "nodefeatures delete"}),
+        ("node", {"nodes get", "nodes patch", "nodefeatures get", "nodefeatures delete"}),
+        ("nodeFeature", {"nodes get", "nodes patch", "nodefeatures get", "nodefeatures delete"}),
     ],
 )
 def test_what_cleans_a_node_may_take_its_labels_back_where_there_are_some(
