@@ -17,6 +17,7 @@ from deploy.test_examples import EXAMPLES
 from deploy.chart import ROOT, Chart, Rendered, helm_of
 
 from .apiserver import KubectlFailed, RealApiServer
+from .nodefeatures import node_features
 
 PATIENCE = 30.0
 #: How the policy refuses.
@@ -25,29 +26,7 @@ LOOK = 0.1
 #: Kinds that the Prometheus operator brings.
 FOREIGN = "monitoring.coreos.com"
 #: As node-feature-discovery has it, as far as the policy looks at it.
-NODE_FEATURES: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "nodefeatures.nfd.k8s-sigs.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
-    },
-    "spec": {
-        "group": "nfd.k8s-sigs.io",
-        "scope": "Namespaced",
-        "names": {"kind": "NodeFeature", "plural": "nodefeatures", "singular": "nodefeature"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
+NODE_FEATURES = node_features({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 
 @pytest.fixture(scope="session")

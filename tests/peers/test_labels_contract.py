@@ -23,6 +23,7 @@ from agent.core.labels import Heard, Wanted
 from agent.core.pauses import Pauses
 
 from .apiserver import RealApiServer
+from .nodefeatures import node_features
 
 PATIENCE = 30.0
 LOOK = 0.01
@@ -43,29 +44,7 @@ SPEC = {
         },
     },
 }
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "nodefeatures.nfd.k8s-sigs.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, a test's own"},
-    },
-    "spec": {
-        "group": "nfd.k8s-sigs.io",
-        "scope": "Namespaced",
-        "names": {"kind": "NodeFeature", "plural": "nodefeatures", "singular": "nodefeature"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": SPEC}}
-                },
-            }
-        ],
-    },
-}
+CRD = node_features({"type": "object", "required": ["spec"], "properties": {"spec": SPEC}})
 
 
 @dataclass
