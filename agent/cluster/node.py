@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,6 +12,7 @@ from agent.cluster.api import Object
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.names import wrong_label, wrong_name
+from agent.core.quantity import whole
 
 NODES = "/api/v1/nodes"
 #: Keys of annotations that are ours.
@@ -26,13 +26,6 @@ _NFD_DOMAIN = "feature.node.kubernetes.io/"
 MAX_LABELS = 10_000
 MAX_RESOURCES = 1000
 MAX_ANNOTATION = 256 << 10
-
-_QUANTITY = re.compile(r"([0-9]{1,18})(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
-_UNITS = {
-    "": 1,
-    **{unit: 1000**power for power, unit in enumerate("kMGTPE", start=1)},
-    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", start=1)},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +96,8 @@ def _nfd(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _counts(quantities: Mapping[str, Any]) -> Mapping[str, int]:
-    found = ((name, count(value)) for name, value in quantities.items() if not wrong_name(name))
+    found = ((name, whole(value)) for name, value in quantities.items() if not wrong_name(name))
     return dict(islice(((name, it) for name, it in found if it is not None), MAX_RESOURCES))
-
-
-def count(quantity: Any) -> int | None:
-    """A whole number as Kubernetes writes quantities (1000 is `1k`); None of any other."""
-    match = _QUANTITY.fullmatch(quantity) if isinstance(quantity, str) else None
-    return int(match[1]) * _UNITS[match[2] or ""] if match else None
 
 
 def _mapping(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.node import count
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, PodContainer
+from agent.core.quantity import whole
 
 PODS = "/api/v1/pods"
 #: Bounds of what a stranger's pod can make us keep; the API server takes 256 KiB of annotations.
@@ -72,7 +72,7 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:
 def _limits(container: Mapping[str, Any]) -> Mapping[str, int]:
     """Of extended resources, whose names hold a slash; cpu and memory are nobody's devices."""
     limits = _mapping(_mapping(container, "resources"), "limits")
-    counts = ((name, count(value)) for name, value in limits.items() if isinstance(name, str) and "/" in name)
+    counts = ((name, whole(value)) for name, value in limits.items() if isinstance(name, str) and "/" in name)
     return dict(islice(((name, it) for name, it in counts if it), MAX_RESOURCES))
 
 

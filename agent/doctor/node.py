@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agent.core.quantity import whole
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.quantity import whole
 from agent.doctor.surroundings import Surroundings
 
 ALLOCATABLE = "node-allocatable"

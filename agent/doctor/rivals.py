@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 
 from agent.core.plan import short_forms
+from agent.core.quantity import whole
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.quantity import whole
 from agent.doctor.sockets import Listener, listener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet import checkpoint

@@ -7,11 +7,35 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from agent.cluster.api import Object, Patch, Seen
+from agent.cluster.api import Api, Object, Patch, Seen
 from agent.cluster.errors import ApiError, Conflict, NotFound
 
 
-class FakeApi:
+class Unasked(Api):
+    """A double's calls that the code under test must not make."""
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
+        raise AssertionError(f"GET {path} was not expected")
+
+    async def post(self, path: str, body: Object) -> Object:
+        raise AssertionError(f"POST {path} was not expected")
+
+    async def put(self, path: str, body: Object) -> Object:
+        raise AssertionError(f"PUT {path} was not expected")
+
+    async def patch(self, path: str, body: Any, kind: Patch = "merge") -> Object:
+        raise AssertionError(f"PATCH {path} was not expected")
+
+    async def delete(self, path: str, body: Object | None = None) -> None:
+        raise AssertionError(f"DELETE {path} was not expected")
+
+    def watch(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[Seen]]:
+        raise AssertionError(f"a watch of {path} was not expected")
+
+    async def close(self) -> None: ...
+
+
+class FakeApi(Unasked):
     """Objects by their path. `fails` are raised by the next calls, one each; None lets one pass."""
 
     def __init__(self) -> None:
@@ -60,11 +84,6 @@ class FakeApi:
         self._called("delete", path)
         self._there(path)
         del self.objects[path]
-
-    def watch(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[Seen]]:
-        raise NotImplementedError
-
-    async def close(self) -> None: ...
 
     def _called(self, verb: str, path: str, body: Any = None) -> None:
         self.calls.append((verb, path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,8 @@ from agent.core.notices import Notice, PodRef
 from agent.core.pauses import Pauses
 from agent.testing.simapi import SimApiServer
 
+from .fakes import Unasked
+
 AT = 1_700_000_000.25
 TIME = "2023-11-14T22:13:20.250000Z"
 SICK = Notice("DeviceUnhealthy", "acme card GPU-0 is unhealthy: hot")
@@ -36,7 +38,7 @@ PATIENCE = 20.0
 
 
 @dataclass
-class FakeApi:
+class FakeApi(Unasked):
     """Takes what it is sent, or fails as it is told to, call after call."""
 
     fails: list[ApiError | None] = field(default_factory=list)
@@ -68,21 +70,6 @@ class FakeApi:
     @property
     def bodies(self) -> list[Any]:
         return [body for method, _, body in self.calls if method == "POST"]
-
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
-        raise NotImplementedError
-
-    async def put(self, path: str, body: Object) -> Object:
-        raise NotImplementedError
-
-    async def delete(self, path: str, body: Object | None = None) -> None:
-        raise NotImplementedError
-
-    def watch(self, path: str, query: Mapping[str, str]) -> Any:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
 
 
 def made(node: str = "node-1", **more: Any) -> Events:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.node import MAX_LABELS, OwnNode, count, follow, own_node, path, query
+from agent.cluster.node import MAX_LABELS, OwnNode, follow, own_node, path, query
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 
@@ -54,18 +54,6 @@ def test_a_heartbeat_is_no_news() -> None:
 
     assert own_node(later) == own_node(NODE)
     assert [it.version for it in map(own_node, (NODE, later)) if it] == ["17", "18"]
-
-
-@pytest.mark.parametrize(
-    ("quantity", "expected"),
-    [
-        *(("0", 0), ("8", 8), ("2k", 2000), ("3M", 3_000_000), ("1Ki", 1024), ("16Gi", 16 << 30)),
-        *(("", None), ("-1", None), ("1.5", None), ("500m", None), ("1e3", None), ("k", None)),
-        *((" 1", None), ("1" * 19, None), (8, None), (None, None), ([], None)),
-    ],
-)
-def test_whole_quantities_are_counted(quantity: Any, expected: int | None) -> None:
-    assert count(quantity) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.api import Api, Object, Patch, Seen
+from agent.cluster.api import Object, Seen
 from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
 from agent.cluster.reflector import MISSES, PAGES, PATIENCE, Following, Mirror, Reflector, after, kept
+
+from .fakes import Unasked
 
 AWAY = ApiAway("nobody there")
 GONE = Gone(410, "Expired", "too old")
@@ -23,7 +25,7 @@ class EndOfScript(Exception):
     """The reflector asked for more than the test has an answer for."""
 
 
-class Script(Api):
+class Script(Unasked):
     """Answers lists and watches in turn: an error is raised, a watch brings its messages and ends."""
 
     def __init__(self, *steps: Any) -> None:
@@ -69,20 +71,6 @@ class Script(Api):
                 await message.wait()
             else:
                 yield message
-
-    async def post(self, path: str, body: Object) -> Object:
-        raise NotImplementedError
-
-    async def put(self, path: str, body: Object) -> Object:
-        raise NotImplementedError
-
-    async def patch(self, path: str, body: Any, kind: Patch = "merge") -> Object:
-        raise NotImplementedError
-
-    async def delete(self, path: str, body: Object | None = None) -> None:
-        raise NotImplementedError
-
-    async def close(self) -> None: ...
 
 
 def item(name: str, value: int = 0, version: str = "1", namespace: str = "") -> dict[str, Any]:

@@ -18,7 +18,6 @@ from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
 from agent.doctor.locks import holders
-from agent.doctor.quantity import whole
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
 from agent.doctor.sockets import listener
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
@@ -332,14 +331,6 @@ def test_our_resources_are_those_that_are_served_and_else_those_that_would_be() 
     assert around(vendor(), config=config).names == {"nvidia.com/gpu.shared"}
     assert around(vendor()).names == {GPU}
     assert around(vendor(), found={"nvidia": Look(why="no card")}).names == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("8", 8), ("16k", 16000), ("2Ki", 2048), ("1e3", 1000), (3, 3), ("0", 0), ("1.5", None), ("x", None)],
-)
-def test_a_quantity_is_read_as_kubernetes_writes_it(text: object, number: int | None) -> None:
-    assert whole(text) == number
 
 
 def resource(allocatable: int, **more: Any) -> dict[str, Any]:
