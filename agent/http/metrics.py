@@ -98,13 +98,27 @@ def _resources(view: View) -> Iterator[Metric]:
     registrations = [({"resource": name}, it.registrations) for name, it in view.sessions.items()]
     yield _counter("registrations", "Registrations with the kubelet.", registrations)
     yield _gauge("allocations", "Answered Allocate calls.", ("resource", "state"), _allocations(view))
+    help_ = "Allocations in use of which the kubelet has not confirmed whose they are."
+    yield _gauge("allocations_unowned", help_, ("resource",), _unowned(view))
 
 
 def _allocations(view: View) -> Iterator[tuple[tuple[str, str], float]]:
     held = Counter((it.resource, it.state) for it in view.allocations)
-    for name in sorted({*view.resources, *(resource for resource, _ in held)}):
+    for name in _names(view):
         for state in AllocationState:
             yield (name, str(state)), held[name, state]
+
+
+def _unowned(view: View) -> Iterator[tuple[tuple[str], float]]:
+    in_use = (it for it in view.allocations if it.state is not AllocationState.RELEASED)
+    unowned = Counter(it.resource for it in in_use if it.owner is None)
+    for name in _names(view):
+        yield (name,), unowned[name]
+
+
+def _names(view: View) -> list[str]:
+    """Every resource that is served or was given out."""
+    return sorted({*view.resources, *(it.resource for it in view.allocations)})
 
 
 def _seconds(call: str, help_: str, seconds: Mapping[tuple[str, str], tuple[float, ...]]) -> Metric:

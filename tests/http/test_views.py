@@ -7,10 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from http_views import BAD, EMPTY, GOOD, HOSTILE, VIEW, hostile
+from http_views import ALLOCATION, BAD, EMPTY, GOOD, HOSTILE, VIEW, hostile
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.core.model import Cordon, NodeSnapshot, Resource, SessionStatus, VendorState, VendorStatus
+from agent.core.model import (
+    AllocationState,
+    Cordon,
+    NodeSnapshot,
+    Resource,
+    SessionStatus,
+    VendorState,
+    VendorStatus,
+)
 from agent.core.view import View
 from agent.http.answer import document
 from agent.http.health import healthz, readyz
@@ -118,6 +126,20 @@ def test_the_metrics_tell_devices_resources_and_sessions() -> None:
     assert value("vendor_restarts_total", vendor="nvidia") == 3
     assert value("checkpoint_saves_total") == 7
     assert ("process_resident_memory_bytes", ()) in found
+
+
+def test_the_metrics_count_what_is_in_use_of_nobody_knows_whom_and_nothing_that_is_over() -> None:
+    unowned = replace(ALLOCATION, owner=None)
+    over = replace(unowned, id="a3", state=AllocationState.RELEASED)
+    begun = replace(unowned, id="a4", state=AllocationState.INTENT, resource="nvidia.com/mig-1g.10gb")
+
+    found = samples(replace(VIEW, allocations=(ALLOCATION, unowned, over, begun)))
+
+    def counted(resource: str) -> float:
+        return found["xpu_agent_allocations_unowned", (("resource", resource),)]
+
+    assert counted("nvidia.com/gpu") == 1
+    assert counted("nvidia.com/mig-1g.10gb") == 1
 
 
 @pytest.mark.parametrize("call", ["allocate", "pre_start"])
