@@ -14,7 +14,7 @@ from agent.core.news import news
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.view import View
 
-#: Refusals that are shown; who looks less often than they come misses some.
+#: Refusals that are shown, and as many again that wait to be. Numbers of others are missing among them.
 SHOWN = 64
 #: IDs of a refusal that are shown.
 IDS = 16
@@ -39,23 +39,32 @@ class Refusals:
         self._settle = settle
         self._clock = clock
         self._number = 0
-        self._last: deque[tuple[float, Refusal]] = deque(maxlen=SHOWN)
+        #: When each came; those that are not old enough yet.
+        self._fresh: deque[tuple[float, Refusal]] = deque()
+        self._settled: deque[Refusal] = deque(maxlen=SHOWN)
 
     @property
     def last(self) -> tuple[Refusal, ...]:
         """Those that are old enough to be told, oldest first."""
-        now = self._clock()
-        return tuple(it for at, it in self._last if now - at >= self._settle)
+        self._let_settle()
+        return tuple(self._settled)
 
     def add(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
         """Keep it. The kubelet asks for one container at a time."""
+        self._let_settle()
         self._number += 1
         ids = tuple(one for its in containers for one in its)
         count = len(set(ids))
         pods = waiting(resource, count, self._pods(), self._taken(resource)) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
-        refusal = Refusal(self._number, resource, ids[:IDS], text, asking)
-        self._last.append((self._clock(), refusal))
+        if len(self._fresh) == SHOWN:
+            self._fresh.pop()  # the newest gives way: its number is missing, which tells of it
+        self._fresh.append((self._clock(), Refusal(self._number, resource, ids[:IDS], text, asking)))
+
+    def _let_settle(self) -> None:
+        until = self._clock() - self._settle
+        while self._fresh and self._fresh[0][0] <= until:
+            self._settled.append(self._fresh.popleft()[1])
 
 
 async def follow(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,7 @@ import anyio
 import pytest
 
 from agent.core.claims import Candidate, PodContainer
+from agent.core.news import news
 from agent.core.notices import Notice, PodRef
 from agent.core.view import View
 from agent.notices import IDS, SHOWN, Refusals, follow
@@ -69,15 +71,42 @@ def test_a_refusal_is_shown_once_its_pod_has_had_the_time_to_say_so() -> None:
     assert [it.number for it in desk.refusals.last] == [1]
 
 
-def test_only_the_last_refusals_and_the_first_ids_are_kept() -> None:
+def test_a_burst_is_kept_but_for_those_between_the_first_and_the_newest_and_the_first_ids() -> None:
     desk = Desk()
     for _ in range(SHOWN + 5):
         desk.refusals.add(XPU, [[f"id-{n}" for n in range(10_000)]], "no")
     desk.now = 3.0
 
     last = desk.refusals.last
-    assert [it.number for it in last] == list(range(6, SHOWN + 6))
+    assert [it.number for it in last] == [*range(1, SHOWN), SHOWN + 5]
     assert {len(it.ids) for it in last} == {IDS}
+
+
+@pytest.mark.parametrize("rate", [1, 16, 21, 22, 100, 1000])
+def test_every_refusal_is_told_or_counted_at_whatever_rate_they_come(rate: int) -> None:
+    desk, seconds = Desk(), 20
+    told, before = 0, WELL
+    for second in range(seconds + 4):
+        for _ in range(rate if second < seconds else 0):
+            desk.refusals.add(XPU, [["a"]], "no")
+            desk.now += 1 / rate
+        desk.now = second + 1.0
+        after = replace(WELL, refusals=desk.refusals.last)
+        for notice in news(before, after):
+            counted = re.match(r"(\d+) more", notice.message)
+            told += int(counted[1]) if counted else 1
+        before = after
+
+    assert told == rate * seconds
+
+
+def test_only_the_last_refusals_are_shown() -> None:
+    desk = Desk()
+    for _ in range(SHOWN + 5):
+        desk.refusals.add(XPU, [["a"]], "no")
+        desk.now += 3.0
+
+    assert [it.number for it in desk.refusals.last] == list(range(6, SHOWN + 6))
 
 
 WELL = View("node-1", "1")

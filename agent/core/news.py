@@ -169,10 +169,13 @@ def _of_strangers(before: View, after: View) -> Iterator[Notice]:
 
 def _of_refusals(before: View, after: View, pods: Sequence[Candidate]) -> Iterator[Notice]:
     last = max((it.number for it in before.refusals), default=0)
-    for it in after.refusals:
-        if it.number > last:
-            pod = whose(it, pods)
-            yield Notice("AllocateRefused", it.text if pod else _unattributed(it), pod=pod)
+    fresh = [it for it in after.refusals if it.number > last]
+    if fresh and (others := fresh[-1].number - last - len(fresh)):  # first, or similar ones would swallow it
+        told = f"{others} more requests for devices were refused, too many at once to tell of each"
+        yield Notice("AllocateRefused", f"{told}; the last one said: {fresh[-1].text}")
+    for it in fresh:
+        pod = whose(it, pods)
+        yield Notice("AllocateRefused", it.text if pod else _unattributed(it), pod=pod)
 
 
 def whose(refusal: Refusal, pods: Iterable[Candidate]) -> PodRef | None:

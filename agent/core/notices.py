@@ -56,7 +56,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An Allocate that was refused; the kubelet did not say who asked. `number` counts from 1."""
+    """An Allocate that was refused; the kubelet did not say who asked. `number` counts from 1.
+
+    Where many come at once not each is kept: the numbers of the others are missing.
+    """
 
     number: int
     resource: str

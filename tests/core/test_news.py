@@ -287,6 +287,19 @@ def test_each_refusal_is_told_once_though_the_oldest_are_forgotten() -> None:
     assert len(news(refused(number=4), replace(WELL, refusals=many))) == 1
 
 
+def test_refusals_that_were_too_many_to_keep_are_counted_before_the_others_are_told() -> None:
+    kept = tuple(Refusal(n, GPU, ("GPU-0",), f"{TEXT} {n}") for n in (3, 4, 90))
+
+    first, *others = news(refused(number=2), replace(WELL, refusals=kept))
+
+    assert first == Notice(
+        "AllocateRefused",
+        "85 more requests for devices were refused, too many at once to tell of each; "
+        f"the last one said: {TEXT} 90",
+    )
+    assert len(others) == 3
+
+
 def claim(ref: PodRef) -> Claim:
     return Claim(ref.uid, ref.namespace, ref.name, "main")
 
