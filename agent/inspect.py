@@ -117,7 +117,7 @@ def render(document: Mapping[str, Any], now: float) -> list[RenderableType]:
     parts: list[RenderableType] = [_heading(document)]
     parts += [_text(f"! {trouble}", "yellow") for trouble in _troubles(document)]
     if error := _part(document, "apiServer").get("error"):
-        parts.append(_text(f"the API server is away, nothing waits for it: {error}", "yellow"))
+        parts.append(_text(f"the API server tells nothing new, and nothing waits for it: {error}", "yellow"))
     columns = ["vendor", "state", "memory", "restarts", "breaker", "reason"]
     parts.append(_table("vendors", columns, _vendors(document)))
     columns = ["vendor", "index", "uuid", "model", "memory", "numa", "health", "reason", "since"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
 from agent.cluster import node, pods
 from agent.cluster.access import Access
@@ -18,16 +21,23 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.node import OwnNode, own_node
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
+from agent.core.claims import PROMISES, Candidate
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
-from agent.core.view import ApiServer, Counters, View
+from agent.core.view import ApiServer, Counters, Followed, View
 
 log = structlog.get_logger()
 
 #: Seconds between tries to open, the first and the longest; and what a goodbye may take.
 PAUSES = (1.0, 60.0)
 GOODBYE = 1.0
+
+
+#: What may be wrong with a list that is followed, in the words of the log.
+AWAY = "the API server is away; devices are served as before"
+REFUSED = "the API server refuses a list; devices are served without it, and it is asked again now and then"
+NAMELESS = "the API server has no Node of this name"
+FOLLOWED = "the API server is followed again"
 
 
 class Door:
@@ -38,8 +48,9 @@ class Door:
         access: Access,
         node_name: str,
         labels: Cell[Mapping[str, str] | None],
-        candidates: Cell[tuple[Candidate, ...]],
+        candidates: Cell[tuple[Candidate, ...]] | None,
         *,
+        reads: tuple[str, ...] = PROMISES,
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
@@ -47,19 +58,21 @@ class Door:
     ) -> None:
         """`labels` and `candidates` are kept as the server has them; `instance` is this agent's pod.
 
-        `note` is told the namespaces in which NodeFeature objects are made.
+        Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
+        `reads` says. `note` is told the namespaces in which NodeFeature objects are made.
         """
         self._access = access
         self._node_name = node_name
         self._labels = labels
         self._candidates = candidates
+        self._reads = reads
         self._note = note
         self._following = following
         self._opening = opening
         self.events = Events(node_name, instance)
         #: This node's Node, as last seen.
         self.node: Cell[OwnNode | None] = Cell(None)
-        self._mirrors: tuple[Cell[Mirror[OwnNode]], Cell[Mirror[Candidate]]] | None = None
+        self._mirrors: dict[str, Cell[Mirror[Any]]] = {}
         self._writer: LabelWriter | None = None
         self._error = "not opened yet"
 
@@ -75,11 +88,11 @@ class Door:
 
     @property
     def status(self) -> ApiServer:
-        if self._mirrors is None:
+        followed = {what: Followed(it.value.synced, it.value.error) for what, it in self._mirrors.items()}
+        if not followed:
             return ApiServer(str(self._access), error=self._error)
-        mirrors = [it.value for it in self._mirrors]
-        error = next((it.error for it in mirrors if it.error), "")
-        return ApiServer(str(self._access), all(it.synced for it in mirrors), error)
+        error = next((f"{what}: {it.error}" for what, it in followed.items() if it.error), "")
+        return ApiServer(str(self._access), all(it.synced for it in followed.values()), error, followed)
 
     def _counters(self) -> Counters:
         counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
@@ -92,20 +105,19 @@ class Door:
         """Serve for ever. `wanted`: the labels that the Node is to have."""
         api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
-        its_pods = Reflector(api, pods.PODS, pods.query(self._node_name), pods.candidate, self._following)
         self._writer = LabelWriter(
             api, self._node_name, self._access.namespace, wanted, self.node, note=self._note
         )
-        self._mirrors = nodes.cell, its_pods.cell
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(nodes.run)
-                group.start_soon(its_pods.run)
+                self._follow(group, "nodes", nodes)
                 group.start_soon(node.follow, nodes.cell, self._node_name, self.node, self._labels)
-                group.start_soon(pods.follow, its_pods.cell, self._candidates)
+                if self._candidates is not None:
+                    its_pods = self._pods(api)
+                    self._follow(group, "pods", its_pods)
+                    group.start_soon(pods.follow, its_pods.cell, self._candidates)
                 group.start_soon(self._writer.run)
                 group.start_soon(self.events.run, api)
-                group.start_soon(self._tell, nodes.cell)
         finally:
             with anyio.move_on_after(GOODBYE, shield=True):
                 await api.close()
@@ -122,14 +134,28 @@ class Door:
                 self._error = str(exc)
             await anyio.sleep(pauses.next())
 
-    async def _tell(self, mirror: Cell[Mirror[OwnNode]]) -> None:
-        """Say once when the server goes away and when it is back."""
-        away = False
+    def _pods(self, api: Api) -> Reflector[Candidate]:
+        keep = partial(pods.candidate, reads=self._reads)
+        return Reflector(api, pods.PODS, pods.query(self._node_name), keep, self._following)
+
+    def _follow(self, group: TaskGroup, what: str, reflector: Reflector[Any]) -> None:
+        self._mirrors[what] = reflector.cell
+        group.start_soon(reflector.run)
+        group.start_soon(self._tell, what, reflector.cell)
+
+    async def _tell(self, what: str, mirror: Cell[Mirror[Any]]) -> None:
+        """Say once when something goes wrong with this list, and when it is well again."""
+        told = ""
         async for seen in mirror.watch():
-            if seen.error and not away:
-                log.warning("the API server is away; devices are served as before", error=seen.error)
-            elif away and not seen.error:
-                log.info("the API server is back", server=self._access.server)
-            elif seen.synced and not seen.objects and not seen.error:
-                log.warning("the API server has no Node of this name", node=self._node_name)
-            away = bool(seen.error)
+            wrong = _wrong(what, seen)
+            if wrong and wrong != told:
+                log.warning(wrong, list=what, node=self._node_name, error=seen.error)
+            elif told and not wrong:
+                log.info(FOLLOWED, list=what, server=self._access.server)
+            told = wrong
+
+
+def _wrong(what: str, seen: Mirror[Any]) -> str:
+    if seen.error:
+        return REFUSED if seen.refused else AWAY
+    return NAMELESS if what == "nodes" and seen.synced and not seen.objects else ""

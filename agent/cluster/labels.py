@@ -18,6 +18,7 @@ import structlog
 
 from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
+from agent.cluster.fields import mapping
 from agent.cluster.node import PREFIX, OwnNode, own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Wanted, domain
@@ -114,27 +115,22 @@ def feature(there: Object | None, node: str, wanted: Wanted) -> dict[str, Any] |
     labels = wanted.heard.over(_feature_labels(there))
     if there is None and not labels:
         return None
-    metadata = {"name": feature_name(node), **_mapping(there, "metadata")}
-    names = {**_mapping(metadata, "labels"), NODE_NAME: node}
-    spec = {"features": _FEATURES, **_mapping(there, "spec"), "labels": labels}
+    metadata = {"name": feature_name(node), **mapping(there, "metadata")}
+    names = {**mapping(metadata, "labels"), NODE_NAME: node}
+    spec = {"features": _FEATURES, **mapping(there, "spec"), "labels": labels}
     after = {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeature",
         "metadata": {**metadata, "labels": names},
         "spec": spec,
     }
-    same = names == metadata.get("labels") and labels == _mapping(there, "spec").get("labels")
+    same = names == metadata.get("labels") and labels == mapping(there, "spec").get("labels")
     return None if same else after
 
 
 def _feature_labels(there: Object | None) -> dict[str, str]:
-    found = _mapping(_mapping(there, "spec"), "labels")
+    found = mapping(mapping(there, "spec"), "labels")
     return {key: it for key, it in found.items() if isinstance(it, str) and not wrong_label(key, it)}
-
-
-def _mapping(of: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
-    value = of.get(key) if of is not None else None
-    return value if isinstance(value, dict) else {}
 
 
 class Undone:

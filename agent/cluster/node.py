@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agent.cluster.api import Object
+from agent.cluster.fields import mapping, text, texts
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.names import wrong_label, wrong_name
@@ -26,6 +27,7 @@ _NFD_DOMAIN = "feature.node.kubernetes.io/"
 MAX_LABELS = 10_000
 MAX_RESOURCES = 1000
 MAX_ANNOTATION = 256 << 10
+MAX_LABEL = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +58,21 @@ def query(name: str) -> Mapping[str, str]:
 
 def own_node(node: Object) -> OwnNode | None:
     """What is kept of it; None of what has no name. What Kubernetes would have refused is left out."""
-    metadata, status = _mapping(node, "metadata"), _mapping(node, "status")
-    name = _text(metadata, "name")
+    metadata, status = mapping(node, "metadata"), mapping(node, "status")
+    name = text(metadata, "name")
     if not name:
         return None
-    annotations = dict(_texts(metadata, "annotations"))
-    labels = ((key, value) for key, value in _texts(metadata, "labels") if not wrong_label(key, value))
+    annotations = dict(texts(metadata, "annotations", MAX_ANNOTATION))
+    labels = (it for it in texts(metadata, "labels", MAX_LABEL) if not wrong_label(*it))
     return OwnNode(
         name,
-        _text(metadata, "uid"),
-        _text(metadata, "resourceVersion"),
+        text(metadata, "uid"),
+        text(metadata, "resourceVersion"),
         dict(islice(labels, MAX_LABELS)),
         {key: value for key, value in annotations.items() if key.startswith(PREFIX)},
         frozenset(_nfd(annotations)),
-        _counts(_mapping(status, "allocatable")),
-        _counts(_mapping(status, "capacity")),
+        _counts(mapping(status, "allocatable")),
+        _counts(mapping(status, "capacity")),
     )
 
 
@@ -98,19 +100,3 @@ def _nfd(annotations: Mapping[str, str]) -> Iterator[str]:
 def _counts(quantities: Mapping[str, Any]) -> Mapping[str, int]:
     found = ((name, whole(value)) for name, value in quantities.items() if not wrong_name(name))
     return dict(islice(((name, it) for name, it in found if it is not None), MAX_RESOURCES))
-
-
-def _mapping(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = of.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _text(of: Mapping[str, Any], key: str) -> str:
-    value = of.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _texts(of: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
-    for name, value in _mapping(of, key).items():
-        if isinstance(name, str) and isinstance(value, str) and len(value) <= MAX_ANNOTATION:
-            yield name, value

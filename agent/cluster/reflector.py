@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from agent.cluster.api import Api, Object, Seen
-from agent.cluster.errors import ApiAway, ApiError, Busy, Gone
+from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
+from agent.cluster.fields import mapping, text
 from agent.core.cell import Cell
 from agent.core.pauses import Pauses
 
@@ -31,23 +32,28 @@ MISSES = 3
 class Mirror(Generic[T]):
     """What was kept, by `namespace/name`, or by `name` of what has no namespace.
 
-    `synced`: the whole list was here once. `error`: why it may be old by now, empty while it is followed.
-    Who must know that an object is gone needs both: synced, and no error.
+    `synced`: the whole list was here once. `error`: why it may be old by now, empty while it is followed;
+    `refused`: it is for want of a right. Who must know that an object is gone needs: synced, and no error.
     """
 
     objects: Mapping[str, T] = field(default_factory=lambda: MappingProxyType({}))
     synced: bool = False
     error: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Seconds that a watch lives, items of a page of the list, and the pauses between tries."""
+    """Seconds that a watch lives, items of a page of the list, and the pauses between tries.
+
+    `refused` is the longest pause where a right is missing: who may give it does so once, and knows of it.
+    """
 
     watch: float = 300.0
     page: int = 250
     shortest: float = 0.5
     longest: float = 30.0
+    refused: float = 600.0
 
 
 class Reflector(Generic[T]):
@@ -75,6 +81,7 @@ class Reflector(Generic[T]):
         self._keep = keep
         self._following = following or Following()
         self._pauses = Pauses(self._following.shortest, self._following.longest, jitter)
+        self._patience = Pauses(self._following.shortest, self._following.refused, jitter)
         self._jitter = jitter
         self._sleep = sleep
         #: Where to go on from; empty: from a new list.
@@ -99,7 +106,10 @@ class Reflector(Generic[T]):
         except Gone:
             self._doubted = True
         except ApiError as error:
-            self.cell.set(replace(self.cell.value, error=str(error)))
+            refused = isinstance(error, Forbidden) and error.status == 403
+            self.cell.set(replace(self.cell.value, error=str(error), refused=refused))
+            if refused:
+                return self._patience.next()
             if isinstance(error, Busy):
                 self._misses = 0  # it answers, and a list is the last that it needs
                 return min(error.retry_after or 0.0, PATIENCE)
@@ -113,7 +123,7 @@ class Reflector(Generic[T]):
         for _ in range(PAGES):
             page = await self._api.get(self._path, query)
             objects.update(kept(_items(page), self._keep))
-            more = _text(page, "continue")
+            more = text(mapping(page, "metadata"), "continue")
             if not more:
                 break
             # The token says which version the list began with; to say it too is refused.
@@ -129,7 +139,8 @@ class Reflector(Generic[T]):
         began = asyncio.get_running_loop().time()
         async with self._api.watch(self._path, self._watching()) as events:
             self._misses += 1
-            self.cell.set(replace(self.cell.value, error=""))
+            self.cell.set(replace(self.cell.value, error="", refused=False))
+            self._patience.reset()
             async for seen in events:
                 self._take(seen)
                 self._misses = 0
@@ -174,7 +185,8 @@ def kept(items: Iterable[Object], keep: Keep[T]) -> dict[str, T]:
 
 
 def key_of(item: Object) -> str:
-    namespace, name = _text(item, "namespace"), _text(item, "name")
+    metadata = mapping(item, "metadata")
+    namespace, name = text(metadata, "namespace"), text(metadata, "name")
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -184,7 +196,7 @@ def version_of(item: Object) -> str:
     Raises:
         ApiAway: It has none; what sent it is no API server.
     """
-    version = _text(item, "resourceVersion")
+    version = text(mapping(item, "metadata"), "resourceVersion")
     if not version:
         raise ApiAway("the API server sent an object without resourceVersion")
     return version
@@ -196,9 +208,3 @@ def _items(page: Object) -> list[Object]:
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ApiAway("the API server sent a list whose items are no objects")
     return items
-
-
-def _text(item: Object, key: str) -> str:
-    metadata = item.get("metadata")
-    value = metadata.get(key) if isinstance(metadata, dict) else None
-    return value if isinstance(value, str) else ""

@@ -8,6 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+#: How the keys begin of the annotations in which schedulers promise devices. No others of a pod are kept.
+PROMISES = (
+    "xpu-agent.io/",
+    "koordinator.sh/",
+    "scheduling.koordinator.sh/",
+    "enflame.com/",
+    "tencent.com/",
+    "metax-tech.com/",
+    "hami.io/",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
@@ -27,6 +38,7 @@ class Candidate:
     namespace: str
     name: str
     containers: tuple[PodContainer, ...] = ()
+    #: Those in which a scheduler may promise something.
     annotations: Mapping[str, str] = field(default_factory=dict)
     #: Unix time, seconds
     created: float = 0.0
@@ -63,3 +75,5 @@ class Dialect:
 
     name: str
     claims: Claims
+    #: How the keys of the annotations begin that it reads beside `PROMISES`, such as `acme.com/`.
+    reads: tuple[str, ...] = ()

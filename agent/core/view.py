@@ -22,13 +22,23 @@ Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """A list of the API server's. `synced`: it was seen since the start. `error`: why nothing new is heard."""
+
+    synced: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ApiServer:
     """How the agent stands with the API server; `error` is why it hears nothing new from it now."""
 
     address: str
-    #: Whether this node's Node and pods were seen since the start.
+    #: Whether everything that is followed was seen since the start.
     synced: bool = False
     error: str = ""
+    #: What is followed: this node's `nodes` and, unless that is switched off, `pods`.
+    followed: Mapping[str, Followed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,10 @@ def inspect(view: View) -> dict[str, Any]:
 
 
 def _api_server(it: ApiServer | None) -> dict[str, Any] | None:
-    return None if it is None else {"address": it.address, "synced": it.synced, "error": it.error}
+    if it is None:
+        return None
+    followed = {what: {"synced": each.synced, "error": each.error} for what, each in it.followed.items()}
+    return {"address": it.address, "synced": it.synced, "error": it.error, "followed": followed}
 
 
 def allocated(view: View) -> Mapping[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +11,25 @@ from typing import Any
 import anyio
 import pytest
 from kubelet.fakes import eventually
+from structlog.testing import capture_logs
 
+from agent.cluster import door
 from agent.cluster.access import Access, find
-from agent.cluster.api import Api
+from agent.cluster.api import Api, Object
 from agent.cluster.client import open_api
 from agent.cluster.door import Door
-from agent.cluster.errors import ApiAway
+from agent.cluster.errors import ApiAway, Forbidden
+from agent.cluster.pods import PODS
 from agent.cluster.reflector import Following
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
+from agent.core.claims import PROMISES, Candidate
 from agent.core.labels import Heard, Wanted
 from agent.core.notices import Notice
+from agent.core.view import Followed
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
-QUICK = Following(shortest=0.01, longest=0.1)
+QUICK = Following(shortest=0.01, longest=0.1, refused=0.1)
 
 
 @dataclass
@@ -50,7 +54,12 @@ class Here:
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path) -> AsyncIterator[Here]:
+async def opened(
+    tmp_path: Path,
+    follows_pods: bool = True,
+    reads: tuple[str, ...] = PROMISES,
+    opening: Callable[[Access], Awaitable[Api]] = open_api,
+) -> AsyncIterator[Here]:
     async with SimApiServer() as server:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"pool": "train"}}}
         server.put_object(node)
@@ -60,13 +69,42 @@ async def opened(tmp_path: Path) -> AsyncIterator[Here]:
         candidates: Cell[tuple[Candidate, ...]] = Cell(())
         wanted: Cell[Wanted | None] = Cell(None)
         noted: list[str] = []
-        door = Door(
-            access, NODE, labels, candidates, instance="xpu-agent-x", note=noted.append, following=QUICK
+        way = Door(
+            access,
+            NODE,
+            labels,
+            candidates if follows_pods else None,
+            reads=reads,
+            instance="xpu-agent-x",
+            note=noted.append,
+            following=QUICK,
+            opening=opening,
         )
         async with anyio.create_task_group() as group:
-            group.start_soon(door.run, wanted)
-            yield Here(server, door, labels, candidates, wanted, noted)
+            group.start_soon(way.run, wanted)
+            yield Here(server, way, labels, candidates, wanted, noted)
             group.cancel_scope.cancel()
+
+
+class Right:
+    """To list pods, which is not given from the beginning."""
+
+    def __init__(self) -> None:
+        self.given = False
+        self.refused = 0
+
+    async def opened(self, access: Access) -> Api:
+        client = await open_api(access)
+        inner = client.get
+
+        async def get(path: str, query: Mapping[str, str] | None = None) -> Object:
+            if path == PODS and not self.given:
+                self.refused += 1
+                raise Forbidden(403, "Forbidden", "no right to list pods")
+            return await inner(path, query)
+
+        setattr(client, "get", get)  # noqa: B010
+        return client
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -111,6 +149,58 @@ async def test_where_a_node_feature_is_made_is_noted(tmp_path: Path) -> None:
         assert here.noted == ["gpu"]
 
 
+async def test_without_a_cell_for_them_pods_are_not_asked_for(tmp_path: Path) -> None:
+    async with opened(tmp_path, follows_pods=False) as here:
+        await eventually(lambda: here.door.status.synced)
+
+        assert set(here.door.status.followed) == {"nodes"}
+
+
+async def test_the_annotations_that_a_dialect_reads_come_in(tmp_path: Path) -> None:
+    async with opened(tmp_path, reads=("acme.com/",)) as here:
+        mine = pod("mine", NODE)
+        mine["metadata"]["annotations"] = {"acme.com/card": "3", "other.com/card": "4"}
+        here.server.put_object(mine)
+
+        await eventually(lambda: here.pods.value)
+
+        assert here.pods.value[0].annotations == {"acme.com/card": "3"}
+
+
+async def test_pods_that_may_not_be_read_are_said_once_and_keep_nothing_else_from_working(
+    tmp_path: Path,
+) -> None:
+    right = Right()
+    with capture_logs() as logs:
+        async with opened(tmp_path, opening=right.opened) as here:
+            here.server.put_object(pod("mine", NODE))
+            await eventually(lambda: right.refused > 3 and here.labels.value)
+
+            status = here.door.status
+            assert status.followed["nodes"] == Followed(synced=True)
+            assert (status.synced, status.followed["pods"].synced) == (False, False)
+            assert status.error == "pods: 403 Forbidden: no right to list pods"
+            assert [it["list"] for it in logs if it["event"] == door.REFUSED] == ["pods"]
+
+            right.given = True
+            await eventually(lambda: here.pods.value and not here.door.status.error)
+
+        assert [it["list"] for it in logs if it["event"] == door.REFUSED] == ["pods"]
+        assert [it["list"] for it in logs if it["event"] == door.FOLLOWED] == ["pods"]
+
+
+async def test_a_server_that_goes_away_is_said_once_of_each_list_and_so_is_its_return(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        async with opened(tmp_path) as here:
+            await eventually(lambda: here.door.status.synced)
+            await here.server.go_away()
+            await eventually(lambda: all(it.error for it in here.door.status.followed.values()))
+            await here.server.come_back()
+            await eventually(lambda: sum(it["event"] == door.FOLLOWED for it in logs) == 2)
+
+    assert sorted(it["list"] for it in logs if it["event"] == door.AWAY) == ["nodes", "pods"]
+
+
 async def test_while_the_server_is_away_what_was_seen_stays_and_what_was_told_follows(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
         here.server.put_object(pod("mine", NODE))
@@ -140,9 +230,9 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
             raise ApiAway("the certificate can not be used")
         return await open_api(access)
 
-    door = Door(Access("http://127.0.0.1:1"), NODE, Cell(None), Cell(()), following=QUICK, opening=opening)
-    assert door.status.error == "not opened yet"
+    way = Door(Access("http://127.0.0.1:1"), NODE, Cell(None), Cell(()), following=QUICK, opening=opening)
+    assert way.status.error == "not opened yet"
     async with anyio.create_task_group() as group:
-        group.start_soon(door.run, Cell[Wanted | None](None))
-        await eventually(lambda: "127.0.0.1:1" in door.status.error and tries == 3)
+        group.start_soon(way.run, Cell[Wanted | None](None))
+        await eventually(lambda: "127.0.0.1:1" in way.status.error and tries == 3)
         group.cancel_scope.cancel()

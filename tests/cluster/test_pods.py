@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.cluster import pods
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.core.claims import Candidate, PodContainer
+from agent.core.claims import PROMISES, Candidate, PodContainer
 
 GPU = "nvidia.com/gpu"
 
@@ -86,6 +86,41 @@ def test_a_static_pod_has_the_uid_that_the_kubelet_knows_it_by() -> None:
     annotations = {pods.STATIC_UID: "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"}
 
     assert taken(metadata={"annotations": annotations}).uid == "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"
+
+
+@pytest.mark.parametrize("uid", ["", "x" * 1_000_000])
+def test_a_uid_that_no_static_pod_has_is_none(uid: str) -> None:
+    assert taken(metadata={"annotations": {pods.STATIC_UID: uid}}).uid == "u-1"
+
+
+def test_of_annotations_those_alone_are_kept_that_promise_something() -> None:
+    promises = {f"{prefix}promised": "1" for prefix in PROMISES}
+    others = {
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "enflame.community/x": "1",
+        "plain": "1",
+    }
+
+    assert taken(metadata={"annotations": {**others, **promises}}).annotations == promises
+
+
+def test_a_dialect_may_read_more() -> None:
+    found = pods.candidate(
+        pod(metadata={"annotations": {"acme.com/card": "3", "other.com/card": "4"}}), ("acme.com/",)
+    )
+
+    assert found is not None
+    assert found.annotations == {"acme.com/card": "3"}
+
+
+def test_a_pod_has_us_keep_no_more_than_a_bound_and_the_short_ones_first() -> None:
+    many = {f"koordinator.sh/{number}": "x" * 1000 for number in range(1000)}
+    huge = {"enflame.com/huge": "x" * (1 << 20)}
+    found = taken(metadata={"annotations": {**huge, **many, "tencent.com/gpu-assigned": "true"}})
+
+    assert found.annotations["tencent.com/gpu-assigned"] == "true"
+    assert pods.MAX_ANNOTATIONS - 2000 < sum(map(len, found.annotations.values())) < pods.MAX_ANNOTATIONS
+    assert huge.keys().isdisjoint(found.annotations)
 
 
 @pytest.mark.parametrize("key", ["uid", "namespace", "name"])

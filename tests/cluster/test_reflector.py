@@ -188,7 +188,8 @@ async def test_while_the_server_is_away_the_last_objects_stay_and_the_error_is_s
         listed("5", item("a", 1)), [seen("BOOKMARK", version="7"), AWAY], error
     )
 
-    assert reflector.cell.value == Mirror({"a": 1}, synced=True, error=str(error))
+    refused = isinstance(error, Forbidden)
+    assert reflector.cell.value == Mirror({"a": 1}, synced=True, error=str(error), refused=refused)
     assert script.asked[-1]["resourceVersion"] == "7"
 
 
@@ -222,6 +223,21 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float |
     script, _ = await reflected(Busy(429, "TooManyRequests", "", asked))
 
     assert script.sleeps == [waited]
+
+
+async def test_a_list_that_may_not_be_read_is_asked_for_ever_more_seldom_until_it_may() -> None:
+    no = Forbidden(403, "Forbidden", "no")
+    steps = [*[no] * 12, listed("5"), [seen("BOOKMARK", version="7")], no, no]
+    script, _ = await reflected(*steps)
+
+    assert script.sleeps == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 1, 2, 4]
+
+
+async def test_a_token_that_is_not_taken_is_no_want_of_a_right() -> None:
+    script, reflector = await reflected(*[Forbidden(401, "Unauthorized", "no")] * 5)
+
+    assert script.sleeps == [1, 2, 4, 8, 8]
+    assert not reflector.cell.value.refused
 
 
 async def test_after_watches_that_brought_nothing_the_list_is_read_anew_and_as_of_now() -> None:

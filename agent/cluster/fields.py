@@ -1,0 +1,25 @@
+"""Reads fields of API objects as the type that they should have, whatever a stranger wrote there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def mapping(of: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
+    """The mapping at this key; an empty one where there is none."""
+    value = of.get(key) if of is not None else None
+    return value if isinstance(value, dict) else {}
+
+
+def text(of: Mapping[str, Any], key: str) -> str:
+    """The text at this key; empty where there is none."""
+    value = of.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def texts(of: Mapping[str, Any], key: str, longest: int) -> Iterator[tuple[str, str]]:
+    """The texts of the mapping at this key, such as labels; one of more characters is left out."""
+    for name, value in mapping(of, key).items():
+        if isinstance(name, str) and isinstance(value, str) and len(value) <= longest:
+            yield name, value
