@@ -114,6 +114,11 @@ def _configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", metavar="D", help="where checkpoint, lock and admin socket live")
     parser.add_argument("--cdi-dir", metavar="D", help="where container runtimes look for CDI specs")
     parser.add_argument("--http", metavar="ADDR:PORT", help='where the views are served; "" is off')
+    parser.add_argument(
+        "--watch-pods", choices=["true", "false"], help="whether the node's pods are asked for"
+    )
+    parser.add_argument("--report-labels", choices=["true", "false"], help="whether the Node is labelled")
+    parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
     parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
     _nvidia(parser)

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
+from agent.core.claims import PROMISES
 from agent.core.errors import VendorError
 from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
@@ -108,12 +109,22 @@ class AllBut:
 def wanted(config: Config) -> tuple[Plugin, ...]:
     """The plugins that count: those the config wants, less those that have nothing to offer here."""
     off = frozenset(name for name, it in config.vendors.items() if it.enabled is False)
-    settings = {
+    found = load(_settings(config), AllBut(off))
+    return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
+
+
+def annotations_read(config: Config) -> tuple[str, ...]:
+    """How the keys begin of the pods' annotations that dialects read; of vendors that are off, too."""
+    vendors = (it.vendor for it in load(_settings(config), None) if it.vendor is not None)
+    own = (prefix for vendor in vendors for dialect in vendor.dialects for prefix in dialect.reads)
+    return tuple(dict.fromkeys((*PROMISES, *own)))
+
+
+def _settings(config: Config) -> dict[str, dict[str, Any]]:
+    return {
         name: {**it.settings, **({"library": it.library} if it.library else {})}
         for name, it in config.vendors.items()
     }
-    found = load(settings, AllBut(off))
-    return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
 def check(config: Config) -> Config:

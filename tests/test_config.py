@@ -84,6 +84,7 @@ agent:
   stateDir: /s
   cdiDir: /c
   http: "[::1]:1"
+  watchPods: false
   log: {level: debug, format: json, dir: /l, maxBytes: 50MB, keep: 2}
   health: {badPolls: 5, goodPolls: 4, goodFor: 90s, patience: 1m, forgetAfter: 2h}
   reconcile: {interval: 10s, grace: 5m}
@@ -112,6 +113,7 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
         ),
     )
     assert config.agent.cdi_dir == Path("/c")
+    assert config.agent.watch_pods is False
     assert config.agent.health == Timing(5, 4, 90.0, 60.0, 7200.0)
     assert config.agent.reconcile == ReconcileSettings(10.0, 300.0)
     assert config.report == ReportSettings("none", False, "/f", False, "", "file", "gpu", False)
@@ -611,6 +613,7 @@ def test_the_effective_configuration_has_every_default() -> None:
             "stateDir": "/var/lib/xpu-agent",
             "cdiDir": "/var/run/cdi",
             "http": "127.0.0.1:9808",
+            "watchPods": True,
             "log": {"level": "info", "format": "auto", "dir": "", "maxBytes": 50_000_000, "keep": 5},
             "health": {
                 "badPolls": 3,

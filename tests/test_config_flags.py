@@ -36,14 +36,18 @@ def test_every_flag_is_taken() -> None:
             pod_resources_socket="/p",
             state_dir="/s",
             http="",
+            watch_pods="false",
             log_format="json",
             log_level="error",
+            report_labels="false",
+            report_events="false",
         ),
     )
 
     assert (str(config.agent.kubelet_dir), str(config.agent.pod_resources_socket)) == ("/k", "/p")
     assert (str(config.agent.state_dir), config.agent.http) == ("/s", "")
     assert (config.agent.log.format, config.agent.log.level) == ("json", "error")
+    assert (config.agent.watch_pods, config.report.labels, config.report.events) == (False, False, False)
 
 
 def test_a_flag_that_is_not_set_changes_nothing() -> None:
@@ -74,6 +78,11 @@ def test_the_command_line_wins_over_the_environment() -> None:
         ({"http": "9808"}, {}, "--http: the address '9808' has no port"),
         ({}, {"XPU_AGENT_HTTP": "9808"}, "XPU_AGENT_HTTP: the address '9808' has no port"),
         ({"log-level": "x"}, {}, "--log-level: must be one of debug, info, warning, error, found 'x'"),
+        (
+            {},
+            {"XPU_AGENT_REPORT_LABELS": ""},
+            "XPU_AGENT_REPORT_LABELS: must be one of true, false, found ''",
+        ),
         ({}, {"XPU_AGENT_LOG_LEVEL": "x"}, "XPU_AGENT_LOG_LEVEL: must be one of debug, info, warning, error"),
         (
             {"state-dir": "x"},

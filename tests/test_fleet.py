@@ -12,6 +12,7 @@ import pytest
 from agent import fleet
 from agent.config import Config, ConfigState, VendorSettings, parse
 from agent.core.cell import Cell
+from agent.core.claims import PROMISES, Dialect
 from agent.core.errors import ConfigError
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
@@ -34,6 +35,18 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plugin]]:
     found: list[Plugin] = []
     monkeypatch.setattr(fleet, "load", lambda settings, wanted: tuple(found))
     return found  # type: ignore[return-value]
+
+
+def test_what_dialects_read_is_kept_of_pods_also_where_their_vendor_is_off(found: list[Plugin]) -> None:
+    reading = Dialect("acme", lambda pod, resource, devices: (), reads=("acme.com/",))
+    found += [
+        plugin("none", reason="ImportError: no module named none"),
+        replace(plugin("acme"), vendor=replace(vendor("acme", "acme.com/x"), dialects=(reading,))),
+    ]
+
+    off = Config(vendors={"acme": VendorSettings(enabled=False)})
+
+    assert fleet.annotations_read(off) == (*PROMISES, "acme.com/")
 
 
 def refusing(message: str, *path: str | int) -> Plugin:

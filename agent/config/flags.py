@@ -20,8 +20,11 @@ FLAGS = {
     "state-dir": "agent.stateDir",
     "cdi-dir": "agent.cdiDir",
     "http": "agent.http",
+    "watch-pods": "agent.watchPods",
     "log-format": "agent.log.format",
     "log-level": "agent.log.level",
+    "report-labels": "report.labels",
+    "report-events": "report.events",
 }
 
 

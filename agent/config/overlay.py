@@ -44,7 +44,7 @@ def _key(flag: str) -> Path:
 
 
 def _ours(config: Config, given: Given) -> Config:
-    agent, text = config.agent, str(given.value)
+    agent, report, text = config.agent, config.report, str(given.value)
     match given.flag:
         case "http":
             agent = replace(agent, http="" if text == "off" else text)
@@ -52,10 +52,16 @@ def _ours(config: Config, given: Given) -> Config:
             agent = replace(agent, log=replace(agent.log, format=_one_of(given, text, get_args(LogFormat))))
         case "log-level":
             agent = replace(agent, log=replace(agent.log, level=_one_of(given, text, get_args(LogLevel))))
+        case "watch-pods":
+            agent = replace(agent, watch_pods=_switch(given, text))
+        case "report-labels":
+            report = replace(report, labels=_switch(given, text))
+        case "report-events":
+            report = replace(report, events=_switch(given, text))
         case path:
             changed: dict[str, Any] = {path.replace("-", "_"): _absolute(given)}
             agent = replace(agent, **changed)
-    return replace(config, agent=agent)
+    return replace(config, agent=agent, report=report)
 
 
 def _theirs(config: Config, given: Given) -> Config:
@@ -110,6 +116,10 @@ def _check_discovery(given: Given) -> None:
     if strategy not in _DISCOVERY:
         shown = shorten(strategy, 60)
         raise given.refused(f"unable to validate flags: invalid --device-discovery-strategy option {shown}")
+
+
+def _switch(given: Given, text: str) -> bool:
+    return bool(_one_of(given, text, ("true", "false")) == "true")
 
 
 def _one_of(given: Given, text: str, choices: tuple[str, ...]) -> Any:

@@ -50,6 +50,8 @@ class AgentSettings:
     cdi_dir: Path = Path("/var/run/cdi")
     #: ADDR:PORT; empty switches it off.
     http: str = "127.0.0.1:9808"
+    #: Whether the API server is asked for this node's pods: who asks for devices, and whom an Event is about.
+    watch_pods: bool = True
     log: LogSettings = LogSettings()
     #: How patient the rules of health are.
     health: Timing = field(default_factory=Timing)

@@ -37,16 +37,20 @@ class Need:
         return {key: value for key, value in given.items() if value}
 
 
-def required(node: str, namespace: str, told_as: ToldAs | None, *, events: bool = True) -> tuple[Need, ...]:
+def required(
+    node: str, namespace: str, told_as: ToldAs | None, *, events: bool = True, pods: bool = True
+) -> tuple[Need, ...]:
     """Everything that the agent asks of the API server.
 
-    `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those.
+    `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
+    `pods`: whether it follows them.
     """
     own = "the Node's labels, by which the config may be chosen"
-    pods = "the pods of this node, for schedulers' claims and what the doctor says of them"
+    of = "the pods of this node, for schedulers' claims and what the doctor says of them"
     told = "Events of cards and pods (kubectl describe)"
     needs = [Need(verb, "nodes", own, name=node) for verb in ("get", "list", "watch")]
-    needs += [Need(verb, "pods", pods) for verb in ("list", "watch")]
+    if pods:
+        needs += [Need(verb, "pods", of) for verb in ("list", "watch")]
     if events:
         writes = ("create", "patch")
         needs += [Need(verb, "events", told, "events.k8s.io", namespace="default") for verb in writes]

@@ -215,7 +215,9 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         return Look(Cluster(gone, gone, gone, door.broken))
     if door.api is None:
         return Look(why=door.why)
-    report = configuration.config.report
-    namespace = report.namespace or door.namespace
-    rights = needs.required(question.node, namespace, report.told_as, events=report.events)
+    config = configuration.config
+    report, namespace = config.report, config.report.namespace or door.namespace
+    rights = needs.required(
+        question.node, namespace, report.told_as, events=report.events, pods=config.agent.watch_pods
+    )
     return Look(await cluster.asked(door.api, door.node, question.node, rights))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.config import parse
+from agent.config import given_flags, parse
 
 from .chart import CHART, ROOT, Chart
 
@@ -111,6 +111,10 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"http": {"hostPort": 9808}, "hostNetwork": True}, ("http.hostPort and hostNetwork are both set",)),
     ({"http": {"hostPort": 9808}, "updateStrategy": SURGE}, ("maxSurge with http.hostPort",)),
     ({"labels": {"output": "crd"}}, ("/labels/output", "nodeFeature")),
+    (
+        {"labels": {"output": "node"}, "api": {"enabled": False}},
+        ("labels.output: node is told to the API server", "set file or none"),
+    ),
     (
         {"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
         ("scraped twice",),
@@ -343,6 +347,27 @@ def test_configs_become_files_by_their_names_and_the_default_is_named(chart: Cha
     assert env["XPU_AGENT_CONFIG"] == rendered.agent()["volumeMounts"][1]["mountPath"]
     assert env["XPU_AGENT_DEFAULT_CONFIG"] == "any"
     assert env["XPU_AGENT_FALLBACK_STRATEGIES"] == "named,single"
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({}, (True, True, True)),
+        ({"labels": {"output": "none"}}, (False, True, True)),
+        ({"events": {"enabled": False}}, (True, False, True)),
+        ({"pods": {"enabled": False}}, (True, True, False)),
+    ],
+)
+def test_what_the_values_switch_off_the_agent_leaves_whatever_its_config_says(
+    chart: Chart, values: dict[str, Any], told: tuple[bool, bool, bool]
+) -> None:
+    env = chart.render(values).env()
+    flags = given_flags({}, {key: it for key, it in env.items() if key.startswith("XPU_AGENT_")})
+    file = "report: {labels: true, events: true}\nagent: {watchPods: true}"
+
+    config = parse(file, "f", "n", flags=flags)
+
+    assert (config.report.labels, config.report.events, config.agent.watch_pods) == told
 
 
 def test_a_pool_may_have_a_default_of_its_own(chart: Chart) -> None:

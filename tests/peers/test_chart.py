@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -91,28 +90,6 @@ async def test_defaults_are_upgraded_to_other_values_and_back(
         await asyncio.to_thread(chart.release, "uninstall", admin, namespace)
 
     assert f"kubectl -n {namespace} exec POD -- xpu-agent inspect" in told
-
-
-#: Values that ask for something in the config, too, and what the notes say of it; nothing of it else.
-ASKED: list[tuple[dict[str, Any], str]] = [
-    ({"labels": {"output": "none"}}, "report: {labels: false}"),
-    ({"events": {"enabled": False}}, "report: {events: false}"),
-]
-
-
-async def test_who_takes_a_right_is_told_what_the_config_must_say(
-    chart: Chart, api_server: RealApiServer, namespace: str, tmp_path: Path
-) -> None:
-    admin = api_server.kubeconfig(tmp_path / "kubeconfig")
-    said = [await asyncio.to_thread(chart.release, "install", admin, namespace)]
-    try:
-        for values, _ in ASKED:
-            said.append(await asyncio.to_thread(chart.release, "upgrade", admin, namespace, values))
-    finally:
-        await asyncio.to_thread(chart.release, "uninstall", admin, namespace)
-
-    told = [[words in notes for _, words in ASKED] for notes in said]
-    assert told == [[False, False], [True, False], [False, True]]
 
 
 async def until(tried: Callable[[], Awaitable[str]], words: str) -> None:

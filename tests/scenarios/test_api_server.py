@@ -186,6 +186,20 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
         await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
 
 
+async def test_pods_are_not_asked_for_where_that_is_switched_off(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    node.configure(whole(XPU))
+    document = json.loads(node.config.read_text())
+    agent = {**document["agent"], "watchPods": False}
+    node.write(json.dumps({**document, "agent": agent}, default=list))
+    await process.start()
+
+    shown = await process.until(lambda it: it["apiServer"] and it["apiServer"]["synced"])
+
+    assert shown["apiServer"]["followed"] == {"nodes": {"synced": True, "error": ""}}
+
+
 async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:

@@ -88,6 +88,9 @@ yes
 {{- if and .Values.config.map .Values.config.default (not (hasKey .Values.config.map .Values.config.default)) -}}
 {{- fail (printf "config.default: '%s' is not in config.map, which has %s" .Values.config.default (keys .Values.config.map | sortAlpha | join ", ")) -}}
 {{- end -}}
+{{- if and (not .Values.api.enabled) (has .Values.labels.output (list "node" "nodeFeature")) -}}
+{{- fail (printf "labels.output: %s is told to the API server, and api.enabled is false; set file or none" .Values.labels.output) -}}
+{{- end -}}
 {{- if and (gt (int .Values.http.hostPort) 0) .Values.hostNetwork -}}
 {{- fail "http.hostPort and hostNetwork are both set; on the host's network http.port is the host's already, leave hostPort 0" -}}
 {{- end -}}

@@ -45,6 +45,14 @@ tolerations:
 - {name: GFD_OUTPUT_FILE, value: /etc/kubernetes/node-feature-discovery/features.d/xpu-agent}
 {{- else if eq .root.Values.labels.output "nodeFeature" }}
 - {name: USE_NODE_FEATURE_API, value: "true"}
+{{- else if eq .root.Values.labels.output "none" }}
+- {name: XPU_AGENT_REPORT_LABELS, value: "false"}
+{{- end }}
+{{- if not .root.Values.events.enabled }}
+- {name: XPU_AGENT_REPORT_EVENTS, value: "false"}
+{{- end }}
+{{- if not .root.Values.pods.enabled }}
+- {name: XPU_AGENT_WATCH_PODS, value: "false"}
 {{- end }}
 {{- with include "xpu-agent.wayToApi" .root | trim }}
 {{ . }}
