@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -35,7 +36,10 @@ class Agent:
         pace: Pace | None = None,
         *,
         in_process: bool = False,
+        recall: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`recall`: brings the config up to what the agent knew that served until this one took over."""
+        self._recall = recall
         self._config = config
         self._node_name = node_name
         self._pace = pace or Pace()
@@ -55,7 +59,8 @@ class Agent:
     async def run(self) -> None:
         """Serve until cancelled."""
         with self._lock:
-            await self._take_lock()
+            if await self._take_lock() and self._recall is not None:
+                await self._recall()
             self._line = Line(
                 self._config, self._pace, self.registered, self.pods, in_process=self._in_process
             )
@@ -63,15 +68,17 @@ class Agent:
             self.serving.set(True)
             await self._line.run()
 
-    async def _take_lock(self) -> None:
-        """Be the node's one agent; a second one stands by, ready to take over."""
+    async def _take_lock(self) -> bool:
+        """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""
+        stood_by = False
         while holder := self._lock.take():
             if holder != self._standby:
                 log.info(
                     "standing by, another agent serves this node", lock=str(self._lock.path), holder=holder
                 )
-            self._standby = holder
+            self._standby, stood_by = holder, True
             await anyio.sleep(self._pace.standby)
+        return stood_by
 
     @property
     def wanted_labels(self) -> Cell[Wanted | None]:

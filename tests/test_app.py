@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from kubelet.fakes import eventually
 
 from agent.app import Agent
 from agent.config import AgentSettings, Config, ConfigState
@@ -31,3 +32,28 @@ async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_pat
 
         task.cancel()
         await asyncio.wait([task])
+
+
+async def test_who_stood_by_recalls_what_was_known_once_it_has_the_lock_and_before_it_serves(
+    tmp_path: Path,
+) -> None:
+    recalled = asyncio.Event()
+
+    async def recall() -> None:
+        recalled.set()
+        await anyio.sleep_forever()
+
+    settings = AgentSettings(state_dir=tmp_path, http="")
+    config = Cell(ConfigState(Config(settings), ""))
+    agent = Agent(config, "node-1", Pace(standby=0.01), recall=recall)
+    with AgentLock(tmp_path / "agent.lock") as lock:
+        assert lock.take() == ""
+        task = asyncio.create_task(agent.run())
+        await eventually(lambda: agent.view().standby.startswith("pid"))
+        assert not recalled.is_set()
+
+    with anyio.fail_after(10):
+        await recalled.wait()
+    assert not agent.serving.value
+    task.cancel()
+    await asyncio.wait([task])

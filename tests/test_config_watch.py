@@ -571,6 +571,57 @@ async def test_what_was_seen_last_time_counts_until_the_api_server_tells(path: P
         await state(watch, http(1))
 
 
+async def test_who_takes_over_goes_on_with_the_labels_that_the_last_one_knew(path: Path) -> None:
+    write(path, BY_LABEL)
+    known = {"pool": "train"}
+    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered(dict(known)))
+    assert watch.cell.value.config.agent.http == "127.0.0.1:2"
+    known["pool"] = "serve"
+
+    await watch.recall()
+
+    assert watch.cell.value.config.agent.http == "127.0.0.1:1"
+    assert watch.cell.value.labels == {"pool": "serve"}
+
+
+async def test_who_takes_over_believes_the_api_server_rather_than_a_checkpoint(path: Path) -> None:
+    write(path, BY_LABEL)
+    told: Cell[Labels | None] = Cell({"pool": "train"})
+    watch = ConfigWatch(path, "n", labels=told, recall=lambda _: Remembered({"pool": "serve"}))
+
+    await watch.recall()
+
+    assert watch.cell.value.config.agent.http == "127.0.0.1:2"
+
+
+async def test_who_takes_over_goes_on_with_the_config_that_the_last_one_had_chosen(path: Path) -> None:
+    named = path.parent / "named"
+    named.mkdir()
+    write(named / "a", "agent: {http: '127.0.0.1:1'}")
+    write(named / "b", "agent: {http: '127.0.0.1:2'}")
+    before = Remembered()
+    watch = ConfigWatch(Source(named, "a"), "n", recall=lambda _: before)
+    assert watch.cell.value.name == "a"
+    (named / "a").unlink()
+    before = Remembered(config="b")
+
+    await watch.recall()
+
+    assert (watch.cell.value.name, watch.cell.value.config.agent.http) == ("b", "127.0.0.1:2")
+    assert watch.cell.value.error.endswith("the configuration of before the restart stays in force")
+
+
+async def test_who_takes_over_with_nothing_to_recall_keeps_what_it_had(path: Path) -> None:
+    watch = ConfigWatch(path, "n")
+    before = watch.cell.value
+    write(path, "")
+
+    await watch.recall()
+
+    assert watch.cell.value.config == before.config
+    assert "is empty now" in watch.cell.value.error
+
+
 async def test_a_checkpoint_is_not_read_where_nothing_is_missing(path: Path) -> None:
     def recall(state_dir: Path) -> Remembered:
         raise AssertionError("read")

@@ -90,9 +90,12 @@ class ConfigWatch:
         self._settle = settle
         self._labels = labels
         self._known = NOWHERE if labels is None else remembered_labels({})
+        self._recall = recall
         self._asked = asyncio.Event()
+        #: Held from a look until what it found is published.
+        self._turn = asyncio.Lock()
         self._taken = self._look()
-        self.cell: Cell[ConfigState] = Cell(self._first(recall))
+        self.cell: Cell[ConfigState] = Cell(self._first())
 
     def reload(self) -> None:
         """Look now, as SIGHUP asks."""
@@ -107,8 +110,21 @@ class ConfigWatch:
                 await self._pause(self._every)
                 await self.once()
 
+    async def recall(self) -> None:
+        """Go on from what the agent knew that served the node until now, while this one stood by."""
+        async with self._turn:
+            before = await asyncio.to_thread(self._recall, self.cell.value.config.agent.state_dir)
+            if self._known.rest == "awaited":
+                self._known = remembered_labels(before.labels)
+            self._taken = await asyncio.to_thread(self._look)
+            self.cell.set(await asyncio.to_thread(self._next, self._taken, before.config))
+
     async def once(self) -> None:
         """Look at the source; publish what changed."""
+        async with self._turn:
+            await self._look_again()
+
+    async def _look_again(self) -> None:
         found = await asyncio.to_thread(self._look)
         while found != self._taken:
             # A file edited in place is seen half-written; half a file may be a valid one.
@@ -144,14 +160,14 @@ class ConfigWatch:
         told = found.labels.of(asks)
         return ConfigState(self._check(config), found.seen.source, name=found.seen.name, labels=told)
 
-    def _first(self, recall: Callable[[Path], Remembered]) -> ConfigState:
+    def _first(self) -> ConfigState:
         try:
             return self._good(self._taken)
         except ConfigError as error:
             if not (self._source.is_directory or isinstance(error, LabelsUnknown)):
                 raise
             waiting = self._waiting(error)
-        before = recall(waiting.config.agent.state_dir)
+        before = self._recall(waiting.config.agent.state_dir)
         if self._known.rest == "awaited":
             self._known = remembered_labels(before.labels)
             self._taken = self._look()
@@ -177,7 +193,8 @@ class ConfigWatch:
             return replace(good, error=f"{error}; {_STAYS}")
         return None
 
-    def _next(self, found: _Found) -> ConfigState:
+    def _next(self, found: _Found, before: str = "") -> ConfigState:
+        """What holds now. `before`: the one of the directory that held with the agent before this one."""
         look = found.seen
         try:
             # At the start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
@@ -186,6 +203,9 @@ class ConfigWatch:
                 raise ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
             return self._good(found)
         except ConfigError as error:
+            kept = self._as_before(before, error)
+            if kept is not None:
+                return kept
             kept = self.cell.value
             return replace(kept, error=_waits(error) if kept.waiting else f"{error}; {_KEPT}")
 

@@ -147,6 +147,15 @@ async def test_the_right_to_write_events_is_needed_where_they_are_wanted(
     )
 
 
+async def test_the_right_to_read_pods_is_not_needed_where_they_are_not_followed(patient: Patient) -> None:
+    patient.server.forbid("*", "/api/v1/pods")
+    document = json.loads(patient.node.config.read_text())
+    agent = {**document["agent"], "watchPods": False}
+    patient.node.config.write_text(json.dumps({**document, "agent": agent}))
+
+    assert "right-missing" not in {it.ailment for it in await patient.findings()}
+
+
 async def test_the_configuration_is_read_with_the_labels_of_the_node(patient: Patient) -> None:
     match = {"match": {"labels": {"pool": "b"}}, "set": {"agent": {"cdiDir": "/opt/of-pool-b"}}}
     patient.configure(match)

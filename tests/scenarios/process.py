@@ -53,6 +53,12 @@ class AgentProcess:
                 await anyio.sleep(LOOK)
         raise AssertionError(f"not as wanted after {PATIENCE:g} s: {document}\n{self._last_words()}")
 
+    async def said(self, words: str) -> None:
+        """Return once the log has these words."""
+        with anyio.fail_after(PATIENCE):
+            while words not in self._log.read_text(errors="replace"):
+                await anyio.sleep(LOOK)
+
     def _last_words(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
 

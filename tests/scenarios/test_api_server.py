@@ -148,6 +148,31 @@ async def test_labels_that_chose_the_config_are_known_at_the_next_start_without_
     await node.counts({XPU: (4, 4)})
 
 
+async def test_who_stood_by_takes_over_with_the_labels_that_the_last_agent_knew(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    label(api, pool="train")
+    configure(node, shared(XPU, 2), train=whole(XPU), serve=shared(XPU, 3))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    await node.saved('"pool":"train"')
+    second = AgentProcess(node)
+    try:
+        await second.start()
+        await second.said("standing by")
+        label(api, pool="serve")
+        await node.counts({XPU: (12, 12)})
+        await node.saved('"pool":"serve"')
+        await api.go_away()
+
+        await process.kill()
+
+        await second.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["error"])
+        await node.counts({XPU: (12, 12)})
+    finally:
+        await second.kill()
+
+
 async def test_a_sick_card_is_an_event_of_the_node(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:
