@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Build the agent's image with docker, podman or buildah, and leave it as build/image/xpu-agent.tar.
-# BASE: the base image. IMAGE: the name of the result. Needs `make setup`.
+# BASE: the base image. IMAGE: the name of the result. OUT: another folder. Needs `make setup`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-.venv/bin/python}
@@ -8,7 +8,7 @@ BASE=${BASE:-docker.io/library/python:3.13-slim}
 VERSION=$("$PYTHON" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
 IMAGE=${IMAGE:-localhost/xpu-agent:$VERSION}
 LIMIT_MB=${LIMIT_MB:-120}
-out=build/image
+out=${OUT:-build/image}
 began=$SECONDS
 
 engine() {  # who builds here; a client without an engine behind it does not

@@ -35,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the same, and a device manager that is not built is an error (what `make peers` asks for)",
     )
     parser.addoption(
+        "--require-realnode",
+        action="store_true",
+        help="not being on a node of its own is an error (what `make cluster-test` asks for)",
+    )
+    parser.addoption(
         "--require-tools",
         action="store_true",
         help="helm or promtool not being here is an error (what `make chart` asks for)",

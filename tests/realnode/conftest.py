@@ -1,0 +1,90 @@
+"""The one cluster of all scenarios, a namespace for each, and what is kept of a scenario that fails."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from peers.conftest import say
+
+from . import cluster as clusters
+from .cluster import Cluster
+from .place import TOOLS, Place, this_node
+from .release import Release
+from .space import Space
+
+#: A scenario may roll out the agent, restart the kubelet and wait for pods, on two cores.
+TIMEOUT = 240
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
+
+
+@pytest.fixture(scope="session")
+def place(request: pytest.FixtureRequest) -> Place:
+    found = this_node()
+    if found is None:
+        words = "not on a node of its own: run `make cluster-test`"
+        assert not request.config.getoption("--require-realnode"), words
+        pytest.skip(words)
+    return found
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def cluster(request: pytest.FixtureRequest, place: Place) -> AsyncIterator[Cluster]:
+    """One cluster for all scenarios: the one that is up in this node, or one of their own."""
+    if clusters.is_up(place):
+        yield clusters.joined(place)
+        return
+    try:
+        async with clusters.up(place, lambda words: say(request.config, words)) as it:
+            yield it
+    finally:
+        if request.session.testsfailed:
+            say(request.config, f"logs of the real node are kept in {place.logs}")
+
+
+@pytest.fixture
+async def agent(cluster: Cluster) -> Release:
+    """The agent, installed with the values of a node with NVIDIA's cards and no others; all cards are whole."""
+    await cluster.agent.hold()
+    return cluster.agent
+
+
+@pytest.fixture
+async def space(cluster: Cluster) -> AsyncIterator[Space]:
+    """A namespace for this scenario's pods."""
+    async with Space(cluster.api) as it:
+        yield it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Iterator[None]:
+    report = yield
+    place = this_node()
+    if place is not None and report.when in {"setup", "call"} and report.failed:
+        kept = keep(place, item.name)
+        report.sections.append(("real node", f"pods, events and logs as they were: {kept}"))
+    return report
+
+
+def keep(place: Place, scenario: str) -> Path:
+    """Keep what there is of the cluster now: its pods and events, and what pods have printed."""
+    kept = place.logs / "failed" / scenario
+    kept.mkdir(parents=True, exist_ok=True)
+    for kind in ("pods", "events", "nodes"):
+        command = [TOOLS / "kubectl", f"--kubeconfig={place.kubeconfig}", "get", kind, "-A", "-o", "wide"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        (kept / f"{kind}.txt").write_text(told.stdout + told.stderr)
+    if place.pod_logs.exists():
+        shutil.copytree(place.pod_logs, kept / "pods", dirs_exist_ok=True, ignore_dangling_symlinks=True)
+    return kept

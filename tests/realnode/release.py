@@ -1,0 +1,145 @@
+"""The agent on the node, installed as docs/install.md has it: the chart, by helm, with our image."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from deploy.chart import CHART
+
+from .api import Api, Object
+from .cards import VALUES
+from .place import ROOT, TOOLS
+from .until import PATIENCE, until
+
+NAME = NAMESPACE = "xpu-agent"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+#: What `make image` makes; it has sh and python3, so pods of the scenarios run it as well.
+IMAGE = f"localhost/xpu-agent:{VERSION}"
+_NAMESPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+}
+#: By it the chart finds NVIDIA's nodes.
+LABEL = "feature.node.kubernetes.io/pci-10de.present=true"
+
+Values = Mapping[str, Any]
+
+
+class HelmFailed(Exception):
+    """helm ended with an error, here in its own words."""
+
+
+class Release:
+    """One installation of the chart. `port` is where the agent serves HTTP on the host's loopback."""
+
+    def __init__(self, api: Api, port: int) -> None:
+        self.port = port
+        self._api = api
+        self._base = merged(VALUES, _on_this_node(api, port))
+
+    async def hold(self, values: Values | None = None) -> None:
+        """Install or upgrade, so that these values hold and no others of an earlier scenario, and roll out.
+
+        Raises:
+            HelmFailed: helm or the chart refuses them.
+            AssertionError: The rollout does not end.
+        """
+        wanted = merged(self._base, values or {})
+        if await self.values() != wanted:
+            await self._api.apply(_NAMESPACE)
+            await self.helm(
+                "upgrade", "--install", NAME, str(CHART), "--values=-", stdin=yaml.safe_dump(wanted)
+            )
+        await self.rolled_out()
+
+    async def rolled_out(self) -> None:
+        """Wait until the pods of every pool are of the newest template and ready, and no other is left."""
+        await until(self._standing, lambda it: it == "", "the agent's rollout")
+
+    async def uninstall(self) -> None:
+        """`helm uninstall`, and wait until the pods are gone."""
+        await self.helm("uninstall", NAME)
+        await until(self.pods, lambda it: not it, "the agent's pods to go", PATIENCE)
+
+    async def values(self) -> Values | None:
+        """What it is installed with; none where it is not."""
+        try:
+            told = json.loads(await self.helm("get", "values", NAME, "--output=json"))
+        except HelmFailed:
+            return None
+        assert isinstance(told, dict)
+        return told
+
+    async def pods(self) -> list[Object]:
+        return await self._api.items(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=xpu-agent.io/pool")
+
+    async def pod(self) -> Object:
+        """The one pod."""
+        [pod] = await self.pods()
+        return pod
+
+    async def log(self) -> str:
+        """What the agent's one pod has printed."""
+        name = (await self.pod())["metadata"]["name"]
+        return await self._api.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/log")
+
+    async def run(self, *command: str) -> str:
+        """Run a command in the agent's one pod, such as xpu-agent inspect."""
+        name = (await self.pod())["metadata"]["name"]
+        return await self._api.kubectl("exec", f"--namespace={NAMESPACE}", name, "--", *command)
+
+    async def helm(self, verb: str, *arguments: str, stdin: str = "") -> str:
+        options = [f"--kubeconfig={self._api.kubeconfig}", f"--namespace={NAMESPACE}"]
+        command = [str(TOOLS / "helm"), verb, *arguments, *options]
+        told = await asyncio.to_thread(
+            subprocess.run, command, input=stdin, capture_output=True, text=True, timeout=PATIENCE
+        )
+        if told.returncode:
+            raise HelmFailed(f"helm {verb}: {told.stderr}{told.stdout}")
+        return told.stdout
+
+    async def _standing(self) -> str:
+        """What is still to come; empty where nothing is."""
+        sets = await self._api.items(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets")
+        for it in sets:
+            name, status = it["metadata"]["name"], it["status"]
+            wanted = status.get("desiredNumberScheduled", 0)
+            if status.get("observedGeneration") != it["metadata"]["generation"]:
+                return f"{name} is not looked at yet"
+            counts = [status.get(key, 0) for key in ("updatedNumberScheduled", "numberReady")]
+            pods = await self._api.items(
+                f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=xpu-agent.io/pool={it['metadata']['labels']['xpu-agent.io/pool']}"
+            )
+            if [*counts, len(pods)] != [wanted] * 3:
+                return f"{name} has {len(pods)} pods, {counts[0]} of them new, {counts[1]} ready, of {wanted}"
+        return "" if sets else "no DaemonSet"
+
+
+def merged(base: Values, over: Values) -> dict[str, Any]:
+    """As helm merges values: maps go into each other, everything else is replaced."""
+    both = dict(base)
+    for key, value in over.items():
+        mine = both.get(key)
+        both[key] = merged(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def _on_this_node(api: Api, port: int) -> Values:
+    """What is special of this node: no network of pods, no service addresses, no registry."""
+    host, _, api_port = api.url.removeprefix("https://").partition(":")
+    return {
+        "image": {"pullPolicy": "Never"},
+        "hostNetwork": True,
+        "http": {"address": "127.0.0.1", "port": port},
+        "api": {"host": host, "port": api_port},
+        # A test waits for them.
+        "probes": {"readiness": {"periodSeconds": 1}},
+    }
