@@ -6,7 +6,7 @@ SEED ?= 1
 FAULTS ?= 1000
 HELM ?= v3.22.0
 
-.PHONY: setup lint check test demo image tools chart manifests bench bench-check peers campaign proto lock clean help
+.PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers campaign proto lock clean help
 
 help:  ## Show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
@@ -24,6 +24,9 @@ setup: .venv/ready  ## Install the locked dependencies and the agent into .venv
 demo: setup  ## Run the agent on the embedded node and watch its day
 	$(BIN)/xpu-agent demo
 
+recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, .cast
+	$(BIN)/python -m pages.record docs/images/demo $(BIN)/xpu-agent demo
+
 test: setup  ## Pass the tests: no root, no GPU, no cluster
 	$(BIN)/python -m pytest --ignore=tests/peers
 
@@ -33,7 +36,17 @@ lint: setup  ## Format, lint, types, rooms; warnings are errors
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## What a change must pass: make lint, make test
+check: lint test docs  ## What a change must pass: make lint, make test, make docs
+
+pages: setup  ## Write anew what docs/ has of the code: keys, metrics, findings, the example vendor
+	$(BIN)/python -m pages
+
+docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+
+.venv/docs-ready: requirements/docs.txt .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
 
 peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them
 	tests/peers/build.sh
@@ -73,6 +86,7 @@ lock: setup  ## Resolve the dependencies anew into requirements/*.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet --group dev pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet --group docs -c requirements/dev.txt -o requirements/docs.txt
 
 clean:  ## Remove what the verbs made
 	rm -rf .venv build dist

@@ -167,6 +167,12 @@ _READ = {
     (ReconcileSettings, "grace"): _seconds,
 }
 
+
+def is_size(shape: type, name: str) -> bool:
+    """Whether the field is a number of bytes, which may be written with a unit."""
+    return _READ.get((shape, name)) is _size
+
+
 _NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a time such as 10s or 5m",

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from agent.core.model import AllocationState, VendorState
 from agent.core.view import BUCKETS, View
 from agent.http.answer import Answer
+from agent.http.counted import COUNTED, UNNAMED
 from agent.http.inspect import allocated
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -138,7 +139,7 @@ def _counters(view: View) -> Iterator[Metric]:
         told = {_word(label): text for label, text in labels}
         named.setdefault(_word(name).removeprefix(PREFIX).removesuffix("_total"), []).append((told, value))
     for name, samples in sorted(named.items()):
-        yield _counter(name, "Counted since the agent started.", samples)
+        yield _counter(name, COUNTED[name].help if name in COUNTED else UNNAMED, samples)
 
 
 def _gauge(

@@ -1,0 +1,122 @@
+"""What each key of our file means, in the words of docs/config.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent.config.rules import MAX_POLLS, MIN_LOG_BYTES
+from agent.core.vendor import MAX_REPLICAS
+
+_LABELS_OFF = (
+    "`false`: the agent's labels and its NodeFeature object are removed, `featuresFile` is no longer kept, "
+    "and one that the running agent wrote is removed."
+)
+_DEVICES = (
+    "`all`, a count of cards, or a list of indices and uuids. Two resources of one vendor both need it: a "
+    "card belongs to one resource. Of NVIDIA `all` is what earlier resources left, and a MIG profile is a "
+    "resource beside the whole cards."
+)
+_MEMORY = (
+    "What the vendor's process may have of memory of its own (64MiB to 1TiB, `0` for no limit); one that has "
+    "more is killed and started anew. `xpu-agent inspect` shows what it has. A change starts a new process."
+)
+
+#: Every key by its path; NAME stands for a vendor's.
+MEANINGS: Mapping[str, str] = {
+    "version": "`v1`, or left out.",
+    "agent": "This program: where things are, and how patient it is.",
+    "agent.kubeletDir": "Where the kubelet's socket is and the agent's own go.",
+    "agent.podResourcesSocket": "The kubelet's word on which pods live.",
+    "agent.stateDir": "The agent's checkpoint, lock and admin socket. Not within `kubeletDir`.",
+    "agent.cdiDir": "Where specs for the Container Device Interface are written.",
+    "agent.http": (
+        'ADDR:PORT, `[::1]:9808` for IPv6; `""` or `off` for none. On loopback it serves everything; on any '
+        "other address only `/healthz`, `/readyz` and `/metrics`."
+    ),
+    "agent.watchPods": (
+        "Whether the API server is asked for this node's pods: who asks for devices, and whom an "
+        "[Event](events.md) is about."
+    ),
+    "agent.log": "How the agent logs, below.",
+    "agent.log.level": "How much.",
+    "agent.log.format": "`auto` is console on a terminal, JSON elsewhere.",
+    "agent.log.dir": "Also write JSON lines to `xpu-agent.log` in this directory, for its owner to read.",
+    "agent.log.maxBytes": (
+        "Size at which that file turns: a number of bytes, or one with a unit (`50MB`, `16MiB`). At least "
+        f"{MIN_LOG_BYTES}."
+    ),
+    "agent.log.keep": "Turned files kept beside it, 1 to 1000.",
+    "agent.health": "How patient the [rules of health](operations.md#health) are, below.",
+    "agent.health.badPolls": (
+        f"Failed polls in a row that make a device unhealthy, 1 to {MAX_POLLS}. An event does at once."
+    ),
+    "agent.health.goodPolls": f"Clean polls that end a transient fault, 1 to {MAX_POLLS} ...",
+    "agent.health.goodFor": "... and for how long it must have been clean, up to 1 h.",
+    "agent.health.patience": (
+        "How long the kubelet keeps hearing the last word on a device whose vendor can not be asked, up to "
+        "1 h."
+    ),
+    "agent.health.forgetAfter": "How long a free device that is gone stays listed, up to a week.",
+    "agent.reconcile": (
+        "How often allocations are compared with what the kubelet and the hardware say, below."
+    ),
+    "agent.reconcile.interval": (
+        "Between two full passes, 1 s to 1 h, ten percent more or less at random so that a cluster's agents "
+        "do not march in step. A change of the kubelet's checkpoint is followed at once."
+    ),
+    "agent.reconcile.grace": (
+        "How long an allocation that was just answered, and a slice that was just found without an owner, is "
+        "left alone, 1 s to 1 h. The kubelet may know of it a moment later."
+    ),
+    "vendors": "One entry per vendor, by its name. A vendor that is not named is `enabled: auto`.",
+    "vendors.NAME.enabled": (
+        "`auto` serves the vendor where its hardware is; with `true` the agent is not ready without it; "
+        "`false` leaves it alone."
+    ),
+    "vendors.NAME.library": "File or directory of the vendor's library; empty searches the usual places.",
+    "vendors.NAME.memoryLimit": _MEMORY,
+    "vendors.NAME.settings": (
+        "The vendor's own settings; the vendor judges them, also those that NVIDIA's file and flags become."
+    ),
+    "vendors.NAME.resources": (
+        "What the kubelet counts, below; none means the vendor's own resource, whole cards."
+    ),
+    "vendors.NAME.resources.name": "`vendor.com/name`, once in the whole file.",
+    "vendors.NAME.resources.devices": _DEVICES,
+    "vendors.NAME.resources.sharing": "How a card is counted, below.",
+    "vendors.NAME.resources.sharing.kind": (
+        "`exclusive`: a card is one device. `replicas`: it is several, and pods share it without limits."
+    ),
+    "vendors.NAME.resources.sharing.replicas": f"With kind `replicas`: how many, 2 to {MAX_REPLICAS}.",
+    "vendors.NAME.resources.sharing.failRequestsGreaterThanOne": (
+        "With kind `replicas`: refuse a request for two or more, which would not be twice the share."
+    ),
+    "vendors.NAME.resources.policy": (
+        "Which cards a request gets first: `distributed` (least used), `packed` (most used), `aligned` (best "
+        "connected). Without it the vendor's way."
+    ),
+    "vendors.NAME.resources.placement": "Who chooses the card: `local`, the kubelet and this agent.",
+    "vendors.NAME.resources.ids": (
+        "How device IDs are written: `uuid`, `minor` (a card that has none is not listed; use it for one "
+        "vendor of a node) or `short` (six characters made of the uuid)."
+    ),
+    "report": "What the cluster is told.",
+    "report.mode": "Whether the devices are reported to the scheduler. They are not yet, whatever it says.",
+    "report.labels": f"Whether the Node is labelled. {_LABELS_OFF}",
+    "report.featuresFile": (
+        'A file in node-feature-discovery\'s `features.d` that the labels are written to; `""` for none.'
+    ),
+    "report.timestamp": "Whether the labels say when they were made (`nvidia.com/gfd.timestamp`).",
+    "report.machineFile": 'The file that names the model of the machine; `""` for none.',
+    "report.labelsAs": (
+        "How the Node gets them, below. `auto` is `file` where `featuresFile` names one, else `node` where "
+        "there is an API server."
+    ),
+    "report.namespace": 'Where the NodeFeature object is made; `""` for the namespace of the agent\'s pod.',
+    "report.events": "Whether what happens to cards, pods and config becomes cluster [Events](events.md).",
+    "nodes": "What holds for some nodes only, below.",
+    "nodes.match": "Which nodes; all that is given has to fit.",
+    "nodes.match.names": "The node's name is one of these.",
+    "nodes.match.labels": "The Node has all of these labels, each with this value.",
+    "nodes.set": "What is laid over the file there: any of `agent`, `vendors`, `report`.",
+}

@@ -1,0 +1,47 @@
+"""What each counter counts that the wires hand over by its name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: Of a counter that is not named here.
+UNNAMED = "Counted since the agent started."
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The names of its labels, and what one of it means."""
+
+    labels: tuple[str, ...]
+    help: str
+
+
+_OF_A_RESOURCE = {
+    "allocations": "Allocate calls of the kubelet.",
+    "allocations_failed": "Allocate calls that were refused or failed.",
+    "list_bytes": "Bytes of the lists of devices that were sent to the kubelet.",
+    "lists": "Lists of devices that were sent to the kubelet.",
+    "lists_failed": "Lists that could not be encoded; the last one stays.",
+    "lists_too_long": "Lists longer than the 4 MiB that the kubelet takes; the last that fits stays.",
+    "pre_starts": "PreStartContainer calls of the kubelet.",
+    "pre_starts_failed": "PreStartContainer calls that were refused or failed.",
+    "preferred": "GetPreferredAllocation calls of the kubelet.",
+    "preferred_empty": "GetPreferredAllocation calls that left the choice to the kubelet.",
+    "registrations_failed": "Registrations that the kubelet refused or did not hear.",
+    "streams": "ListAndWatch streams that the kubelet opened.",
+}
+
+#: By the name in the view, without prefix and `_total`.
+COUNTED: Mapping[str, Counted] = {
+    "checkpoint_saves": Counted((), "Checkpoints that were written."),
+    "checkpoint_set_aside": Counted(("why",), "Whether the agent began without its checkpoint, and why."),
+    "events": Counted(
+        ("outcome",), "Events of the cluster: sent, tried again, refused, dropped, suppressed."
+    ),
+    "evidence_unreadable": Counted(("source",), "Passes of reconcile in which a source could not be read."),
+    "label_writes": Counted((), "Writes of the Node's labels, or of its NodeFeature object."),
+    "reconcile_actions": Counted(("action",), "What reconcile did to allocations and slices."),
+    "vendor_restarts": Counted(("vendor",), "How often the vendor's process was lost by its own fault."),
+    **{f"plugin_{name}": Counted(("resource",), help_) for name, help_ in _OF_A_RESOURCE.items()},
+}

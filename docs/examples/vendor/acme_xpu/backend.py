@@ -1,0 +1,59 @@
+"""Acme's cards through libacme.so, in the vendor's own process."""
+
+import ctypes
+from collections.abc import Sequence
+
+from agent.core.vendor import (
+    DRIVER_NOT_LOADED,
+    Backend,
+    BackendUnavailable,
+    Device,
+    Fault,
+    HealthEvent,
+    Proof,
+)
+
+LINK_DOWN, WAS_RESET = 1, 2
+
+
+class AcmeBackend(Backend):
+    """Each call is one of the library's; what it can not say is None or a Fault, never a guess."""
+
+    def open(self) -> None:
+        try:
+            self._lib = ctypes.CDLL(self.settings.get("library") or "libacme.so")
+        except OSError as exc:
+            raise BackendUnavailable("library-not-found", f"{exc}; install Acme's driver") from exc
+        if self._lib.acme_open() != 0:
+            raise BackendUnavailable(DRIVER_NOT_LOADED, "libacme.so finds no driver")
+
+    def discover(self) -> Sequence[Device]:
+        count = self._lib.acme_count()
+        if count < 0:
+            raise BackendUnavailable(DRIVER_NOT_LOADED, "the driver has gone")
+        return [self._device(index) for index in range(count)]
+
+    def _device(self, index: int) -> Device:
+        uuid, path = self._uuid(index), f"/dev/acme{index}"
+        if uuid is None:
+            fault = Fault("unreadable", "acme_uuid does not answer")
+            return Device(f"nameless-{index}", index, paths=(path,), fault=fault, nameless=True)
+        return Device(
+            uuid, index, minor=index, memory=self._lib.acme_gib(index) << 30, model="Acme 1", paths=(path,)
+        )
+
+    def health_events(self, timeout: float) -> Sequence[HealthEvent]:
+        """One event at most; the agent asks again at once."""
+        index = ctypes.c_int()
+        what = self._lib.acme_wait(int(timeout * 1000), ctypes.byref(index))
+        uuid = self._uuid(index.value) if what else None
+        if uuid is None:
+            return ()
+        if what == LINK_DOWN:
+            proofs = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
+            return (HealthEvent(uuid, Fault("link-down", "a port lost its signal", cleared_by=proofs)),)
+        return (HealthEvent(uuid, None, Proof.RESET),) if what == WAS_RESET else ()
+
+    def _uuid(self, index: int) -> str | None:
+        text = ctypes.create_string_buffer(64)
+        return text.value.decode() if self._lib.acme_uuid(index, text, len(text)) == 0 else None

@@ -1,0 +1,27 @@
+"""Registers Acme's cards; imports neither the backend nor the library."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.core.hooks import hookimpl
+from agent.core.vendor import SettingsError, Vendor
+
+from .edits import VISIBLE, container_edits, labels
+
+SETTINGS = ("library",)
+
+
+@hookimpl
+def register_backend(settings: Mapping[str, Any]) -> Vendor:
+    for key in settings:
+        if key not in SETTINGS:
+            raise SettingsError(f"is not known; these are: {', '.join(SETTINGS)}", (key,))
+    return Vendor(
+        name="acme",
+        backend="acme_xpu.backend:AcmeBackend",
+        container_edits=container_edits,
+        resource="acme.com/card",
+        settings=dict(settings),
+        labels=labels,
+        visible=VISIBLE,
+    )

@@ -1,0 +1,32 @@
+"""The pages with their made parts."""
+
+from __future__ import annotations
+
+from pages.findings import findings
+from pages.keys import flag_table, key_table
+from pages.metrics import metric_table
+from pages.regions import rewritten
+from pages.sources import ROOT, source
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def made(page: str) -> str:
+    """The page as it has to be."""
+    return rewritten(page, _part)
+
+
+def _part(what: str) -> str:
+    kind, _, of = what.partition(" ")
+    match kind:
+        case "keys":
+            return "\n".join(key_table(of))
+        case "flags":
+            return "\n".join(flag_table())
+        case "metrics":
+            return "\n".join(metric_table())
+        case "findings":
+            return "\n".join(findings())
+        case "file":
+            return source(of)
+    raise ValueError(f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, file PATH")

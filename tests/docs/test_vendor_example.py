@@ -1,0 +1,166 @@
+"""The vendor of docs/vendor-guide.md, installed as a stranger's distribution and served on a node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import pytest
+
+from agent.testing.kubelet import SimKubelet
+from agent.testing.node import Capacity, Container, Pod
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/vendor"
+CARD = "acme.com/card"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment of its own that has the agent and the vendor, and the stub that plays the library."""
+
+    root: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.root / "env/bin/python")
+
+    @property
+    def library(self) -> Path:
+        return self.root / "libacme.so"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "XPU_ACME_CARDS": str(self.root / "cards")}
+
+    def set(self, first: str, second: str) -> None:
+        """What the two cards are: ok, down or mute."""
+        fresh = self.root / "cards.new"
+        fresh.write_text(f"ACME-0001 {first}\nACME-0002 {second}\n")
+        fresh.replace(self.root / "cards")
+
+    def agent(self, *args: str) -> str:
+        """What a verb of the agent's prints; it has to succeed."""
+        return self._ran("-m", "agent", *args)
+
+    def config(self) -> Path:
+        """The guide's, and where the library is."""
+        text = (EXAMPLE / "xpu-agent.yaml").read_text()
+        path = self.root / "config.yaml"
+        path.write_text(text.replace("enabled: true", f"enabled: true\n    library: {self.library}"))
+        return path
+
+    def tests(self) -> str:
+        """The vendor's own, as its author runs them."""
+        return self._ran("-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE / "test_acme.py"))
+
+    def _ran(self, *args: str) -> str:
+        ran = subprocess.run(
+            [self.python, *args], env=self.environ, capture_output=True, text=True, cwd=self.root
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[Installed]:
+    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+        root = Path(name)
+        venv.create(root / "env", symlinks=True)
+        _share_ours(root / "env")
+        pip = [sys.executable, "-m", "pip", "--python", str(root / "env/bin/python"), "install", "--quiet"]
+        alone = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+        subprocess.run([*pip, *alone, str(EXAMPLE)], check=True)
+        stub = EXAMPLE / "stub/libacme.c"
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", root / "libacme.so", stub], check=True
+        )
+        yield Installed(root)
+
+
+def _share_ours(env: Path) -> None:
+    """Let the environment see what this one has, so that nothing has to be downloaded."""
+    ours = sysconfig.get_paths()["purelib"]
+    theirs = next(env.glob("lib/python*/site-packages"))
+    (theirs / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+
+
+@asynccontextmanager
+async def serving(vendor: Installed) -> AsyncIterator[SimKubelet]:
+    """`xpu-agent run` from that environment, beside a kubelet."""
+    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+        root = Path(name)
+        async with SimKubelet(root / "k") as kubelet:
+            agent = await asyncio.create_subprocess_exec(
+                vendor.python,
+                *("-m", "agent", "run", "--config", str(vendor.config()), "--state-dir", str(root / "state")),
+                *("--kubelet-dir", str(kubelet.plugin_dir), "--http", "off", "--node-name", "n"),
+                *("--pod-resources-socket", str(kubelet.pod_resources_socket)),
+                env=vendor.environ,
+                cwd=root,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                with anyio.fail_after(30):
+                    yield kubelet
+            finally:
+                agent.kill()
+                await agent.wait()
+
+
+def test_the_entry_point_makes_it_one_of_the_vendors(vendor: Installed) -> None:
+    (row,) = (it for it in json.loads(vendor.agent("plugins", "--json")) if it["name"] == "acme")
+
+    assert row == {
+        "name": "acme",
+        "origin": "acme-xpu",
+        "version": "1.0.0",
+        "resource": CARD,
+        "reason": "",
+    }
+
+
+def test_it_conforms(vendor: Installed) -> None:
+    vendor.set("ok", "ok")
+
+    assert "acme: conforms" in vendor.agent("conformance", "acme", "--config", str(vendor.config()))
+
+
+def test_its_own_tests_pass(vendor: Installed) -> None:
+    assert "1 passed" in vendor.tests()
+
+
+async def test_a_pod_gets_a_card_and_the_other_one_is_lost_when_its_link_goes_down(vendor: Installed) -> None:
+    vendor.set("ok", "ok")
+    async with serving(vendor) as kubelet:
+        await kubelet.wait(lambda it: it.counts().get(CARD) == Capacity(2, 2))
+        pod = Pod("p", (Container({CARD: 1}),))
+
+        verdict = await kubelet.admit(pod)
+        given = await kubelet.run_options(pod.uid, "main")
+        vendor.set("down", "down")
+        await kubelet.wait(lambda it: it.counts().get(CARD) == Capacity(2, 0))
+
+    assert verdict.admitted, verdict.message
+    (device,) = given.devices
+    assert dict(given.env) == {
+        "ACME_VISIBLE_DEVICES": f"ACME-000{int(device[0].removeprefix('/dev/acme')) + 1}"
+    }
+
+
+async def test_a_card_that_can_not_tell_its_name_is_offered_to_nobody_and_hides_no_other(
+    vendor: Installed,
+) -> None:
+    vendor.set("mute", "ok")
+    async with serving(vendor) as kubelet:
+        await kubelet.wait(lambda it: it.counts().get(CARD) == Capacity(1, 1))
