@@ -152,9 +152,10 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
     import anyio
+    import structlog
 
     from agent import logs
-    from agent.cluster.access import find
+    from agent.cluster.access import find, named
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
     from agent.fleet import check
@@ -162,17 +163,15 @@ def run(args: argparse.Namespace) -> int:
 
     given, node_name = _given(args), _node_name(args)
     source, flags = given_source(given, os.environ), given_flags(given, os.environ)
-    access = find(_kubeconfig(args), os.environ)
+    kubeconfig = named(args.kubeconfig, os.environ)
+    access = find(kubeconfig.path, os.environ, by=kubeconfig.by)
     labels: Cell[Labels | None] | None = Cell(None) if access else None
     watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=recalled)
     logs.configure(watch.cell.value.config.agent.log)
+    if kubeconfig.warning:
+        structlog.get_logger().warning(kubeconfig.warning)
     anyio.run(serve, watch, node_name, None, access, labels)
     return 0
-
-
-def _kubeconfig(args: argparse.Namespace) -> Path | None:
-    named = args.kubeconfig or os.environ.get("XPU_AGENT_KUBECONFIG") or os.environ.get("KUBECONFIG")
-    return Path(named) if named else None
 
 
 def _node_name(args: argparse.Namespace) -> str:
@@ -421,10 +420,12 @@ def _doctor(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def doctor(args: argparse.Namespace) -> int:
     """`xpu-agent doctor`: reads and asks, changes nothing. Exit 1 where something stops work."""
+    from agent.cluster.access import named
     from agent.doctor.survey import Question
     from agent.doctor.visit import visit
 
-    question = Question(_node_name(args), _given(args), os.environ, _kubeconfig(args), args.host_root)
+    kubeconfig = named(args.kubeconfig, os.environ)
+    question = Question(_node_name(args), _given(args), os.environ, kubeconfig, args.host_root)
     return visit(question, as_json=args.json)
 
 
@@ -454,7 +455,7 @@ def _uninstall(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
-    from agent.cluster.access import find
+    from agent.cluster.access import find, named
     from agent.config import AgentSettings
     from agent.uninstall import uninstall, unlabel
 
@@ -463,7 +464,10 @@ def uninstall(args: argparse.Namespace) -> int:
     state_dir = _admin_socket(args).parent
 
     def unlabelled(made: Sequence[str]) -> None:
-        if (access := find(_kubeconfig(args), os.environ)) is not None:
+        kubeconfig = named(args.kubeconfig, os.environ)
+        if kubeconfig.warning:
+            print(f"xpu-agent: warning: {kubeconfig.warning}", file=sys.stderr)
+        if (access := find(kubeconfig.path, os.environ, by=kubeconfig.by)) is not None:
             unlabel(access, _node_name(args), made)
         elif made:
             sys.stdout.write(f"NodeFeature in {', '.join(made)}: not looked for, as no API server is known\n")

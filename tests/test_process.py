@@ -300,3 +300,22 @@ async def _saved(it: Running, uuid: str, cleared_by: list[str]) -> None:
         if uuid in health and health[uuid]["fault"]["cleared_by"] == cleared_by:
             return
         await anyio.sleep(0.01)
+
+
+async def test_a_kubeconfig_of_kubectl_s_that_is_missing_is_told_and_ends_nothing() -> None:
+    async with running("--log-format", "json", KUBECONFIG="/missing") as it:
+        await it.registered()
+        assert await it.end() == 0
+        assert it.process.stderr is not None
+        told = (await it.process.stderr.read()).decode()
+
+    assert "KUBECONFIG names /missing: no such file" in told
+
+
+async def test_a_kubeconfig_that_is_named_to_this_agent_alone_has_to_be_there() -> None:
+    async with running(XPU_AGENT_KUBECONFIG="/missing") as it:
+        assert await it.process.wait() == 1
+        assert it.process.stderr is not None
+        told = (await it.process.stderr.read()).decode()
+
+    assert told.startswith("xpu-agent: XPU_AGENT_KUBECONFIG: /missing: No such file or directory")

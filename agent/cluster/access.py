@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from agent.core.text import shorten
 #: Where the kubelet mounts a pod's service account (k8s.io/client-go/rest: InClusterConfig).
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MAX_BYTES = 1 << 20
+OWN_VARIABLE = "XPU_AGENT_KUBECONFIG"
+VARIABLE = "KUBECONFIG"
 
 _REMEDY = "`kubectl config view --kubeconfig F` shows one that works"
 
@@ -36,17 +39,60 @@ class Access:
         return f"{self.server} ({self.kubeconfig})" if self.kubeconfig else self.server
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The kubeconfig that was named, and `by` what. `missing`: those of KUBECONFIG, where none is there."""
+
+    path: Path | None = None
+    by: str = ""
+    missing: tuple[Path, ...] = ()
+
+    @property
+    def warning(self) -> str:
+        """What to tell of it; empty where all is well."""
+        files = ", ".join(map(str, self.missing))
+        return f"KUBECONFIG names {files}: no such file, so it is as if it were not set" if files else ""
+
+
+def named(flag: str | None, environ: Mapping[str, str]) -> Named:
+    """The kubeconfig that the command line names, or our own variable, or the one that all clients know.
+
+    What is said to this agent alone has to be there. KUBECONFIG is a list, and set for kubectl: of it what is
+    missing is passed over, as client-go does (k8s.io/client-go/tools/clientcmd, loader.go).
+
+    Raises:
+        ConfigError: KUBECONFIG names several files; others would lay them over each other.
+    """
+    for by, path in (("--kubeconfig", flag), (OWN_VARIABLE, environ.get(OWN_VARIABLE))):
+        if path:
+            return Named(Path(path), by)
+    listed = tuple(Path(it) for it in environ.get(VARIABLE, "").split(os.pathsep) if it)
+    there = [it for it in listed if _is_there(it)]
+    if len(there) > 1:
+        files, remedy = ", ".join(map(str, there)), "`kubectl config view --flatten` makes one of them"
+        raise ConfigError(f"{VARIABLE}: names {files}; give one with --kubeconfig, {remedy}")
+    return Named(there[0], VARIABLE) if there else Named(missing=listed)
+
+
 def find(
-    kubeconfig: Path | None, environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
+    kubeconfig: Path | None,
+    environ: Mapping[str, str],
+    service_account: Path = SERVICE_ACCOUNT,
+    *,
+    by: str = "",
 ) -> Access | None:
     """The kubeconfig that was named, or what a pod is given, or None: there is no API server here.
 
     Raises:
-        ConfigError: The file named can not be used, or the pod was given half of it.
+        ConfigError: The file named can not be used, which begins with what named it; or the pod was given
+            half of it.
     """
-    if kubeconfig is not None:
+    if kubeconfig is None:
+        return in_cluster(environ, service_account)
+    try:
         return of_kubeconfig(kubeconfig)
-    return in_cluster(environ, service_account)
+    except ConfigError as error:
+        raise ConfigError(f"{by}: {error}" if by else str(error)) from None
 
 
 def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Access | None:
@@ -146,6 +192,17 @@ def _there(path: Path, part: Mapping[str, Any], key: str) -> Path | None:
             f"{path}: {key} names {file}, there is no such file; copy it there or mend the name"
         )
     return file
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it is, or nobody can tell."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _namespace(path: Path) -> str:

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from agent.cluster.access import Access, find
+from agent.cluster.access import Access, Named, find
 from agent.cluster.api import Api, Object
 from agent.cluster.client import open_api
 from agent.cluster.errors import ApiAway
@@ -55,7 +55,7 @@ class Question:
     node: str
     given: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
-    kubeconfig: Path | None = None
+    kubeconfig: Named = field(default_factory=Named)
     root: Path = Path("/")
     vendor_patience: float = VENDOR_PATIENCE
 
@@ -113,9 +113,10 @@ async def _gathered(question: Question, door: _Door, configuration: Configuratio
 
 async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) -> _Door:
     try:
-        access = find(question.kubeconfig, question.environ)
+        access = find(question.kubeconfig.path, question.environ, by=question.kubeconfig.by)
         if access is None:
-            return _Door(None, Look(why=NO_SERVER), why=NO_SERVER)
+            why = "; ".join(it for it in (NO_SERVER, question.kubeconfig.warning) if it)
+            return _Door(None, Look(why=why), why=why)
         api = await open(access)
     except (ConfigError, ApiAway) as exc:
         return _Door(None, Look(why=str(exc)), broken=str(exc))

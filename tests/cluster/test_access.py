@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.cluster.access import MAX_BYTES, Access, find
+from agent.cluster.access import MAX_BYTES, Access, Named, find, named
 from agent.core.errors import ConfigError
 
 IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -136,3 +137,48 @@ def test_a_kubeconfig_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ConfigError, match=r"k: No such file or directory; name a kubeconfig that can be read"
     ):
         find(tmp_path / "k", {})
+
+
+def test_what_names_a_kubeconfig_stands_before_why_it_can_not_be_used(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^XPU_AGENT_KUBECONFIG: .*/k: No such file"):
+        find(tmp_path / "k", {}, by="XPU_AGENT_KUBECONFIG")
+
+
+@pytest.mark.parametrize(
+    ("flag", "environ", "found"),
+    [
+        (None, {}, Named()),
+        ("/f", {"XPU_AGENT_KUBECONFIG": "/x", "KUBECONFIG": "/k"}, Named(Path("/f"), "--kubeconfig")),
+        (None, {"XPU_AGENT_KUBECONFIG": "/x", "KUBECONFIG": "/k"}, Named(Path("/x"), "XPU_AGENT_KUBECONFIG")),
+        ("", {"XPU_AGENT_KUBECONFIG": "", "KUBECONFIG": ""}, Named()),
+        (None, {"KUBECONFIG": "{there}"}, Named(Path("{there}"), "KUBECONFIG")),
+        (None, {"KUBECONFIG": "/missing:{there}:"}, Named(Path("{there}"), "KUBECONFIG")),
+        (None, {"KUBECONFIG": "/missing:/other"}, Named(missing=(Path("/missing"), Path("/other")))),
+    ],
+)
+def test_our_own_words_go_before_a_variable_that_is_kubectl_s_of_which_what_is_missing_is_passed_over(
+    tmp_path: Path, flag: str | None, environ: dict[str, str], found: Named
+) -> None:
+    there = written(tmp_path / "k", config())
+    environ = {key: value.replace("{there}", str(there)) for key, value in environ.items()}
+    if found.path == Path("{there}"):
+        found = replace(found, path=there)
+
+    assert named(flag, environ) == found
+
+
+def test_of_several_kubeconfigs_none_is_guessed(tmp_path: Path) -> None:
+    one, two = (written(tmp_path / name, config()) for name in "ab")
+
+    with pytest.raises(ConfigError, match=r"KUBECONFIG: names .*/a, .*/b; give one with --kubeconfig"):
+        named(None, {"KUBECONFIG": f"{one}:{two}"})
+
+
+def test_a_kubeconfig_of_kubectl_s_that_is_missing_is_told_and_the_pod_s_own_way_is_taken(
+    tmp_path: Path,
+) -> None:
+    environ = {**IN_CLUSTER, "KUBECONFIG": "/missing"}
+    it = named(None, environ)
+
+    assert it.warning == "KUBECONFIG names /missing: no such file, so it is as if it were not set"
+    assert find(it.path, environ, service_account(tmp_path)) is not None

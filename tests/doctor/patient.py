@@ -18,6 +18,7 @@ from scenarios.cards import Nvidia
 from scenarios.node import Node
 from scenarios.process import AgentProcess
 
+from agent.cluster.access import Named
 from agent.doctor.checks import examined
 from agent.doctor.finding import Finding
 from agent.doctor.surroundings import Surroundings
@@ -91,7 +92,8 @@ class Patient:
         return await self.agent.until(lambda it: it["ready"] and it["resources"])
 
     async def look(self) -> Surroundings:
-        question = Question("node", self.given, {}, self.kubeconfig, self.host, vendor_patience=20)
+        named = Named(self.kubeconfig)
+        question = Question("node", self.given, {}, named, self.host, vendor_patience=20)
         return await survey(question)
 
     async def findings(self) -> Sequence[Finding]:

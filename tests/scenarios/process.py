@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from kubelet.fakes import eventually
 
 from agent.inspect import fetch
 
@@ -55,9 +56,7 @@ class AgentProcess:
 
     async def said(self, words: str) -> None:
         """Return once the log has these words."""
-        with anyio.fail_after(PATIENCE):
-            while words not in self._log.read_text(errors="replace"):
-                await anyio.sleep(LOOK)
+        await eventually(lambda: words in self._log.read_text(errors="replace"), PATIENCE)
 
     def _last_words(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
