@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,8 @@ from agent.core.view import BUCKETS
 
 log = structlog.get_logger()
 
+#: Seconds from the answer to the log line.
+TOLD_AFTER = 0.001
 #: IDs of one container that a log line shows.
 SHOWN = 16
 #: Containers whose refused start is not said again; those refused longest ago go first.
@@ -64,7 +67,8 @@ class TimedAllocator:
             raise
         took = time.perf_counter() - started
         for it in edits:
-            self._tell(it.annotations[ALLOCATION], took)
+            # The kubelet has its answer by then: it does not wait for the log.
+            asyncio.get_running_loop().call_later(TOLD_AFTER, self._tell, it.annotations[ALLOCATION], took)
         return edits
 
     def _tell(self, allocation_id: str, took: float) -> None:

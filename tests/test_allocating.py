@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import cast
 
+import anyio
 import pytest
 from structlog.testing import capture_logs
 
 from agent.allocating import REMEMBERED, TimedAllocator
-from agent.core.allocator import Allocator
+from agent.core.allocator import ALLOCATION, Allocator
 from agent.core.errors import InvalidRequest, NotAllocated, VendorError
 from agent.core.ledger import Ledger
+from agent.core.model import Allocation, AllocationState
 from agent.core.vendor import ContainerEdits
 
 XPU = "acme.com/xpu"
@@ -133,3 +135,28 @@ async def test_a_refused_allocate_is_told_with_its_ids_and_our_words(
         await timed.allocate(XPU, [["a"]])
 
     assert told == [(XPU, [["a"]], str(error))]
+
+
+class Giving(Scripted):
+    """An allocator that gives what its ledger holds."""
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+        return [ContainerEdits(annotations={ALLOCATION: "a1"})]
+
+
+async def test_an_answer_is_logged_with_its_ids_and_waits_for_no_log() -> None:
+    held = Allocation("a1", XPU, "acme", ("a-0",), ("a",), AllocationState.DONE, 1.0)
+    timed = TimedAllocator(cast("Allocator", Giving()), Ledger([held]))
+
+    with capture_logs() as logged:
+        await timed.allocate(XPU, [["a-0"]])
+        assert logged == []
+        with anyio.fail_after(20):
+            while True:
+                if logged:
+                    break
+                await anyio.sleep(0.001)
+
+    (line,) = logged
+    assert (line["event"], line["allocation"], line["ids"]) == ("allocated", "a1", ("a-0",))
+    assert line["ms"] >= 0

@@ -121,11 +121,11 @@ class Allocator:
         async with self._turn:
             if not containers:
                 raise InvalidRequest(resource, "it asks for no container")
-            for ids in containers:
-                admit(self._scene(), resource, ids)
-            await self._check_free(resource, [one for ids in containers for one in ids])
-            scene = self._scene()  # a card may have failed while the kubelet was asked
+            scene = self._scene()
             chosen = [admit(scene, resource, ids) for ids in containers]
+            if await self._asked_for_holders(resource, [one for ids in containers for one in ids]):
+                scene = self._scene()  # a card may have failed meanwhile
+                chosen = [admit(scene, resource, ids) for ids in containers]
             vendor = _vendor(scene, resource)
             begun: list[str] = []
             try:
@@ -144,8 +144,10 @@ class Allocator:
                 raise
             return answered
 
-    async def _check_free(self, resource: str, ids: Sequence[str]) -> None:
+    async def _asked_for_holders(self, resource: str, ids: Sequence[str]) -> bool:
         """The kubelet may give out what a pod that runs has: it errs in two ways, and says so if asked.
+
+        Whether there was something to ask, which took time.
 
         Raises:
             StillHeld: It lost its checkpoint, and takes the devices of pods for free.
@@ -154,6 +156,8 @@ class Allocator:
         """
         life = self._witness.life
         known = [it for it in self._ledger.holders(resource, ids) if it.owner is not None]
+        if not known:
+            return False
         holders = {
             device_id: it.owner
             for it in known
@@ -161,13 +165,14 @@ class Allocator:
             for device_id in it.ids
             if device_id in ids
         }
-        if known and not holders:
+        if not holders:
             for device_id, (namespace, pod) in (await self._witness.shown_with(resource, ids)).items():
                 raise GivenTwice(resource, device_id, namespace, pod)
         shown = await self._witness.shows(set(holders.values())) if holders else ()
         for device_id, owner in holders.items():
             if owner in shown:
                 raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)
+        return True
 
     async def _answer(
         self,

@@ -22,7 +22,11 @@ class Ledger:
     def __init__(self, allocations: Iterable[Allocation] = (), now: float = math.inf) -> None:
         """`now` corrects allocations that were written while the clock was ahead."""
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
-        self._held: Mapping[str, Mapping[str, str]] | None = None  # until the next change
+        self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
+        #: Resource to device ID to the allocations in use that hold it: an Allocate looks for few of many.
+        self._holding: dict[str, dict[str, dict[str, None]]] = {}
+        for it in self._allocations.values():
+            self._hold(it)
 
     def __len__(self) -> int:
         return len(self._allocations)
@@ -64,20 +68,37 @@ class Ledger:
 
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
-        wanted = frozenset(ids)
-        if wanted.isdisjoint(self.held().get(resource, ())):
-            return []
-        return [it for it in self.in_use() if it.resource == resource and not wanted.isdisjoint(it.ids)]
+        holding = self._holding.get(resource, {})
+        names = dict.fromkeys(name for one in ids for name in holding.get(one, ()))
+        return [self._allocations[name] for name in names]
 
     def record(self, allocation: Allocation) -> None:
         """Add an allocation, or replace the one of the same id."""
+        before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
-        self._held = None
+        if before is None or _holds(before) != _holds(allocation):
+            self._let_go(before)
+            self._hold(allocation)
 
     def forget(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
-        self._allocations.pop(allocation_id, None)
+        self._let_go(self._allocations.pop(allocation_id, None))
+
+    def _hold(self, it: Allocation) -> None:
         self._held = None
+        holding = self._holding.setdefault(it.resource, {})
+        for one in _holds(it)[1]:
+            holding.setdefault(one, {})[it.id] = None
+
+    def _let_go(self, it: Allocation | None) -> None:
+        if it is None:
+            return
+        self._held = None
+        holding = self._holding[it.resource]
+        for one in set(_holds(it)[1]):
+            del holding[one][it.id]
+            if not holding[one]:
+                del holding[one]
 
     def confirm(self, allocation_id: str, owner: Owner, life: str = "") -> None:
         """Attach the owner. Who has one was answered, whatever state a crash left behind."""
@@ -120,10 +141,11 @@ class Ledger:
         self.record(replace(it, reason=text, rebooted=it.rebooted and bool(text)))
 
     def release(self, allocation_id: str, reason: str, now: float) -> None:
-        it = self._allocations.pop(allocation_id)
+        it = self._allocations[allocation_id]
         released = replace(
             it, state=AllocationState.RELEASED, since=now, reason=reason, forgotten=False, rebooted=False
         )
+        self.forget(allocation_id)
         self.record(released)
         self._trim()
 
@@ -131,3 +153,8 @@ class Ledger:
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
             del self._allocations[allocation_id]
+
+
+def _holds(it: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Resource, the IDs of it that are held, and their cards."""
+    return (it.resource, it.ids, it.devices) if it.state is not AllocationState.RELEASED else ("", (), ())

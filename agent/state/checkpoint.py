@@ -19,6 +19,7 @@ from agent.core.model import Allocation, Cordon, Source
 from agent.core.vendor import Device
 from agent.state import aside, place
 from agent.state.aside import SetAside
+from agent.state.encoded import Encoder
 from agent.state.envelope import Unusable, opened, sealed
 
 log = structlog.get_logger()
@@ -52,6 +53,7 @@ class CheckpointFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._encoder = Encoder()
         #: A file that could not be moved aside: nothing is written in its place before it is.
         self._in_the_way = False
 
@@ -86,7 +88,7 @@ class CheckpointFile:
                 directory could not be synced, the new one is in place.
             ValueError: A text of the state is no UTF-8.
         """
-        text = sealed(state)
+        text = sealed(self._encoder.content(state))
         place.make(self.path.parent)
         if self._in_the_way:
             self._make_way()

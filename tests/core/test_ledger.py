@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agent.core.ledger import FORGOTTEN, KEPT_RELEASED, Ledger
 from agent.core.model import AllocationState, Owner
 from agent.core.vendor import Partition
@@ -9,6 +12,8 @@ from agent.core.vendor import Partition
 from .values import GPU, allocation
 
 OWNER = Owner("uid-1", "main", "default", "web-0")
+ANY = st.sampled_from(["loaded", "one", "two"])
+IDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3)
 
 
 def test_allocations_are_listed_oldest_first() -> None:
@@ -97,6 +102,30 @@ def test_the_allocations_that_hold_an_id_are_those_in_use_of_that_resource() -> 
     assert [it.id for it in ledger.holders(GPU, ["a", "c"])] == ["init", "app"]
     assert ledger.holders(GPU, ["c"]) == []
     assert ledger.holders("acme.com/none", ["a"]) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from(["record", "confirm", "release", "forget", "revive"]), ANY, IDS)))
+def test_who_holds_an_id_is_always_what_a_look_at_every_allocation_says(
+    steps: list[tuple[str, str, list[str]]],
+) -> None:
+    ledger = Ledger([allocation("loaded", ["a", "b"])])
+
+    for verb, name, ids in steps:
+        known = ledger.get(name)
+        if verb == "record":
+            ledger.record(allocation(name, ids, resource="acme.com/other" if "c" in ids else GPU))
+        elif known is not None and verb == "confirm":
+            ledger.confirm(name, OWNER)
+        elif known is not None and verb == "release":
+            ledger.release(name, "over", now=1)
+        elif known is not None and verb == "revive":
+            ledger.revive(name)
+        elif verb == "forget":
+            ledger.forget(name)
+        for one in "abc":
+            holding = [it for it in ledger.in_use() if it.resource == GPU and one in it.ids]
+            assert ledger.holders(GPU, [one, "z"]) == holding
+            assert (one in ledger.held().get(GPU, {})) == bool(holding)
 
 
 def test_ids_that_the_kubelet_has_forgotten_are_told_by_resource_until_they_are_released() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -18,7 +18,14 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, Event, StreamEnded, TrailersReceived
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    ResponseReceived,
+    StreamEnded,
+    TrailersReceived,
+)
 
 from agent.kubelet import rpc
 from agent.kubelet.errors import KubeletError, KubeletRefused
@@ -164,6 +171,25 @@ async def test_garbage_instead_of_http2_closes_that_connection_only(path: Path) 
         writer.close()
 
         assert await call(path, ECHO, b"hello", timeout=5) == b"hello"
+
+
+async def test_the_frames_of_an_answer_come_together(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        async with serving(path):
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, str(path))
+            wire = Wire(asyncio.StreamReader(), cast("asyncio.StreamWriter", None))
+            stream = wire.begin(ECHO)
+            wire.http.send_data(stream, b"\x00\x00\x00\x00\x01a", end_stream=True)
+            await loop.sock_sendall(client, wire.http.data_to_send())
+
+            while True:
+                events = wire.http.receive_data(await loop.sock_recv(client, 65_536))
+                if any(isinstance(it, ResponseReceived) for it in events):
+                    break
+
+            assert {DataReceived, TrailersReceived, StreamEnded} <= {type(it) for it in events}
 
 
 async def test_shutdown_says_goodbye_to_every_client(path: Path) -> None:
