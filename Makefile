@@ -44,7 +44,7 @@ pages: setup  ## Write anew what docs/ has of the code: keys, metrics, findings,
 docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 
-.venv/docs-ready: requirements/docs.txt .venv/ready
+.venv/docs-ready: requirements/docs.txt | .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	@touch $@
 

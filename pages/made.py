@@ -7,6 +7,7 @@ from pages.keys import flag_table, key_table
 from pages.metrics import metric_table
 from pages.regions import rewritten
 from pages.sources import ROOT, source
+from pages.verbs import verbs
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
@@ -27,6 +28,10 @@ def _part(what: str) -> str:
             return "\n".join(metric_table())
         case "findings":
             return "\n".join(findings())
+        case "verbs":
+            return "\n".join(verbs())
         case "file":
             return source(of)
-    raise ValueError(f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, file PATH")
+    raise ValueError(
+        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, verbs, file PATH"
+    )

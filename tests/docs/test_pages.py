@@ -16,6 +16,7 @@ import pytest
 
 from agent.config.meanings import MEANINGS
 from agent.core.errors import AgentError
+from agent.doctor.checks import CHECKS
 from agent.http.metrics import metrics
 from agent.inspect import fetch
 from agent.testing.kubelet import SimKubelet
@@ -56,6 +57,14 @@ def test_a_part_is_made_anew_and_the_rest_stays() -> None:
 def test_a_part_that_nobody_makes_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing makes 'nonsense of it'; there are: keys PATH"):
         made("<!-- made: nonsense of it -->\n<!-- end -->\n")
+
+
+def test_the_page_of_troubles_leads_to_every_check_of_the_doctor() -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+
+    assert [it.name for it in CHECKS if f"(doctor.md#{it.name})" not in page] == [
+        "pods-refused"
+    ]  # has a section
 
 
 # Keys
