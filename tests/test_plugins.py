@@ -217,6 +217,7 @@ def test_the_simulated_vendor_sits_out_until_it_is_asked_for() -> None:
         ({"devices": -1}, "settings: devices: -1 is no number from 0 to 1024"),
         ({"devices": True}, "settings: devices: True is no number"),
         ({"scenario": "here.json"}, "settings: scenario: 'here.json' is no absolute path"),
+        ({"devices": 1, "labels": "yes"}, "settings: labels: 'yes' is neither true nor false"),
         ({"devices": 1, "prepares": True}, "settings: prepares: needs `partitions`"),
     ],
 )

@@ -39,7 +39,7 @@ vendors:
   nvidia: {{enabled: false}}
   simulated:
     enabled: true
-    settings: {{scenario: {scenario}}}
+    settings: {{scenario: {scenario}, labels: true}}
     resources:
       - {{name: {whole}, devices: [0, 1]}}
       - {{name: {shared}, devices: [2, 3], sharing: {{kind: replicas, replicas: {replicas}}}}}
@@ -71,11 +71,6 @@ class Stage:
                 replicas=REPLICAS,
             )
         )
-
-    @property
-    def agent_pid(self) -> int:
-        assert self._agent is not None, "the agent runs from the first step on"
-        return self._agent.pid
 
     async def start_agent(self) -> None:
         with self._log.open("ab") as log:
@@ -123,6 +118,12 @@ class Stage:
             if condition(document):
                 return document
             await asyncio.sleep(0.02)
+
+    def labels(self) -> dict[str, str]:
+        """The Node's labels, as the API server has them."""
+        node = self.api.find("Node", objects.NODE_NAME)
+        assert node is not None, "nobody deletes it"
+        return dict(node["metadata"].get("labels", {}))
 
     async def admit(self, name: str, limits: Mapping[str, int]) -> Pod:
         """Admit a pod with one container; the kubelet's refusal is the error."""

@@ -12,6 +12,12 @@ from agent.testing.node import Capacity
 
 Evidence = Mapping[str, object]
 
+LABELS = {
+    "xpu-agent.io/simulated.count": "4",
+    "xpu-agent.io/simulated.memory": "81920",
+    "xpu-agent.io/simulated.product": "Simulated-H100-80GB",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -27,9 +33,9 @@ async def devices_found(stage: Stage) -> Evidence:
     await stage.start_agent()
     document = await stage.until(lambda it: len(it.get("devices", ())) == 4)
     return {
-        it[
-            "uuid"
-        ]: f"{it['model']}, NUMA {it['numa']}, {it['memoryBytes'] >> 30} GiB, {it['health']['state']}"
+        it["uuid"]: (
+            f"{it['model']}, NUMA {it['numa']}, {it['memoryBytes'] >> 30} GiB, {it['health']['state']}"
+        )
         for it in document["devices"]
     }
 
@@ -38,7 +44,8 @@ async def kubelet_sees_them(stage: Stage) -> Evidence:
     await stage.kubelet.wait(
         lambda it: it.counts() == {WHOLE: Capacity(2, 2), SHARED: Capacity(2 * REPLICAS, 2 * REPLICAS)}
     )
-    return _counts(stage)
+    await stage.api.wait(lambda _: stage.labels() == LABELS)
+    return {**_counts(stage), **{f"the Node's label {key}": it for key, it in LABELS.items()}}
 
 
 async def pod_admitted(stage: Stage) -> Evidence:
@@ -131,7 +138,7 @@ async def api_server_goes(stage: Stage) -> Evidence:
     assert stage.kubelet.journal.registrations == registrations, "the kubelet was registered with anew"
     return {
         "a pod admitted meanwhile": f"got {card}",
-        "a card broken and repaired meanwhile": f"the kubelet heard of both, of {broken}",
+        broken: "broke and was repaired; the kubelet heard of both",
         "the agent": "knew that it is away, and follows it again",
         **_counts(stage),
     }
@@ -139,7 +146,6 @@ async def api_server_goes(stage: Stage) -> Evidence:
 
 async def agent_killed(stage: Stage) -> Evidence:
     held = {it["id"]: it for it in (await stage.inspect())["allocations"] if it["state"] == "done"}
-    pid = stage.agent_pid
     await stage.kill_agent()
     await stage.kubelet.wait(lambda it: it.counts()[WHOLE].allocatable == 0)
     await stage.start_agent()
@@ -148,8 +154,8 @@ async def agent_killed(stage: Stage) -> Evidence:
     kept = {it["id"] for it in document["allocations"]}
     assert held.keys() <= kept, f"allocations lost: {sorted(held.keys() - kept)}"
     return {
-        f"pid {pid}": "killed with SIGKILL",
-        f"pid {stage.agent_pid}": f"knows all {len(held)} allocations from the checkpoint",
+        "the agent": "killed with SIGKILL",
+        "the next agent": f"knows all {len(held)} allocations from the checkpoint",
         **_counts(stage),
     }
 
@@ -170,14 +176,19 @@ async def goodbye(stage: Stage) -> Evidence:
     status = await stage.end_agent()
     assert status == 0, f"exit status {status}"
     await stage.kubelet.wait(lambda it: it.counts()[WHOLE].allocatable == 0)
-    return {"SIGTERM": "exit 0", "sockets left behind": len(list(stage.kubelet.plugin_dir.glob("xpu-*")))}
+    assert stage.labels() == LABELS, f"labels of the Node: {stage.labels()}"
+    return {
+        "SIGTERM": "exit 0",
+        "sockets left behind": len(list(stage.kubelet.plugin_dir.glob("xpu-*"))),
+        "the Node's labels": "stay, for pods select by them",
+    }
 
 
 STORY = (
     Step("devices found", "The agent starts and finds four cards.", devices_found),
     Step(
         "kubelet sees them",
-        f"Two cards go out whole, two as {REPLICAS} replicas each.",
+        f"Two cards go out whole, two as {REPLICAS} replicas each; the Node is labelled.",
         kubelet_sees_them,
     ),
     Step("pods admitted", "A trainer gets a whole card, two notebooks share the others.", pod_admitted),
@@ -187,7 +198,7 @@ STORY = (
     Step("the kubelet restarts", "It wipes every socket; the agent registers anew.", kubelet_restarts),
     Step(
         "the API server goes away",
-        "It comes back later. Nothing stops: pods get cards, faults are told, cards return.",
+        "Nothing stops: pods get cards, faults are told. Then it is back.",
         api_server_goes,
         seconds=30.0,
     ),

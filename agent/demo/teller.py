@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Protocol, TextIO
 
+from rich.console import Console
+
 from agent.demo.stage import Stage
 from agent.demo.story import Evidence, Step
 
@@ -40,32 +42,39 @@ async def played(step: Step, stage: Stage) -> tuple[Evidence, str, float]:
     return evidence, "", time.monotonic() - started
 
 
+def title(number: int, step: Step) -> str:
+    return f"{number}. {step.name[:1].upper()}{step.name[1:]}. {step.says}"
+
+
 class ProseTeller:
+    """In colour where `out` is a terminal that has it."""
+
     def __init__(self, out: TextIO, pause: float) -> None:
-        self._out = out
+        self._out = Console(file=out, highlight=False, markup=False, emoji=False)
         self._pause = pause
         self._number = 0
         self._started = time.monotonic()
 
     async def step(self, step: Step, stage: Stage) -> bool:
         self._number += 1
-        self._say(f"\n{self._number}. {step.name[:1].upper()}{step.name[1:]}. {step.says}")
+        self._say(f"\n{title(self._number, step)}", "bold")
         evidence, error, seconds = await played(step, stage)
         for key, value in evidence.items():
             self._say(f"     {key}: {_words(value)}")
-        self._say(f"   {'does not hold: ' + error if error else 'holds'} ({seconds:.2f} s)")
+        verdict, colour = (f"does not hold: {error}", "red") if error else ("holds", "green")
+        self._say(f"   {verdict} ({seconds:.2f} s)", colour)
         await asyncio.sleep(self._pause)
         return not error
 
     def end(self, held: bool, log_tail: str) -> None:
         took = time.monotonic() - self._started
         if held:
-            self._say(f"\nEvery step held, in {took:.1f} s.")
+            self._say(f"\nEvery step held, in {took:.1f} s.", "bold green")
         else:
             self._say(f"\nThe story ends here. The agent's last words:\n{log_tail}")
 
-    def _say(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+    def _say(self, text: str, style: str = "") -> None:
+        self._out.print(text, style=style, soft_wrap=True)
 
 
 class JsonTeller:

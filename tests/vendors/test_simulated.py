@@ -126,6 +126,21 @@ def test_a_thousand_made_up_cards_have_addresses_of_their_own() -> None:
     assert len(set(pci)) == 1024
 
 
+def test_the_node_is_labelled_after_most_of_its_cards_where_the_settings_ask_for_it() -> None:
+    vendor = simulated(devices=3, resource="example.com/xpu", labels=True)
+    small = Device(uuid="SIM-0", index=0, model="Simulated A30", memory=24 << 30)
+    large = [Device(uuid=f"SIM-{n}", index=n, model="Simulated H100 80GB", memory=80 << 30) for n in (1, 2)]
+
+    assert simulated(devices=3).labels is None
+    assert vendor.labels is not None
+    assert vendor.labels((), ()) == {}
+    assert vendor.labels((), [small, *large]) == {
+        "example.com/xpu.count": "3",
+        "example.com/xpu.memory": "81920",
+        "example.com/xpu.product": "Simulated-H100-80GB",
+    }
+
+
 def test_a_container_gets_uuids_and_device_nodes() -> None:
     devices = [Device("a", 0, paths=("/dev/xpu0",)), Device("b", 1, paths=("/dev/xpu1",))]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from agent.core.hooks import hookimpl
 from agent.core.vendor import SettingsError, Vendor
 from agent.vendors.simulated.claims import DIALECT
 from agent.vendors.simulated.edits import VISIBLE, container_edits
+from agent.vendors.simulated.labels import labels
 
 RESOURCE = "xpu-agent.io/simulated"
-SETTINGS = ("devices", "scenario", "resource", "prepares", "partitions")
+SETTINGS = ("devices", "scenario", "resource", "labels", "prepares", "partitions")
 
 
 @hookimpl
@@ -20,12 +22,14 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
     _check(settings)
     if not (settings.get("scenario") or settings.get("devices")):
         return None
+    resource = settings.get("resource", RESOURCE)
     return Vendor(
         name="simulated",
         backend="agent.vendors.simulated.backend:SimulatedBackend",
         container_edits=container_edits,
-        resource=settings.get("resource", RESOURCE),
+        resource=resource,
         settings=dict(settings),
+        labels=partial(labels, resource) if settings.get("labels") else None,
         prepares=bool(settings.get("prepares", False)),
         dialects=(DIALECT,),
         visible=VISIBLE,
@@ -39,6 +43,8 @@ def _check(settings: Mapping[str, Any]) -> None:
     devices = settings.get("devices", 0)
     if type(devices) is not int or not 0 <= devices <= 1024:
         raise SettingsError(f"devices: {devices!r} is no number from 0 to 1024")
+    if type(settings.get("labels", False)) is not bool:
+        raise SettingsError(f"labels: {settings['labels']!r} is neither true nor false")
     for name in ("scenario", "partitions"):
         path = settings.get(name, "/")
         if not (isinstance(path, str) and path.startswith("/")):

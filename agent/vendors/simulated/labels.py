@@ -1,0 +1,21 @@
+"""What simulated devices say of the Node. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from agent.core.names import label_value
+from agent.core.vendor import Device, ResourceRule
+
+
+def labels(resource: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:
+    """How many there are, and the model and memory (MiB) of most of them, as `<resource>.count` and so on."""
+    if not devices:
+        return {}
+    (model, memory), _ = Counter((it.model, it.memory) for it in devices).most_common(1)[0]
+    return {
+        f"{resource}.count": str(len(devices)),
+        f"{resource}.memory": str(memory >> 20),
+        f"{resource}.product": label_value(model),
+    }
