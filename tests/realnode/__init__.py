@@ -1,1 +1,1 @@
-"""Ring 3: Kubernetes, containerd, our image and our chart on a real node. `make cluster-test` runs the scenarios."""
+"""Ring 3: a real node with Kubernetes, containerd, our image and our chart. `make cluster-test` runs it."""

@@ -24,7 +24,7 @@ packages() {  # what Debian has, as far as it is missing
   command -v buildah >/dev/null || missing+=(buildah)
   command -v debootstrap >/dev/null || missing+=(debootstrap)
   command -v cc >/dev/null || missing+=(gcc libc6-dev)
-  for it in unshare:util-linux setpriv:util-linux nsenter:util-linux pgrep:procps; do
+  for it in openssl:openssl unshare:util-linux setpriv:util-linux nsenter:util-linux pgrep:procps; do
     command -v "${it%:*}" >/dev/null || missing+=("${it#*:}")
   done
   [ ${#missing[@]} -gt 0 ] || return 0

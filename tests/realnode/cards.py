@@ -1,4 +1,4 @@
-"""NVIDIA's cards of the node: the stub library where a driver's installer puts the real one, and device nodes."""
+"""NVIDIA's cards of the node: the stub library where a driver has the real one, and device nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from .place import ROOT
+from .place import ROOT, Place
 
 sys.path.append(str(ROOT / "tests/vendors/nvidia"))
 
@@ -21,17 +21,17 @@ __all__ = ["NvmlStub", "plug_in"]
 #: Where the node has its libraries, for instance /usr/lib/x86_64-linux-gnu.
 LIBRARIES = Path("/usr/lib") / sysconfig.get_config_var("MULTIARCH")
 VERSION = "580.65.06"
-#: The folder of the stub's script; the agent's pod sees it at the same path.
-CONTROL = Path("/run/nvml-stub")
+#: Where the agent's pod sees the folder of the stub's script.
+CONTROL = "/run/nvml-stub"
 COUNT = 4
 #: What stands for a card's device nodes reads as /dev/null does.
 NULL = os.makedev(1, 3)
 
 
-def plug_in(count: int = COUNT) -> NvmlStub:
-    """Install library and device nodes on the node, and return the script of the cards: break, repair, remove."""
-    CONTROL.mkdir(exist_ok=True)
-    cards = NvmlStub(CONTROL, count)
+def plug_in(place: Place, count: int = COUNT) -> NvmlStub:
+    """Install library and device nodes on the node, and return the script of the cards: break and repair."""
+    place.cards.parent.mkdir(exist_ok=True)
+    cards = NvmlStub(place.cards.parent, count)
     shutil.copy(cards.library, LIBRARIES / f"libnvidia-ml.so.{VERSION}")
     link = LIBRARIES / "libnvidia-ml.so.1"
     link.unlink(missing_ok=True)
@@ -42,10 +42,12 @@ def plug_in(count: int = COUNT) -> NvmlStub:
     return cards
 
 
-#: The chart's values by which the agent's pod has library and script.
-VALUES: dict[str, Any] = {
-    "vendors": {"nvidia": {"libraries": [str(LIBRARIES)]}},
-    "extraEnv": [{"name": "XPU_NVML_STUB", "value": str(CONTROL / "nvml-stub")}],
-    "extraVolumes": [{"name": "script", "hostPath": {"path": str(CONTROL), "type": "Directory"}}],
-    "extraVolumeMounts": [{"name": "script", "mountPath": str(CONTROL), "readOnly": True}],
-}
+def values(place: Place) -> dict[str, Any]:
+    """The chart's values by which the agent's pod has library and script."""
+    volume = {"name": "script", "hostPath": {"path": str(place.cards.parent), "type": "Directory"}}
+    return {
+        "vendors": {"nvidia": {"libraries": [str(LIBRARIES)]}},
+        "extraEnv": [{"name": "XPU_NVML_STUB", "value": f"{CONTROL}/{place.cards.name}"}],
+        "extraVolumes": [volume],
+        "extraVolumeMounts": [{"name": "script", "mountPath": CONTROL, "readOnly": True}],
+    }

@@ -24,6 +24,17 @@ from .until import until
 Say = Callable[[str], None]
 
 
+class Progress:
+    """Says what is done and how many seconds into the start."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._began = time.monotonic()
+
+    def done(self, what: str) -> None:
+        self._say(f"{time.monotonic() - self._began:6.1f} s  {what}")
+
+
 @dataclass(frozen=True)
 class Cluster:
     """What a scenario reaches. `server` is none where the cluster is joined: it is not ours to restart."""
@@ -66,9 +77,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def up(place: Place, say: Say) -> AsyncIterator[Cluster]:
-    """Bring it up, with our images on the node and without the agent. What is left of it goes with the node."""
-    progress = Progress(say)
+async def up(place: Place, progress: Progress) -> AsyncIterator[Cluster]:
+    """Bring it up, with our images on the node and without the agent. All of it ends with the node."""
     binary = built_cluster()
     assert binary is not None, "no cluster is built: tests/realnode/build.sh"
     shutil.rmtree(place.logs, ignore_errors=True)
@@ -77,7 +87,7 @@ async def up(place: Place, say: Say) -> AsyncIterator[Cluster]:
     # What is written to it outlives the node.
     (place.api / "kube-apiserver.log").symlink_to(place.logs / "kube-apiserver.log")
     users = {kubelet.USER: (kubelet.GROUP,)}
-    server = RealApiServer(binary, place.api, users=users, flags=["--authorization-mode=Node"])
+    server = RealApiServer(binary, place.api, users=users, flags=kubelet.api_server_flags(place))
     images = asyncio.create_task(_runtime(place, progress))
     try:
         async with server:
@@ -85,7 +95,7 @@ async def up(place: Place, say: Say) -> AsyncIterator[Cluster]:
             server.kubeconfig(place.kubeconfig)
             server.kubeconfig(kubelet.kubeconfig(place), server.token_for(kubelet.USER))
             _write_ports(place)
-            cluster = _cluster(place, binary, cards.plug_in(), server)
+            cluster = _cluster(place, binary, cards.plug_in(place), server)
             for unit in (cluster.controllers, cluster.scheduler):
                 unit.start()
             await images
@@ -95,6 +105,7 @@ async def up(place: Place, say: Say) -> AsyncIterator[Cluster]:
             await cluster.label(release.LABEL)
             progress.done("Node Ready")
             yield cluster
+            await server.kill()  # in good order takes seconds, and nobody is left to see it
     finally:
         images.cancel()
 
@@ -103,7 +114,7 @@ def joined(place: Place) -> Cluster:
     """The cluster that another process keeps up in this node; its cards are all whole again."""
     binary = built_cluster()
     assert binary is not None
-    return _cluster(place, binary, cards.plug_in(), None)
+    return _cluster(place, binary, cards.plug_in(place), None)
 
 
 def is_up(place: Place) -> bool:
@@ -121,7 +132,7 @@ def _cluster(place: Place, binary: Path, stub: NvmlStub, server: RealApiServer |
         controlplane.controllers(place, binary, ports["controllers"]),
         controlplane.scheduler(place, binary, ports["scheduler"]),
         stub,
-        release.Release(api, ports["agent"]),
+        release.Release(place, api, ports["agent"]),
         server,
     )
 
@@ -152,14 +163,3 @@ async def _address(cluster: Cluster) -> None:
     await cluster.api.kubectl(
         "taint", "node", kubelet.NODE, "node.cloudprovider.kubernetes.io/uninitialized-"
     )
-
-
-class Progress:
-    """Says what is done and how many seconds into the start."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._began = time.monotonic()
-
-    def done(self, what: str) -> None:
-        self._say(f"{time.monotonic() - self._began:6.1f} s  {what}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest_asyncio
 from peers.conftest import say
 
 from . import cluster as clusters
-from .cluster import Cluster
+from .cluster import Cluster, Progress
 from .place import TOOLS, Place, this_node
 from .release import Release
 from .space import Space
@@ -44,7 +44,7 @@ async def cluster(request: pytest.FixtureRequest, place: Place) -> AsyncIterator
         yield clusters.joined(place)
         return
     try:
-        async with clusters.up(place, lambda words: say(request.config, words)) as it:
+        async with clusters.up(place, Progress(lambda words: say(request.config, words))) as it:
             yield it
     finally:
         if request.session.testsfailed:
@@ -53,7 +53,7 @@ async def cluster(request: pytest.FixtureRequest, place: Place) -> AsyncIterator
 
 @pytest.fixture
 async def agent(cluster: Cluster) -> Release:
-    """The agent, installed with the values of a node with NVIDIA's cards and no others; all cards are whole."""
+    """The agent, installed with the values of a node with NVIDIA's cards and no others."""
     await cluster.agent.hold()
     return cluster.agent
 
@@ -68,7 +68,7 @@ async def space(cluster: Cluster) -> AsyncIterator[Space]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
-) -> Iterator[None]:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     place = this_node()
     if place is not None and report.when in {"setup", "call"} and report.failed:
@@ -82,7 +82,15 @@ def keep(place: Place, scenario: str) -> Path:
     kept = place.logs / "failed" / scenario
     kept.mkdir(parents=True, exist_ok=True)
     for kind in ("pods", "events", "nodes"):
-        command = [TOOLS / "kubectl", f"--kubeconfig={place.kubeconfig}", "get", kind, "-A", "-o", "wide"]
+        command: list[str | Path] = [
+            TOOLS / "kubectl",
+            f"--kubeconfig={place.kubeconfig}",
+            "get",
+            kind,
+            "-A",
+            "-o",
+            "wide",
+        ]
         told = subprocess.run(command, capture_output=True, text=True, timeout=30)
         (kept / f"{kind}.txt").write_text(told.stdout + told.stderr)
     if place.pod_logs.exists():

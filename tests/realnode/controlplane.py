@@ -10,7 +10,7 @@ from .unit import Unit
 
 
 def controllers(place: Place, binary: Path, port: int) -> Unit:
-    """What makes pods of Deployments and DaemonSets, tokens of service accounts, and deletes what is left over."""
+    """What makes pods of Deployments and DaemonSets, and deletes what nobody owns any more."""
     options = {
         **_who(place),
         "service-account-private-key-file": place.api / "service-accounts.key",

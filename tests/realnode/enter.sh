@@ -56,14 +56,15 @@ inside() {  # the first process of the node: makes it, runs the command and buri
   mount -t tmpfs -o mode=755 node "$dir/upper"
   for at in /etc /var /usr/lib /dev; do
     mkdir -p "$dir/upper$at" "$dir/upper/work$at"
-    mount -t overlay -o "lowerdir=$at,upperdir=$dir/upper$at,workdir=$dir/upper/work$at" node "$at" 
+    mount -t overlay -o "lowerdir=$at,upperdir=$dir/upper$at,workdir=$dir/upper/work$at" node "$at"
   done
   mount -t devpts -o ptmxmode=666 devpts /dev/pts
   mount -t tmpfs -o mode=1777 node /dev/shm
   mount -t tmpfs -o mode=755 node /run
-  mkdir -p /var/lib/kubelet /var/lib/containerd "$dir/containerd"
-  mount -t tmpfs -o mode=755 node /var/lib/kubelet
-  mount --bind "$dir/containerd" /var/lib/containerd
+  for at in /var/lib/kubelet /var/lib/containerd; do  # the runtime wants a file system to lay its own overlays on
+    mkdir -p "$at"
+    mount -t tmpfs -o mode=755 node "$at"
+  done
   while read -r at kind options; do
     umount "$at"
     mount -t "$kind" -o "${options#rw,}" "$kind" "$at"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def kubelet(place: Place, binary: Path, port: int) -> Unit:
     """Write its configuration, and return it, not started."""
     config = place.work / "kubelet.json"
     config.write_text(json.dumps(_config(place, port)))
-    command = [
+    command: list[str | Path] = [
         binary,
         "kubelet",
         "--config",
@@ -31,8 +32,8 @@ def kubelet(place: Place, binary: Path, port: int) -> Unit:
         NODE,
     ]
     command += ["--cert-dir", place.work / "kubelet-certs"]
-    # A loopback address is refused, and without one there are no logs to be read. As a cloud's part it is ours
-    # to say, see `address`.
+    # A loopback address is refused, and without one there are no logs to be read. Of a cloud's node it is
+    # not the kubelet that says it, see `address`.
     return Unit(place, "kubelet", [*command, "--cloud-provider", "external"])
 
 
@@ -41,9 +42,26 @@ def kubeconfig(place: Place) -> Path:
     return place.work / "kubelet.kubeconfig"
 
 
+def api_server_flags(place: Place) -> list[str]:
+    """What the API server needs to read logs from the kubelet, which the host's other users must not."""
+    certificate, key = _caller(place)
+    subject = ["-subj", "/O=system:masters/CN=kube-apiserver", "-days", "2"]
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command = ["openssl", "req", *kind, *subject, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    # Node: what a kubelet may, beside the RBAC that it has anyway.
+    options = {"kubelet-client-certificate": certificate, "kubelet-client-key": key}
+    return ["--authorization-mode=Node", *(f"--{name}={it}" for name, it in options.items())]
+
+
 def address() -> str:
     """The patch of the Node's status that a cloud's controller would make."""
     return json.dumps({"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}})
+
+
+def _caller(place: Place) -> tuple[Path, Path]:
+    """Certificate and key of the API server; the certificate vouches for itself."""
+    return place.work / "kubelet-caller.crt", place.work / "kubelet-caller.key"
 
 
 def _config(place: Place, port: int) -> dict[str, Any]:
@@ -53,8 +71,8 @@ def _config(place: Place, port: int) -> dict[str, Any]:
         "address": "127.0.0.1",
         "port": port,
         "healthzPort": 0,
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"},
+        "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(_caller(place)[0])}},
+        "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": f"unix://{SOCKET}",
         "clusterDNS": ["10.0.0.10"],  # nobody is there; without it each pod has an event about that
         "podLogsDir": str(place.pod_logs),

@@ -39,6 +39,11 @@ class Place:
         return self.work / "api"
 
     @property
+    def cards(self) -> Path:
+        """What the stub of NVIDIA's library reads: instructions of stub/nvml_stub.c, one per line."""
+        return self.work / "cards/nvml-stub"
+
+    @property
     def kubeconfig(self) -> Path:
         """The admin's."""
         return self.work / "kubeconfig"

@@ -13,9 +13,9 @@ import yaml
 
 from deploy.chart import CHART
 
+from . import cards
 from .api import Api, Object
-from .cards import VALUES
-from .place import ROOT, TOOLS
+from .place import ROOT, TOOLS, Place
 from .until import PATIENCE, until
 
 NAME = NAMESPACE = "xpu-agent"
@@ -40,10 +40,10 @@ class HelmFailed(Exception):
 class Release:
     """One installation of the chart. `port` is where the agent serves HTTP on the host's loopback."""
 
-    def __init__(self, api: Api, port: int) -> None:
+    def __init__(self, place: Place, api: Api, port: int) -> None:
         self.port = port
         self._api = api
-        self._base = merged(VALUES, _on_this_node(api, port))
+        self._base = merged(cards.values(place), _on_this_node(api, port))
 
     async def hold(self, values: Values | None = None) -> None:
         """Install or upgrade, so that these values hold and no others of an earlier scenario, and roll out.

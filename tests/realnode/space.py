@@ -18,7 +18,7 @@ GPU = "nvidia.com/gpu"
 
 
 def pod_spec(script: str = PRINT_CARDS, cards: int = 1, resource: str = GPU, **more: Any) -> Object:
-    """The spec of a pod with one container, `main`, that runs a shell script; `more` are fields of the pod."""
+    """The spec of a pod whose one container, `main`, runs a shell script; `more` are fields of the pod."""
     container = {
         "name": "main",
         "image": IMAGE,
@@ -62,14 +62,17 @@ class Space:
 
     async def __aenter__(self) -> Space:
         await self._api.kubectl("create", "namespace", self.name)
-        # Pods are refused until it has one.
-        account = f"/api/v1/namespaces/{self.name}/serviceaccounts"
-        await until(lambda: self._api.items(account), bool, f"the service account of {self.name}")
+        await self.ready()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._api.kubectl("delete", "namespace", self.name, "--wait=false")
         await self.gone()
+
+    async def ready(self) -> None:
+        """Wait until it has its service account; before, pods are refused."""
+        accounts = f"/api/v1/namespaces/{self.name}/serviceaccounts"
+        await until(lambda: self._api.items(accounts), bool, f"the service account of {self.name}")
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
         return await self._api.kubectl(f"--namespace={self.name}", *arguments, stdin=stdin)

@@ -74,5 +74,5 @@ class Unit:
     async def _gone(self) -> bool:
         # Where it is a child of this process it is for us to bury it.
         with contextlib.suppress(ChildProcessError, OSError, ValueError):
-            os.waitpid(int(self._pid.read_text()), os.WNOHANG)
+            os.waitpid(int(self._pid.read_text()), os.WNOHANG)  # noqa: ASYNC222
         return self.pid is None
