@@ -34,6 +34,13 @@ class Access:
     ca_file: Path | None = None
     token_file: Path | None = None
     kubeconfig: Path | None = None
+    #: What the kubeconfig names beside itself: CA, client certificate, client key.
+    certificates: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What connections are made of; where one of them changes, new ones are."""
+        return tuple(it for it in (self.ca_file, self.kubeconfig, *self.certificates) if it is not None)
 
     def __str__(self) -> str:
         return f"{self.server} ({self.kubeconfig})" if self.kubeconfig else self.server
@@ -129,13 +136,14 @@ def of_kubeconfig(path: Path) -> Access:
         raise ConfigError(f"{path}: the cluster's server is {_shown(server)}; give a URL, https://HOST:PORT")
     if "@" in server:
         raise ConfigError(f"{path}: the cluster's server holds a password; give it under `users`")
-    for part, key in ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key")):
-        _there(path, part, key)
+    keys = ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key"))
+    named = [_there(path, part, key) for part, key in keys]
     return Access(
         server.rstrip("/"),
         str(context.get("namespace") or "default"),
         token_file=_there(path, user, "tokenFile") if not user.get("token") else None,
         kubeconfig=path,
+        certificates=tuple(it for it in named if it is not None),
     )
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from agent.cluster import lean
-from agent.cluster.access import Access
+from agent.cluster.access import Access, of_kubeconfig
 from agent.cluster.api import Object, Patch, Seen
 from agent.cluster.configuration import configured
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused
 from agent.cluster.status import refusal
-from agent.cluster.tokens import Token
+from agent.cluster.ways import Way, Ways, marks
+from agent.core.errors import ConfigError
 from agent.core.text import shorten
 from agent.version import version
 
@@ -58,13 +60,29 @@ async def open_api(access: Access, limits: Limits | None = None) -> Client:
         library = await asyncio.to_thread(lean.load)
     except ImportError as error:
         raise ApiAway(f"kubernetes-asyncio can not be loaded: {error}") from None
+    ways = Ways(await _way(access, library), partial(_again, access, library))
+    return Client(ways, library.errors, access.server, limits or Limits())
+
+
+async def _way(access: Access, library: lean.Library) -> Way:
+    before = marks(access.files)
     async with configured(access, library) as (configuration, token):
         try:
             client = library.api_client(configuration)
         except OSError as error:  # of ssl too
             raise ApiAway(f"{access}: its CA or client certificate can not be used: {error}") from None
     client.user_agent = f"xpu-agent/{version()}"
-    return Client(client, token, library.errors, access.server, limits or Limits())
+    return Way(client, token, access.files, before)
+
+
+async def _again(access: Access, library: lean.Library) -> Way:
+    """The same from the files as they are now."""
+    if access.kubeconfig is not None:
+        try:
+            access = await asyncio.to_thread(of_kubeconfig, access.kubeconfig)
+        except ConfigError as error:
+            raise ApiAway(str(error)) from None
+    return await _way(access, library)
 
 
 class Client:
@@ -72,15 +90,13 @@ class Client:
 
     def __init__(
         self,
-        client: Any,
-        token: Token,
+        ways: Ways,
         errors: tuple[type[Exception], ...],
         server: str,
         limits: Limits,
     ) -> None:
-        """`client` is kubernetes-asyncio's ApiClient, `errors` what it raises where the wire fails."""
-        self._client = client
-        self._token = token
+        """`errors`: what kubernetes-asyncio raises where the wire fails."""
+        self._ways = ways
         self._errors: tuple[type[Exception], ...] = (*errors, OSError, ValueError)
         self._server = server
         self._limits = limits
@@ -102,22 +118,25 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Seen]]:
-        with self._failures():
-            async with asyncio.timeout(self._limits.call):
-                patience = (self._limits.connect, self._limits.silence)
-                response = await self._send("GET", path, {**query, "watch": "true"}, None, JSON, patience)
-        try:
-            if not 200 <= response.status < 300:
-                with self._failures():
-                    async with asyncio.timeout(self._limits.call):
-                        await self._end(response)
-            async with aclosing(self._events(response)) as events:
-                yield events
-        finally:
-            response.close()
+        async with AsyncExitStack() as stack:
+            with self._failures():
+                async with asyncio.timeout(self._limits.call):
+                    client = await stack.enter_async_context(self._ways.use())
+                    patience = (self._limits.connect, self._limits.silence)
+                    query = {**query, "watch": "true"}
+                    response = await _send(client, "GET", path, query, None, JSON, patience)
+            try:
+                if not 200 <= response.status < 300:
+                    with self._failures():
+                        async with asyncio.timeout(self._limits.call):
+                            await self._end(response)
+                async with aclosing(self._events(response)) as events:
+                    yield events
+            finally:
+                response.close()
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._ways.close()
         await asyncio.sleep(0)  # what was cancelled in its handshake lets go of its socket one turn later
 
     async def _call(
@@ -128,28 +147,14 @@ class Client:
         content: str = JSON,
         query: Mapping[str, str] | None = None,
     ) -> Object:
+        limit = self._limits.call
         with self._failures():
-            async with asyncio.timeout(self._limits.call):
-                response = await self._send(method, path, query or {}, body, content, self._limits.call)
+            async with asyncio.timeout(limit), self._ways.use() as client:
+                response = await _send(client, method, path, query or {}, body, content, limit)
                 try:
                     return await self._end(response)
                 finally:
                     response.close()
-
-    async def _send(
-        self, method: str, path: str, query: Mapping[str, str], body: Any, content: str, patience: Any
-    ) -> Any:
-        """An aiohttp.ClientResponse, of which only the head has come."""
-        return await self._client.call_api(
-            path,
-            method,
-            query_params=list(query.items()),
-            header_params={"Accept": JSON, "Content-Type": content},
-            body=body,
-            auth_settings=["BearerToken"],
-            _preload_content=False,
-            _request_timeout=patience,
-        )
 
     async def _end(self, response: Any) -> Object:
         """The object that came, or the error that it means."""
@@ -198,7 +203,7 @@ class Client:
     def _refused(self, code: int, answer: object, retry_after: str | None = None) -> ApiError:
         error = refusal(code, answer, retry_after)
         if isinstance(error, ApiRefused) and error.status == 401:
-            self._token.refused()
+            self._ways.token.refused()
         return error
 
     @contextmanager
@@ -213,3 +218,19 @@ class Client:
         except self._errors as error:
             said = shorten(str(error) or type(error).__name__, 300)
             raise ApiAway(f"{self._server}: {said}") from None
+
+
+async def _send(
+    client: Any, method: str, path: str, query: Mapping[str, str], body: Any, content: str, patience: Any
+) -> Any:
+    """An aiohttp.ClientResponse, of which only the head has come."""
+    return await client.call_api(
+        path,
+        method,
+        query_params=list(query.items()),
+        header_params={"Accept": JSON, "Content-Type": content},
+        body=body,
+        auth_settings=["BearerToken"],
+        _preload_content=False,
+        _request_timeout=patience,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -9,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent.cluster.access import Access, find
 from agent.cluster.errors import ApiAway
 
 from .contract import talking
-from .wire import says, wire
+from .wire import Asked, head, line, says, wire
 
 TLS = Path(__file__).parent / "tls"
 NODE = "/api/v1/nodes/n"
+BOOKMARK = line("BOOKMARK", resourceVersion="7")
 
 
 def server(*, asks: bool = False) -> ssl.SSLContext:
@@ -107,6 +110,110 @@ async def test_a_server_may_be_named_or_not_verified_at_all(tmp_path: Path) -> N
         for each in ({**ca, "tls-server-name": "127.0.0.1"}, {"insecure-skip-tls-verify": True}):
             async with talking(kubeconfig(tmp_path / "k", localhost, {"token": "t"}, **each)) as client:
                 assert await client.get(NODE) == {}
+
+
+def copied(directory: Path, **files: str) -> dict[str, str]:
+    """Copy files of `tls/` under other names, as whoever rotates them does; returns their paths."""
+    for name, source in files.items():
+        fresh = directory / f"{name}.new"
+        fresh.write_bytes((TLS / source).read_bytes())
+        fresh.replace(directory / name)
+    return {name: str(directory / name) for name in files}
+
+
+async def test_a_ca_is_read_again_when_its_file_is_another(tmp_path: Path) -> None:
+    copied(tmp_path, ca="client.crt")
+    async with (
+        wire(says(200, {}), server()) as tls,
+        talking(Access(tls.url, ca_file=tmp_path / "ca")) as client,
+    ):
+        with pytest.raises(ApiAway, match="certificate verify failed"):
+            await client.get(NODE)
+        copied(tmp_path, ca="ca.crt")
+
+        assert await client.get(NODE) == {}
+
+
+async def test_a_client_s_certificate_is_shown_anew_when_it_was_rotated(tmp_path: Path) -> None:
+    copied(tmp_path, crt="client.crt", key="client.key")
+    user = {"client-certificate": "crt", "client-key": "key"}
+    ca = {"certificate-authority-data": data("ca.crt")}
+    async with (
+        wire(says(200, {}), server(asks=True)) as tls,
+        talking(kubeconfig(tmp_path / "k", tls.url, user, **ca)) as client,
+    ):
+        await client.get(NODE)
+        copied(tmp_path, crt="server.crt", key="server.key")
+        await client.get(NODE)
+
+    assert [it.shown for it in tls.asked] == ["test client", "test server"]
+
+
+async def test_a_kubeconfig_is_read_again_when_it_is_another(tmp_path: Path) -> None:
+    ca = {"certificate-authority-data": data("ca.crt")}
+    async with (
+        wire(says(200, {}), server(asks=True)) as tls,
+        talking(kubeconfig(tmp_path / "k", tls.url, {"token": "t"}, **ca)) as client,
+    ):
+        with pytest.raises(ApiAway):
+            await client.get(NODE)
+        user = {"client-certificate-data": data("client.crt"), "client-key-data": data("client.key")}
+        kubeconfig(tmp_path / "k", tls.url, user, **ca)
+
+        await client.get(NODE)
+
+    assert [it.shown for it in tls.asked] == ["test client"]
+
+
+async def test_while_certificates_are_exchanged_one_by_one_the_old_ones_serve_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.cluster.ways.AGAIN", 0.0)
+    copied(tmp_path, crt="client.crt", key="client.key")
+    user = {"client-certificate": "crt", "client-key": "key"}
+    ca = {"certificate-authority-data": data("ca.crt")}
+    async with (
+        wire(says(200, {}), server(asks=True)) as tls,
+        talking(kubeconfig(tmp_path / "k", tls.url, user, **ca)) as client,
+    ):
+        await client.get(NODE)
+        with capture_logs() as logs:
+            copied(tmp_path, crt="server.crt")
+            await client.get(NODE)
+            await client.get(NODE)
+            (tmp_path / "key").unlink()
+            await client.get(NODE)
+            copied(tmp_path, key="server.key")
+            await client.get(NODE)
+
+    assert [it.shown for it in tls.asked] == [*["test client"] * 4, "test server"]
+    refused = [it for it in logs if it["log_level"] == "warning"]
+    assert ["can not be used" in it["error"] for it in refused] == [True]
+
+
+async def test_a_watch_outlives_the_certificates_that_it_was_opened_with(tmp_path: Path) -> None:
+    more = asyncio.Event()
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if "watch=true" not in asked.target:
+            return await says(200, {})(asked, writer)
+        writer.write(head(200, **{"Content-Length": str(2 * len(BOOKMARK))}) + BOOKMARK)
+        await more.wait()
+        writer.write(BOOKMARK)
+        return None
+
+    copied(tmp_path, ca="ca.crt")
+    async with (
+        wire(answer, server()) as tls,
+        talking(Access(tls.url, ca_file=tmp_path / "ca")) as client,
+        client.watch(NODE, {}) as events,
+    ):
+        assert (await anext(events)).kind == "BOOKMARK"
+        copied(tmp_path, ca="ca.crt")
+        await client.get(NODE)
+        more.set()
+
+        assert (await anext(events)).kind == "BOOKMARK"
 
 
 async def test_a_ca_that_is_none_is_said(tmp_path: Path) -> None:

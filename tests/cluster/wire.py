@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ssl import SSLContext
 from typing import Any
 
@@ -19,6 +19,8 @@ class Asked:
     target: str
     headers: dict[str, str]
     body: bytes
+    #: The name in the certificate that the client showed.
+    shown: str = ""
 
 
 #: Answers a request by writing to the connection; what it leaves open is closed after it.
@@ -41,7 +43,7 @@ async def wire(answer: Answer, tls: SSLContext | None = None) -> AsyncIterator[W
         assert task is not None
         serving.add(task)
         try:
-            asked = await _read(reader)
+            asked = replace(await _read(reader), shown=_shown(writer))
             heard.asked.append(asked)
             await answer(asked, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -97,6 +99,11 @@ def head(status: int, **headers: str) -> bytes:
 def line(kind: str, **metadata: Any) -> bytes:
     """A line of a watch, of an object with this metadata."""
     return json.dumps({"type": kind, "object": {"metadata": metadata}}).encode() + b"\n"
+
+
+def _shown(writer: asyncio.StreamWriter) -> str:
+    certificate = writer.get_extra_info("peercert") or {}
+    return "".join(value for ((_, value),) in certificate.get("subject", ()))
 
 
 async def _read(reader: asyncio.StreamReader) -> Asked:
