@@ -1,4 +1,7 @@
-"""`python -m realnode`: bring a cluster up with the agent and pods that print their cards, and keep it up."""
+"""`python -m realnode`: bring a cluster up with the agent and pods that print their cards, and keep it up.
+
+With `bare` neither agent nor pods: to write scenarios on.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,30 @@ SHARED = ROOT / "deploy/examples/nvidia-time-slicing/values.yaml"
 REPLICAS = 5
 
 
-async def keep(place: Place) -> None:
+async def keep(place: Place, *, bare: bool) -> None:
     progress = Progress(print)
     async with up(place, progress) as cluster:
-        await cluster.agent.hold(yaml.safe_load(SHARED.read_text()))
-        progress.done("agent installed by the chart, with NVIDIA's config for time-slicing")
-        await cluster.offers(40)
-        progress.done("40 nvidia.com/gpu allocatable, on 4 cards")
-        space = Space(cluster.api, "default")
-        await space.ready()
-        toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-        await space.apply(deployment(EXAMPLE, REPLICAS, pod_spec(tolerations=[toleration])))
-        names = await space.running(REPLICAS, EXAMPLE)
-        progress.done(f"{REPLICAS} pods of the Deployment {EXAMPLE} run; their logs:")
-        for name in names:
-            print(f"          {name}: {', '.join(await space.cards(name))}")
+        if not bare:
+            await show(cluster, progress)
         print(advice(cluster))
         (place.work / "ready").touch()
         await asyncio.Event().wait()
+
+
+async def show(cluster: Cluster, progress: Progress) -> None:
+    """Install the agent, and have pods print their cards."""
+    await cluster.agent.hold(yaml.safe_load(SHARED.read_text()))
+    progress.done("agent installed by the chart, with NVIDIA's config for time-slicing")
+    await cluster.offers(40)
+    progress.done("40 nvidia.com/gpu allocatable, on 4 cards")
+    space = Space(cluster.api, "default")
+    await space.ready()
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    await space.apply(deployment(EXAMPLE, REPLICAS, pod_spec(tolerations=[toleration])))
+    names = await space.running(REPLICAS, EXAMPLE)
+    progress.done(f"{REPLICAS} pods of the Deployment {EXAMPLE} run; their logs:")
+    for name in names:
+        print(f"          {name}: {', '.join(await space.cards(name))}")
 
 
 def advice(cluster: Cluster) -> str:
@@ -59,7 +68,7 @@ def main() -> int:
         print("not on a node of its own: run `make cluster`", file=sys.stderr)
         return 2
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    asyncio.run(keep(place))
+    asyncio.run(keep(place, bare="bare" in sys.argv[1:]))
     return 0
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Starts the cluster that `make cluster` leaves running, or stops it. Usage: cluster.sh start|stop [NAME]
+# Starts the cluster that `make cluster` leaves running, or stops it.
+# Usage: cluster.sh start|bare|stop [NAME]   (bare: without agent and pods, to write scenarios on)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 name=${2:-cluster}
@@ -10,7 +11,8 @@ start() {
   local node
   mkdir -p build/logs
   : >"$log"
-  PYTHONPATH=tests setsid nohup tests/realnode/enter.sh "$name" .venv/bin/python -m realnode >"$log" 2>&1 </dev/null &
+  # Of a session of its own: Ctrl-C here does not reach it.
+  PYTHONPATH=tests setsid nohup tests/realnode/enter.sh "$name" .venv/bin/python -m realnode "${1:-}" >"$log" 2>&1 </dev/null &
   node=$!
   tail -n +1 -f "$log" &
   shown=$!
@@ -23,12 +25,12 @@ start() {
 
 stop() {
   [ -e "$work/pid" ] || { echo "no cluster $name runs"; return; }
-  kill -KILL "$(cat "$work/pid")"  # and with it every process of the node
-  flock "build/realnode/$name.lock" true  # enter.sh has cleaned up
+  tests/realnode/enter.sh --stop "$name"
   echo "the cluster $name is stopped, and nothing of it is left but the logs in build/logs/realnode/$name"
 }
 
 case ${1:-} in
   start | stop) "$1" ;;
-  *) echo "usage: cluster.sh start|stop [NAME]" >&2; exit 2 ;;
+  bare) start bare ;;
+  *) echo "usage: cluster.sh start|bare|stop [NAME]" >&2; exit 2 ;;
 esac

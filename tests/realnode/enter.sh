@@ -2,6 +2,7 @@
 # Runs a command on a node of its own: own mounts, processes and cgroups, the network of the host.
 # Usage: enter.sh NAME COMMAND...   (nodes of different names run beside each other)
 #        enter.sh --join NAME COMMAND...   (in the node of that name, which runs)
+#        enter.sh --stop NAME              (kills it with all that it runs)
 # When the command ends, however it ends, every process that it left is killed, and mounts and cgroups go.
 # What the node writes below build/ stays: logs in build/logs/realnode/NAME. Needs root.
 set -euo pipefail
@@ -17,9 +18,10 @@ cgroup_of() {  # cgroup_of TYPE OPTIONS: where this process is in that hierarchy
   local numbered controllers path
   while IFS=: read -r numbered controllers path; do
     if [ "$1" = cgroup2 ]; then
-      [ "$numbered" = 0 ] && { echo /; return; }  # below the root: a group with processes has no controllers to give
+      [ "$numbered" = 0 ] && { echo /; return 0; }  # below the root: a group with processes has no controllers to give
     elif [[ ",$2," == *",$controllers,"* ]]; then
-      echo "${path%/}"; return
+      echo "${path%/}"
+      return 0  # said, for in a trap it would be what was before
     fi
   done </proc/self/cgroup
 }
@@ -38,12 +40,14 @@ move_into_cgroups() {
 }
 
 remove_cgroups() {
-  local at kind options left
+  local at kind options group tries
   while read -r at kind options; do
-    # Those that cannot be removed are another node's, which runs.
-    for left in "$at$(cgroup_of "$kind" "$options")"/$1; do
-      if [ -d "$left" ]; then find "$left" -depth -type d -exec rmdir {} + 2>/dev/null || true; fi
+    group=$at$(cgroup_of "$kind" "$options")/$1
+    for tries in {1..100}; do  # the last of its processes may still be dying
+      [ -d "$group" ] || break
+      find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.1
     done
+    [ ! -d "$group" ] || echo "enter.sh: $group stays, for there are processes in it (tried $tries times)" >&2
   done < <(hierarchies)
 }
 
@@ -76,17 +80,24 @@ inside() {  # the first process of the node: makes it, runs the command and buri
   "$@" || exit
 }
 
+first_process() { pgrep -P "$(cat "$dir/pid")"; }
+
 if [ "$1" = --inside ]; then shift; inside "$@"; exit; fi
 [ "$(id -u)" = 0 ] || refuse "It needs root, for mounts, cgroups and containers."
-join=
-if [ "$1" = --join ]; then join=yes; shift; fi
+verb=
+case $1 in --join | --stop) verb=$1; shift ;; esac
 name=$1
 shift
 dir=$PWD/build/realnode/$name
 export XPU_REALNODE=$name PATH=$PWD/build/tools:$PATH
-if [ -n "$join" ]; then
-  [ -e "$dir/pid" ] || refuse "There is no node $name to join: no $dir/pid."
-  exec nsenter --target "$(pgrep -P "$(cat "$dir/pid")")" --mount --pid --cgroup --wd="$PWD" "$@"
+if [ -n "$verb" ]; then
+  [ -e "$dir/pid" ] || refuse "There is no node $name to ${verb#--}: no $dir/pid."
+  if [ "$verb" = --stop ]; then
+    kill -KILL "$(first_process)"  # and with it all others
+    flock "build/realnode/$name.lock" true  # the enter.sh that runs it has cleaned up
+    exit
+  fi
+  exec nsenter --target "$(first_process)" --mount --pid --cgroup --wd="$PWD" "$@"
 fi
 
 ! pgrep -x kubelet >/dev/null || refuse "A kubelet runs here (process $(pgrep -x kubelet | head -n 1)); this is no machine to try one on."
