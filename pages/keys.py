@@ -46,15 +46,12 @@ class Key:
 
 
 def keys() -> Iterator[Key]:
-    """All of them, each mapping before what it holds."""
+    """All of them; those of one mapping in the order of its shape."""
     yield Key("version", "text", code("v1"))
     hints = get_type_hints(Config)
     for name in KEYS:
-        if name not in hints:
-            yield Key(name, "list", "none")
-            continue
-        yield Key(name, "mapping", "")
-        shape, path = _inner(hints[name], name)
+        yield Key(name, "mapping" if name in hints else "list", "")
+    for path, shape in shapes():
         yield from _keys(shape, path)
     for path, kind in _BY_HAND:
         yield Key(path, kind, "")
@@ -75,15 +72,30 @@ def flag_table() -> Iterator[str]:
     yield from table(("flag", "variable", "key"), rows)
 
 
+def shapes() -> Iterator[tuple[str, Any]]:
+    """Every mapping whose keys a shape reads: its path and the shape."""
+    hints = get_type_hints(Config)
+    for name in KEYS:
+        if name in hints:
+            shape, path = _inner(hints[name], name)
+            yield from _shapes(shape, path)
+
+
+def _shapes(shape: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, shape
+    for name, hint in get_type_hints(shape).items():
+        at = f"{path}.{camel(name)}"
+        inner, _ = _inner(hint, at)
+        if is_dataclass(inner):
+            yield from _shapes(inner, at)
+
+
 def _keys(shape: Any, path: str) -> Iterator[Key]:
     hints = get_type_hints(shape)
     for field in fields(shape):
-        hint, at = hints[field.name], f"{path}.{camel(field.name)}"
-        size = is_size(shape, field.name)
-        yield Key(at, "size" if size else _type(shape, at, hint), _default(field, size=size))
-        inner, _ = _inner(hint, at)
-        if is_dataclass(inner):
-            yield from _keys(inner, at)
+        size, at = is_size(shape, field.name), f"{path}.{camel(field.name)}"
+        kind = "size" if size else _type(shape, at, hints[field.name])
+        yield Key(at, kind, _default(field, size=size))
 
 
 def _inner(hint: Any, path: str) -> tuple[Any, str]:

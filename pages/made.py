@@ -7,6 +7,7 @@ from pages.keys import flag_table, key_table
 from pages.metrics import metric_table
 from pages.regions import rewritten
 from pages.sources import ROOT, source
+from pages.unserved import unserved_table
 from pages.verbs import verbs
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -28,10 +29,12 @@ def _part(what: str) -> str:
             return "\n".join(metric_table())
         case "findings":
             return "\n".join(findings())
+        case "unserved":
+            return "\n".join(unserved_table())
         case "verbs":
             return "\n".join(verbs())
         case "file":
             return source(of)
     raise ValueError(
-        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, verbs, file PATH"
+        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, unserved, verbs, file PATH"
     )

@@ -9,7 +9,9 @@ import pytest
 
 from agent.cli import _parser
 from agent.config import parse
+from agent.core.errors import ConfigError
 from agent.core.notices import ACTIONS
+from agent.plugins import names
 from agent.vendors import nvidia, simulated
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +47,34 @@ def test_the_first_steps_config_is_valid() -> None:
     )[0]
 
     assert parse(config, "my.yaml", "a-node").vendors["simulated"].settings == {"devices": 4}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(f"sharing: {{kind: {it}}}" for it in ("memory", "fraction")),
+        "placement: claim",
+    ],
+)
+def test_what_other_plugins_have_and_this_one_does_not_is_refused_by_name(wrong: str) -> None:
+    config = f"vendors: {{simulated: {{resources: [{{name: a.com/b, {wrong}}}]}}}}"
+
+    with pytest.raises(ConfigError, match="is not served by this release"):
+        parse(config, "my.yaml", "a-node")
+
+
+@pytest.mark.parametrize("mode", ["feed", "device"])
+def test_a_report_to_koordinator_is_refused_by_name(mode: str) -> None:
+    with pytest.raises(ConfigError, match="is not served by this release"):
+        parse(f"report: {{mode: {mode}}}", "my.yaml", "a-node")
+
+
+def test_vendors_that_the_page_for_those_who_come_says_are_missing_are() -> None:
+    page = (ROOT / "docs/coming-from.md").read_text()
+    missing = re.findall(r"there is no vendor `(\w+)` yet", page)
+
+    assert missing
+    assert not set(missing) & set(names())
 
 
 def test_the_vendor_guide_shows_what_its_example_is_made_of() -> None:

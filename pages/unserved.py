@@ -1,0 +1,19 @@
+"""What the config file has for a later release: refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent.config import later
+from pages.keys import shapes
+from pages.table import code, table
+
+
+def unserved_table() -> Iterator[str]:
+    """The keys, and the values of keys that are served otherwise."""
+    paths = {shape: path for path, shape in shapes()}
+    rows = [(f"{paths[shape]}.{key}", "", why) for (shape, key), why in later.KEYS.items()]
+    rows += [
+        (f"{paths[shape]}.{key}", ", ".join(map(code, it)), "") for (shape, key), it in later.VALUES.items()
+    ]
+    yield from table(("key", "values", "instead"), ((code(path), it, why) for path, it, why in sorted(rows)))
