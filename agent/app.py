@@ -36,9 +36,14 @@ class Agent:
         pace: Pace | None = None,
         *,
         in_process: bool = False,
+        api: bool = True,
         recall: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`recall`: brings the config up to what the agent knew that served until this one took over."""
+        """`api`: whether there is an API server to tell things to.
+
+        `recall`: brings the config up to what the agent knew that served until this one took over.
+        """
+        self._api = api
         self._recall = recall
         self._config = config
         self._node_name = node_name
@@ -62,7 +67,12 @@ class Agent:
             if await self._take_lock() and self._recall is not None:
                 await self._recall()
             self._line = Line(
-                self._config, self._pace, self.registered, self.pods, in_process=self._in_process
+                self._config,
+                self._pace,
+                self.registered,
+                self.pods,
+                in_process=self._in_process,
+                api=self._api,
             )
             self._standby = ""
             self.serving.set(True)

@@ -17,9 +17,10 @@ from agent.core.errors import VendorError
 from agent.core.labels import Stamp, as_lines, made
 from agent.core.model import VendorState
 from agent.core.vendor import Device, HealthEvent, Vendor
-from agent.features import machine, write
+from agent.features import write
 from agent.fleet import check, wanted
 from agent.isolation.supervisor import VendorProcess
+from agent.labelling import machine
 from agent.plugins import Plugin
 
 #: Seconds in which a vendor must have listed its devices; a driver may take some to wake each card.

@@ -33,6 +33,7 @@ from agent.kubelet import checkpoint as kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
+from agent.labelling import Labelling
 from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
@@ -66,7 +67,9 @@ class Line:
         pods: Cell[tuple[Candidate, ...]],
         *,
         in_process: bool,
+        api: bool = True,
     ) -> None:
+        """`api`: whether there is an API server to tell things to."""
         settings = config.value.config.agent
         self._config = config
         self._pace = pace
@@ -107,14 +110,10 @@ class Line:
         )
         remains = Remains(settings.state_dir / REMAINS)
         self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=remains.note)
-        self._features = FeaturesFile(
-            config,
-            self._node.snapshot,
-            lambda: self._node.vendors,
-            time.time,
-            pace.specs,
-            note=remains.note,
+        self._labelling = Labelling(
+            config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
+        self._features = FeaturesFile(self._labelling.wanted, pace.specs, note=remains.note)
         self._strangers = Strangers(
             lambda: kubelet_checkpoint.read(kubelets_file, prove=False),
             self._node.plan,
@@ -163,6 +162,7 @@ class Line:
             self._store.run,
             self._cdi.run,
             self._withhold_what_has_no_spec,
+            self._labelling.run,
             self._features.run,
             self._remember_config,
         ]
@@ -178,7 +178,7 @@ class Line:
     @property
     def wanted_labels(self) -> Cell[Wanted | None]:
         """The labels that the API server is to be told; None while nobody knows."""
-        return self._features.wanted
+        return self._labelling.wanted
 
     async def apply(self, command: Command) -> str:
         done = self._node.apply(command)
@@ -204,7 +204,7 @@ class Line:
             swaps=self._allocator.swaps,
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
-            labels_error=self._features.error,
+            labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
             complaints=self._node.complaints,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},

@@ -48,7 +48,7 @@ async def serve(
 
     `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
     """
-    agent = Agent(watch.cell, node_name, pace, recall=watch.recall)
+    agent = Agent(watch.cell, node_name, pace, api=access is not None, recall=watch.recall)
     settings = watch.cell.value.config.agent
     log.info(
         "starting",

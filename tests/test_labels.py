@@ -23,7 +23,8 @@ from agent.core.errors import ConfigError, VendorError
 from agent.core.labels import Heard, Stamp, Wanted, as_lines, from_lines, made
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.vendor import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
-from agent.features import FeaturesFile, heard, keep, machine, write
+from agent.features import FeaturesFile, keep, write
+from agent.labelling import Labelling, heard, machine
 from agent.labels import ask
 from agent.plugins import Plugin
 
@@ -260,30 +261,21 @@ def test_a_plugin_that_fails_keeps_its_labels_and_costs_no_other_vendor_his() ->
 
 
 class Node:
-    """The cells that a FeaturesFile follows, and its file."""
+    """The cells that a Labelling follows, and the file of the labels."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, api: bool = True) -> None:
         self.path = path
         self.report = ReportSettings(features_file=str(path), machine_file="")
         self.config = Cell(ConfigState(Config(report=self.report), "here"))
         self.snapshot = Cell(snapshot(2))
         self.vendors = {"acme": acme()}
         self.now = NOW
-        self.looks = 0
         self.noted: set[Path] = set()
-        self.file = FeaturesFile(
-            self.config,
-            self.snapshot,
-            self._look,
-            lambda: self.now,
-            every=0.02,
-            settle=0.001,
-            note=self.noted.add,
+        self.labelling = Labelling(
+            self.config, self.snapshot, lambda: self.vendors, lambda: self.now, api=api, settle=0.001
         )
-
-    def _look(self) -> Mapping[str, Vendor]:
-        self.looks += 1
-        return self.vendors
+        self.wanted = self.labelling.wanted
+        self.file = FeaturesFile(self.wanted, every=0.02, note=self.noted.add)
 
     def configure(self, **changed: Any) -> None:
         self.report = replace(self.report, **changed)
@@ -291,12 +283,13 @@ class Node:
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.file.run())
+        tasks = [asyncio.create_task(it.run()) for it in (self.labelling, self.file)]
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def says(self, text: str, path: Path | None = None) -> None:
         file = path or self.path
@@ -405,6 +398,7 @@ async def test_while_a_good_config_is_awaited_the_file_stays_as_it_is(
     looks: list[str] = []
     monkeypatch.setattr(node.file, "_tell", looks.append)
     async with node.runs():
+        await node.labelling.once()
         await until(lambda: len(looks) >= 3)
 
         assert node.path.read_text() == TWO
@@ -420,11 +414,20 @@ async def test_a_file_that_another_wrote_is_not_removed(node: Node) -> None:
     assert node.path.read_text() == "of=another\n"
 
 
-async def test_an_error_is_told_once_and_ends_when_the_file_can_be_written(tmp_path: Path) -> None:
+async def test_an_error_is_told_once_and_ends_when_the_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = Node(tmp_path / "features.d" / "gfd")
+    tries: list[Path] = []
+
+    def keeping(path: Path, known: Heard) -> None:
+        tries.append(path)
+        keep(path, known)
+
+    monkeypatch.setattr("agent.features.keep", keeping)
     with capture_logs() as told:
         async with node.runs():
-            await until(lambda: node.looks > 3)
+            await until(lambda: len(tries) > 3)
             assert f"there is no directory {node.path.parent}" in node.file.error
 
             node.path.parent.mkdir()
@@ -448,7 +451,7 @@ async def test_what_is_no_file_is_an_error_and_ends_nothing(node: Node) -> None:
 async def test_a_plugin_that_fails_is_an_error_too(node: Node) -> None:
     node.vendors = {"acme": acme(lambda *_: {"acme.com/x": "\n"})}
     async with node.runs():
-        await until(lambda: "acme: its plugin fails to make labels" in node.file.error)
+        await until(lambda: "acme: its plugin fails to make labels" in node.labelling.error)
 
 
 # What the API server is to be told instead
@@ -460,46 +463,86 @@ TOLD = {"acme.com/card.count": "2", "acme.com/timestamp": "1700000000"}
 async def test_labels_that_go_elsewhere_are_in_no_file(node: Node, told_as: Any) -> None:
     node.configure(labels_as=told_as, namespace="gpu")
     async with node.runs():
-        await until(lambda: node.file.wanted.value)
-        wanted = node.file.wanted.value
+        await until(lambda: node.wanted.value)
+        wanted = node.wanted.value
 
         assert wanted == Wanted(told_as, Heard(TOLD), "gpu")
         assert not node.path.exists()
 
         node.snapshot.set(snapshot(0, VendorState.STARTING))
-        await until(lambda: node.file.wanted.value != wanted)
-        assert node.file.wanted.value == Wanted(told_as, Heard({}, frozenset({"acme.com"})), "gpu")
+        await until(lambda: node.wanted.value != wanted)
+        assert node.wanted.value == Wanted(told_as, Heard({}, frozenset({"acme.com"})), "gpu")
 
 
 async def test_a_file_that_is_no_longer_wanted_goes_when_labels_are_told_elsewhere(node: Node) -> None:
     async with node.runs():
         await node.says(TWO)
-        assert node.file.wanted.value == Wanted("file", Heard(TOLD))
+        assert node.wanted.value == Wanted("file", Heard(TOLD), file=str(node.path))
 
         node.configure(labels_as="node")
 
         await until(lambda: not node.path.exists())
-        assert node.file.wanted.value == Wanted("node", Heard(TOLD))
+        assert node.wanted.value == Wanted("node", Heard(TOLD))
 
 
 async def test_where_nobody_wants_labels_nothing_is_wanted(node: Node) -> None:
     node.configure(labels=False)
     async with node.runs():
-        await until(lambda: node.file.wanted.value)
+        await until(lambda: node.wanted.value)
 
-        assert node.file.wanted.value == Wanted()
+        assert node.wanted.value == Wanted()
 
 
-async def test_while_a_good_config_is_awaited_nobody_knows_what_is_wanted(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_while_a_good_config_is_awaited_nobody_knows_what_is_wanted(node: Node) -> None:
     node.config.set(replace(node.config.value, waiting=True))
-    looks: list[str] = []
-    monkeypatch.setattr(node.file, "_tell", looks.append)
-    async with node.runs():
-        await until(lambda: len(looks) >= 3)
 
-        assert node.file.wanted.value is None
+    await node.labelling.once()
+
+    assert node.wanted.value is None
+
+
+@pytest.mark.parametrize(
+    ("report", "api", "said"),
+    [
+        (
+            {"labels_as": "node"},
+            False,
+            "report.labelsAs: 'node' is told to the API server, and none is known",
+        ),
+        (
+            {"labels_as": "nodeFeature"},
+            False,
+            "'nodeFeature' is told to the API server, and none is known here",
+        ),
+        ({"labels_as": "node"}, True, ""),
+        ({"labels_as": "node", "labels": False}, False, ""),
+        ({"labels_as": "auto", "features_file": ""}, False, ""),
+        ({"labels_as": "file"}, False, ""),
+    ],
+)
+async def test_who_asks_for_an_api_server_where_there_is_none_is_told_once(
+    tmp_path: Path, report: dict[str, Any], api: bool, said: str
+) -> None:
+    node = Node(tmp_path / "gfd", api=api)
+    node.configure(**report)
+    with capture_logs() as told:
+        await node.labelling.once()
+        await node.labelling.once()
+
+    assert said in node.labelling.error
+    assert bool(node.labelling.error) is bool(said)
+    assert [it["event"] for it in told] == (["labels not told"] if said else [])
+
+
+async def test_once_the_config_asks_for_no_api_server_all_is_well(tmp_path: Path) -> None:
+    node = Node(tmp_path / "gfd", api=False)
+    node.configure(labels_as="node")
+    await node.labelling.once()
+    node.configure(labels_as="file")
+
+    await node.labelling.once()
+
+    assert node.labelling.error == ""
 
 
 # The verb

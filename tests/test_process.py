@@ -319,3 +319,10 @@ async def test_a_kubeconfig_that_is_named_to_this_agent_alone_has_to_be_there() 
         told = (await it.process.stderr.read()).decode()
 
     assert told.startswith("xpu-agent: XPU_AGENT_KUBECONFIG: /missing: No such file or directory")
+
+
+async def test_labels_that_can_be_told_to_nobody_are_why_the_agent_is_not_ready() -> None:
+    async with running(USE_NODE_FEATURE_API="true") as it:
+        document = await it.inspected(lambda document: bool(document["troubles"]))
+
+        assert any("USE_NODE_FEATURE_API: 'nodeFeature' is told to" in one for one in document["troubles"])  # type: ignore[attr-defined]

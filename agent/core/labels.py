@@ -45,6 +45,8 @@ class Wanted:
     heard: Heard = field(default_factory=lambda: Heard({}))
     #: Of the NodeFeature object; empty is where the agent's pod is.
     namespace: str = ""
+    #: The file for node-feature-discovery, where they are told by one.
+    file: str = ""
 
 
 def domain(key: str) -> str:

@@ -19,7 +19,7 @@ from agent.config import Config, parse
 from agent.core.labels import Stamp
 from agent.core.names import wrong_label
 from agent.core.vendor import Device, Fault, ResourceRule, Sharing
-from agent.features import machine
+from agent.labelling import machine
 from agent.labels import ask
 from agent.plugins import Plugin
 from agent.vendors.nvidia.labels import family, labels
