@@ -109,9 +109,17 @@ class Agent:
         return await self._line.apply(command)
 
     def view(self) -> View:
-        """What is known now."""
+        """Everything that is known now."""
+        seen = self._line.seen(self._base()) if self._line else self._base()
+        return self.door.seen(seen) if self.door else seen
+
+    def glance(self) -> View:
+        """What people are told of when it changes; the rest is as of a view of which nothing is known."""
+        return self._line.glanced(self._base()) if self._line else self._base()
+
+    def _base(self) -> View:
         state = self._config.value
-        base = View(
+        return View(
             node=self._node_name,
             version=version(),
             required_vendors=frozenset(
@@ -122,5 +130,3 @@ class Agent:
             config_awaited=state.waiting,
             standby=self._standby,
         )
-        seen = self._line.seen(base) if self._line else base
-        return self.door.seen(seen) if self.door else seen

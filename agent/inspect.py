@@ -199,7 +199,8 @@ def _resources(document: Mapping[str, Any]) -> list[list[Any]]:
         sharing = f"replicas x{it['replicas']}" if shared else it.get("sharing")
         counts = [it.get("capacity"), it.get("allocatable"), it.get("allocated")]
         session = f"{it.get('session')} (retired)" if it.get("retired") else it.get("session")
-        rows.append([it.get("name"), sharing, *counts, session, it.get("sessionReason")])
+        reason = it.get("sessionReason") or it.get("foreign")
+        rows.append([it.get("name"), sharing, *counts, session, reason])
     return rows
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import anyio
-import structlog
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
@@ -18,10 +18,7 @@ from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotOnDisk
-from agent.core.health import Timing
-from agent.core.inventory import Inventory
 from agent.core.labels import Wanted
-from agent.core.ledger import Ledger
 from agent.core.model import Command
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, View
@@ -34,20 +31,17 @@ from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
 from agent.labelling import Labelling
+from agent.lapses import Lapses
+from agent.memory import recalled
 from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from agent.sessions import Sessions
-from agent.state.aside import SetAside
-from agent.state.checkpoint import CHECKPOINT, CheckpointFile, Saved, boot_id
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
-from agent.state.store import LedgerStore
 from agent.strangers import Strangers
-
-log = structlog.get_logger()
 
 
 def steady_clock() -> Callable[[], float]:
@@ -71,55 +65,50 @@ class Line:
     ) -> None:
         """`api`: whether there is an API server to tell things to."""
         settings = config.value.config.agent
+        clock = steady_clock()
         self._config = config
         self._pace = pace
         self._in_process = in_process
-        clock = steady_clock()
-        file = CheckpointFile(settings.state_dir / CHECKPOINT)
-        saved, self._set_aside = file.load()
-        if self._set_aside:
-            _tell(self._set_aside)
-        self._ledger = Ledger(saved.allocations, now=clock())
-        if saved.boot_id != boot_id():
-            self._ledger.rebooted()
-        inventory = _remembering(saved, pace.health or settings.health, clock())
-        self._store = LedgerStore(file, self._ledger, inventory, replace(saved, boot_id=boot_id()))
-        self._node = Node(inventory, self._ledger, clock, pods)
+
+        # What is known from before, and the hardware that is there now.
+        memory = recalled(settings, pace.health or settings.health, clock)
+        self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
+        self._node = Node(memory.inventory, self._ledger, clock, pods)
         self._fleet = Fleet(self._node, self._start)
+
+        # What the kubelet says, by its files and its socket.
         self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory)
-        self._pods = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
-        kubelets_file = settings.kubelet_dir / KUBELET_CHECKPOINT
+        read = partial(kubelet_checkpoint.read, settings.kubelet_dir / KUBELET_CHECKPOINT)
+        lister = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
         sources = Sources(
-            lambda prove: kubelet_checkpoint.read(kubelets_file, prove=prove),
-            self._pods.in_use,
+            lambda prove: read(prove=prove),
+            lister.in_use,
             self._partitions,
             running_pods,
             lambda: str(self._directory.kubelet.value or ""),
             lambda: self._settled(clock()),
             pods_at_once=PodResources(settings.pod_resources_socket, min_interval=pace.pods_at_once).in_use,
         )
-        allocator = Allocator(
-            self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources
-        )
+
+        # What the kubelet is answered, and over which sessions.
         self._refusals = Refusals(
             lambda: pods.value, lambda resource: places(self._ledger.in_use(), resource), pace.whose
+        )
+        allocator = Allocator(
+            self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources
         )
         self._allocator = TimedAllocator(allocator, self._ledger, self._refused)
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
-        remains = Remains(settings.state_dir / REMAINS)
-        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=remains.note)
-        self._labelling = Labelling(
-            config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
-        )
-        self._features = FeaturesFile(self._labelling.wanted, pace.specs, note=remains.note)
         self._strangers = Strangers(
-            lambda: kubelet_checkpoint.read(kubelets_file, prove=False),
-            self._node.plan,
-            lambda: [name for name, it in self._sessions.statuses.items() if it.value.state == "registered"],
-            pace.sure,
+            lambda: read(prove=False), self._node.plan, self._sessions.registered, pace.sure
         )
+        self._lapses = Lapses(
+            self._sessions.offered, lister.allocatable, self._sessions.renew, pace.lapses, pace.sure
+        )
+
+        # What follows from what the kubelet and the hardware say of allocations.
         self._recaller = Recaller(self._ledger, sources, self._node.plan, clock)
         self._reconciler = Reconciler(
             self._ledger,
@@ -135,6 +124,14 @@ class Line:
             grace=settings.reconcile.grace if pace.grace is None else pace.grace,
             doubt_again=pace.doubt_again,
         )
+
+        # What lies on disk for others.
+        note = Remains(settings.state_dir / REMAINS).note
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=note)
+        self._labelling = Labelling(
+            config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
+        )
+        self._features = FeaturesFile(self._labelling.wanted, pace.specs, note=note)
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
         return VendorProcess(
@@ -158,6 +155,7 @@ class Line:
             self._reconciler.run,
             lambda: self._reconciler.follow(self._directory.checkpoint),
             lambda: self._strangers.run(self._directory.checkpoint),
+            self._lapses.run,
             self._save_on_change,
             self._store.run,
             self._cdi.run,
@@ -187,21 +185,28 @@ class Line:
             raise NotOnDisk(done, self._store.error)
         return done
 
-    def seen(self, base: View) -> View:
-        """The view with everything the line knows."""
+    def glanced(self, base: View) -> View:
+        """The view with what people are told of when it changes, and nothing else: it is looked at often."""
         return replace(
             base,
             snapshot=self._node.snapshot.value,
-            processes={name: it.status for name, it in self._fleet.processes.items()},
-            resources=self._node.plan.value,
-            sessions={name: it.value for name, it in self._sessions.statuses.items()},
             allocations=self._ledger.all(),
-            checkpoint_error=self._store.error,
             set_aside=self._set_aside.message if self._set_aside else "",
             rebuilt=self._recaller.is_done,
             strangers=self._strangers.found,
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
+            counters=self._reconciled_so_far(),
+        )
+
+    def seen(self, base: View) -> View:
+        """The view with everything the line knows."""
+        return replace(
+            self.glanced(base),
+            processes={name: it.status for name, it in self._fleet.processes.items()},
+            resources=self._node.plan.value,
+            sessions={name: it.value for name, it in self._sessions.statuses.items()},
+            checkpoint_error=self._store.error,
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
@@ -216,13 +221,9 @@ class Line:
         self._reconciler.look_again()
 
     def _counters(self) -> Counters:
-        counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
-            ("checkpoint_saves", ()): self._store.saves
-        }
+        counters = {**self._reconciled_so_far(), ("checkpoint_saves", ()): self._store.saves}
         if self._set_aside:
             counters["checkpoint_set_aside", (("why", self._set_aside.why),)] = 1
-        for action, count in self._reconciler.actions.items():
-            counters["reconcile_actions", (("action", action),)] = count
         for source, count in self._reconciler.unreadable.items():
             counters["evidence_unreadable", (("source", source),)] = count
         for name, process in self._fleet.processes.items():
@@ -231,6 +232,10 @@ class Line:
             for field_ in fields(stats):
                 counters[f"plugin_{field_.name}", (("resource", name),)] = getattr(stats, field_.name)
         return counters
+
+    def _reconciled_so_far(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        actions = self._reconciler.actions.items()
+        return {("reconcile_actions", (("action", action),)): count for action, count in actions}
 
     async def _prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         made: Sequence[Partition] = await self._fleet.call(vendor, "prepare", request, tuple(uuids))
@@ -274,20 +279,3 @@ class Line:
     def _settled(self, now: float) -> bool:
         since = self._sessions.registered_since
         return since is not None and now - since >= self._pace.settle
-
-
-def _tell(it: SetAside) -> None:
-    log.error(
-        "checkpoint set aside",
-        reason="CheckpointSetAside",
-        message=it.message,
-        path=str(it.path),
-        aside=it.aside,
-    )
-
-
-def _remembering(saved: Saved, timing: Timing, now: float) -> Inventory:
-    inventory = Inventory(saved.health, timing, now, saved.devices, saved.cordons)
-    if saved.boot_id != boot_id():
-        inventory.rebooted(now)
-    return inventory

@@ -80,7 +80,7 @@ async def follow(
     before = View(node="", version="")
     while True:
         after = view()
-        if not after.standby:
+        if not after.standby and after != before:
             for notice in news(before, after, pods()):
                 tell(notice)
             before = after

@@ -30,6 +30,8 @@ class Pace:
     specs: float = 60.0
     #: Until it is looked again whether another plugin serves a resource of ours, before that is said.
     sure: float = 1.0
+    #: Between two looks whether the kubelet still lists the devices that we call healthy.
+    lapses: float = 10.0
     #: What the pod of a refused Allocate gets to show our words, before the refusal is told.
     whose: float = 3.0
     backoff: tuple[float, float] = (0.1, 30.0)

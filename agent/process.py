@@ -149,7 +149,7 @@ async def _cluster(
 
     async with anyio.create_task_group() as group:
         group.start_soon(opened.run, agent.wanted_labels)
-        group.start_soon(follow, agent.view, lambda: agent.pods.value, tell)
+        group.start_soon(follow, agent.glance, lambda: agent.pods.value, tell)
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:

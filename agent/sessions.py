@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import anyio
 import structlog
@@ -80,6 +80,19 @@ class Sessions:
         """Have the kubelet write its checkpoint, by sending it the list of the resource once more."""
         if resource in self._sessions:
             self._sessions[resource].repeat()
+
+    def registered(self) -> list[str]:
+        """The resources that the kubelet has from us now."""
+        return [name for name, it in self.statuses.items() if it.value.state == "registered"]
+
+    def offered(self) -> Mapping[str, int]:
+        """The resources of which the kubelet was told a healthy device, each with how often it registered."""
+        return {name: it.status.value.registrations for name, it in self._sessions.items() if it.offers}
+
+    def renew(self, resource: str) -> None:
+        """Register the resource again."""
+        if resource in self._sessions:
+            self._sessions[resource].renew()
 
     async def _watch_kubelet(self) -> None:
         """A kubelet that begins anew is not believed at once: it lists less than it has."""

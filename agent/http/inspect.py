@@ -152,6 +152,7 @@ def _resource(view: View, resource: Resource, used: int) -> dict[str, Any]:
         "session": session.state if session else "waiting",
         "sessionReason": session.reason if session else "",
         "registrations": session.registrations if session else 0,
+        "foreign": view.strangers.get(resource.name, ""),
     }
 
 

@@ -96,6 +96,8 @@ def _resources(view: View) -> Iterator[Metric]:
     yield _gauge("resource_devices", "Device IDs of the resource.", ("resource", "state"), counts)
     registered = [((name,), it.state == "registered") for name, it in view.sessions.items()]
     yield _gauge("session_registered", "Whether the kubelet knows the resource.", ("resource",), registered)
+    foreign = [((name,), name in view.strangers) for name in view.resources]
+    yield _gauge("foreign_plugin", "Whether another plugin serves the resource, too.", ("resource",), foreign)
     registrations = [({"resource": name}, it.registrations) for name, it in view.sessions.items()]
     yield _counter("registrations", "Registrations with the kubelet.", registrations)
     yield _gauge("allocations", "Answered Allocate calls.", ("resource", "state"), _allocations(view))

@@ -69,6 +69,7 @@ class Ended(StrEnum):
     KUBELET_CHANGED = "the kubelet restarted"
     SOCKET_LOST = "our socket was removed"
     STREAM_ENDED = "the kubelet ended the list stream"
+    LAPSED = "the kubelet lists none of our healthy devices"
 
 
 class KubeletSession:
@@ -98,6 +99,8 @@ class KubeletSession:
         self._numbers = itertools.count()
         self._complaint = ""
         self._plugin: DevicePlugin | None = None
+        #: How often somebody has asked for a new registration.
+        self._renewals: Cell[int] = Cell(0)
         self._log = log.bind(resource=resource_name)
 
     async def run(self) -> None:
@@ -115,6 +118,16 @@ class KubeletSession:
         """Have the kubelet write its checkpoint; without a stream it does so at the next registration."""
         if self._plugin is not None:
             self._plugin.repeat()
+
+    @property
+    def offers(self) -> bool:
+        """Whether the kubelet was told of a healthy device, on the stream that is open."""
+        told = self._plugin.delivered.value if self._plugin else None
+        return self.status.value.state == "registered" and told is not None and told.allocatable > 0
+
+    def renew(self) -> None:
+        """End the registration that holds, if one does, and make another one."""
+        self._renewals.set(self._renewals.value + 1)
 
     def _made(self, calls: Calls) -> DevicePlugin:
         return DevicePlugin(
@@ -215,12 +228,14 @@ class KubeletSession:
         raise KubeletError(f"no ListAndWatch within {self._intervals.stream:g} s after Register")
 
     async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> Ended:
+        renewals = self._renewals.value
         over = await first(  # in the order of Ended
             lambda: self._retired(plugin),
             # A kubelet.sock that is gone proves nothing while the stream lives; another one does.
             lambda: reaches(self._directory.kubelet, lambda now: now not in (None, kubelet)),
             lambda: self._directory.lost(path),
             lambda: plugin.live.until(False),
+            lambda: differs(self._renewals, renewals),
         )
         return tuple(Ended)[over]
 

@@ -142,6 +142,17 @@ def test_the_metrics_count_what_is_in_use_of_nobody_knows_whom_and_nothing_that_
     assert counted("nvidia.com/mig-1g.10gb") == 1
 
 
+def test_another_plugin_on_a_resource_is_shown_everywhere() -> None:
+    gpu = "nvidia.com/gpu"
+    fought = replace(VIEW, strangers={gpu: "another plugin answered for the pod"})
+    key = ("xpu_agent_foreign_plugin", (("resource", gpu),))
+
+    assert (samples(VIEW)[key], samples(fought)[key]) == (0, 1)
+    assert [it["foreign"] for it in inspect(VIEW)["resources"]] == [""]
+    assert [it["foreign"] for it in inspect(fought)["resources"]] == ["another plugin answered for the pod"]
+    assert "another plugin answered" in as_text(inspect(fought), 0.0)
+
+
 @pytest.mark.parametrize("call", ["allocate", "pre_start"])
 def test_the_histogram_of_a_call_cumulates_its_buckets(call: str) -> None:
     found = samples(VIEW)

@@ -13,7 +13,8 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from agent.kubelet.errors import KubeletError
-from agent.kubelet.podresources import LIST, PodResources
+from agent.kubelet.pb.podresources import v1 as pb
+from agent.kubelet.podresources import ALLOCATABLE, LIST, PodResources
 from agent.kubelet.rpc import SocketServer, unary
 
 from .test_decoding import pods_message
@@ -21,7 +22,7 @@ from .test_decoding import pods_message
 
 @asynccontextmanager
 async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Path]:
-    server = SocketServer({LIST: unary(answer)})
+    server = SocketServer({LIST: unary(answer), ALLOCATABLE: unary(answer)})
     await server.listen(path / "kubelet.sock")
     with anyio.fail_after(20):
         try:
@@ -114,3 +115,28 @@ async def test_a_kubelet_that_is_away_or_silent_is_an_error(plugins_dir: Path) -
     async with kubelet(plugins_dir, answer) as path:
         with pytest.raises(KubeletError, match="no answer"):
             await PodResources(path, timeout=0.05).in_use()
+
+
+@pytest.mark.parametrize("numa", [None, 0, 1])
+async def test_the_resources_are_told_of_which_the_kubelet_has_a_healthy_device(
+    plugins_dir: Path, numa: int | None
+) -> None:
+    topology = None if numa is None else pb.TopologyInfo(nodes=[pb.NumaNode(id=numa)])
+    device = pb.ContainerDevices(resource_name="example.com/gpu", device_ids=["a"], topology=topology)
+
+    async def answer(request: bytes) -> bytes:
+        return bytes(pb.AllocatableResourcesResponse(devices=[device], cpu_ids=[0, 1]))
+
+    async with kubelet(plugins_dir, answer) as path:
+        asked = ["example.com/gpu", "example.com/gp", "example.com/gpu.shared", "e.com/gpu"]
+
+        assert await PodResources(path).allocatable(asked) == {"example.com/gpu"}
+
+
+async def test_a_kubelet_that_does_not_know_the_call_is_an_error(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        raise GRPCError(Status.UNIMPLEMENTED, "unknown method GetAllocatableResources")
+
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="unknown method"):
+            await PodResources(path).allocatable(["example.com/gpu"])

@@ -503,6 +503,29 @@ async def test_the_kubelet_is_sent_the_list_again_where_it_is_registered_and_not
         assert node.status.registrations == 1
 
 
+async def test_a_renewal_ends_the_old_stream_before_it_registers_anew(plugins_dir: Path) -> None:
+    async with bench(plugins_dir) as node:
+        await node.registered()
+        assert node.session.offers
+
+        node.session.renew()
+
+        await node.registered(times=2)
+        assert node.kubelet.open_at_register == [0, 0]
+        assert len(node.sockets()) == 1
+
+
+async def test_nothing_is_offered_without_a_healthy_device_or_a_kubelet(plugins_dir: Path) -> None:
+    async with bench(plugins_dir, started=False) as node:
+        assert not node.session.offers
+        await node.kubelet.start()
+        await node.registered()
+        resource = node.cell.value
+        node.cell.set(replace(resource, cards=tuple(replace(it, healthy=False) for it in resource.cards)))
+
+        await eventually(lambda: not node.session.offers)
+
+
 async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) -> None:
     status: Cell[SessionStatus] = Cell(SessionStatus())
     session = KubeletSession(

@@ -41,6 +41,7 @@ PACE_OF_TESTS = replace(
     health=Timing(good_for=0.2),
     specs=0.2,
     sure=0.05,
+    lapses=0.1,
     whose=0.0,
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import anyio
+import pytest
+from peers.faults import FaultyPodResources
+from peers.plugin import TinyPlugin
+
 from agent.core.model import AllocationState
 from agent.core.vendor import State
 from agent.testing.kubelet import SimKubelet
@@ -12,7 +17,8 @@ from agent.testing.node import Container, Pod
 
 from .cards import Simulated
 from .conftest import ANY_KUBELET, EVERY_VENDOR
-from .node import Node, confirmed, device, in_use, released, shared, whole
+from .kubelets import Kind
+from .node import LOOK, PATIENCE, Node, confirmed, device, in_use, released, shared, whole
 from .process import AgentProcess
 
 XPU = "example.com/xpu"
@@ -112,6 +118,31 @@ async def test_a_stream_that_breaks_is_followed_by_one_registration(node: Node, 
     await node.until(lambda it: it.sessions[XPU].registrations == 2 and not it.troubles)
     await node.counts({XPU: (4, 4)})
     assert sim.journal.registrations == {XPU: 2}
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["our-ids", "its-own-ids"])
+async def test_another_plugin_that_comes_and_goes_is_outlived_and_not_fought(
+    node: Node, lister: FaultyPodResources, kind: Kind, own: bool
+) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    ids = node.cards.uuids[:3] if own else ("alien-0", "alien-1", "alien-2")
+
+    async with TinyPlugin(node.kubelet.plugin_dir, XPU) as stranger:
+        await stranger.publish(dict.fromkeys(ids, "Healthy"))
+        await stranger.register()
+        await node.counts({XPU: (3, 3)})
+        await looks(lister, 5)
+        assert node.view.sessions[XPU].registrations == 1
+
+    if kind.release == "1.37":  # it had two plugins, and keeps the last list of either until the next one
+        await node.fail(0)
+        await node.counts({XPU: (4, 3)})
+        node.cards.reset(0)
+    await node.counts({XPU: (4, 4)})
+    await node.until(lambda it: not it.troubles)
+    pods = [await node.admit(f"pod-{number}", {XPU: 1}) for number in range(4)]
+    assert {card for pod in pods for card in await node.cards_of(pod)} == {*node.cards.uuids}
 
 
 async def test_a_kubelet_that_refuses_to_register_is_asked_again_and_its_words_are_shown(
@@ -277,6 +308,16 @@ async def test_a_second_agent_stands_by_and_takes_over(node: Node, process: Agen
 
 
 # No kubelet
+
+
+async def looks(lister: FaultyPodResources, more: int) -> None:
+    """Wait until PodResources was asked so often."""
+    wanted = lister.calls + more
+    with anyio.fail_after(PATIENCE):
+        while True:
+            if lister.calls >= wanted:
+                return
+            await anyio.sleep(LOOK)
 
 
 async def test_an_agent_without_a_kubelet_says_so_and_registers_when_it_comes(
