@@ -14,20 +14,19 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-if "rich" in sys.modules or "structlog" in sys.modules:
+# structlog imports these where they are installed, for colours and a traceback style unused here: a third of
+# its cost. Before anything of ours, which may import structlog too.
+_UNUSED = [name for name in ("rich", "colorama") if name not in sys.modules]
+sys.modules.update(dict.fromkeys(_UNUSED, cast("Any", None)))
+try:
     import structlog
-else:
-    # structlog imports rich where it is installed, for a traceback style unused here: a third of its cost.
-    # Before anything of ours, which may import structlog too.
-    sys.modules["rich"] = cast("Any", None)
-    try:
-        import structlog
-    finally:
-        del sys.modules["rich"]
+finally:
+    for _name in _UNUSED:
+        del sys.modules[_name]
 
-from agent.core.errors import ConfigError
-from agent.core.text import printable
-from agent.writer import Writer, to_descriptor
+from agent.core.errors import ConfigError  # noqa: E402
+from agent.core.text import printable  # noqa: E402
+from agent.writer import Writer, to_descriptor  # noqa: E402
 
 if TYPE_CHECKING:
     from agent.config.settings import LogFormat, LogLevel, LogSettings
