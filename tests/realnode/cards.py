@@ -32,7 +32,9 @@ def plug_in(place: Place, count: int = COUNT) -> NvmlStub:
     """Install library and device nodes on the node, and return the script of the cards: break and repair."""
     place.cards.parent.mkdir(exist_ok=True)
     cards = NvmlStub(place.cards.parent, count)
-    shutil.copy(cards.library, LIBRARIES / f"libnvidia-ml.so.{VERSION}")
+    library = LIBRARIES / f"libnvidia-ml.so.{VERSION}"
+    if not library.exists():  # processes have it mapped
+        shutil.copy(cards.library, library)
     link = LIBRARIES / "libnvidia-ml.so.1"
     link.unlink(missing_ok=True)
     link.symlink_to(f"libnvidia-ml.so.{VERSION}")

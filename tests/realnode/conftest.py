@@ -53,8 +53,9 @@ async def cluster(request: pytest.FixtureRequest, place: Place) -> AsyncIterator
 
 @pytest.fixture
 async def agent(cluster: Cluster) -> Release:
-    """The agent, installed with the values of a node with NVIDIA's cards and no others."""
-    await cluster.agent.hold()
+    """The agent, just installed with the values of this node and no others; nobody has held a card."""
+    if not await cluster.agent.is_fresh():
+        await cluster.agent.anew()
     return cluster.agent
 
 

@@ -7,11 +7,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from agent.kubelet.podresources import PodResources
+
 from .containerd import SOCKET
 from .place import Place
 from .unit import Unit
+from .until import until
 
 NODE = "node-1"
+DIRECTORY = Path("/var/lib/kubelet")
 #: Who it is to the API server.
 USER = f"system:node:{NODE}"
 GROUP = "system:nodes"
@@ -57,6 +61,18 @@ def api_server_flags(place: Place) -> list[str]:
 def address() -> str:
     """The patch of the Node's status that a cloud's controller would make."""
     return json.dumps({"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}})
+
+
+async def forget() -> None:
+    """Have the kubelet forget all devices of pods; no pod that has some is left."""
+    asked = PodResources(DIRECTORY / "pod-resources/kubelet.sock", min_interval=0.0)
+
+    async def holders() -> list[tuple[str, str]]:
+        # It looks who is gone when it is asked, and writes that down when it has another reason to.
+        return [pod for pod, containers in (await asked.in_use()).items() if any(containers.values())]
+
+    await until(holders, lambda it: not it, "the kubelet to see that no pod has devices")
+    (DIRECTORY / "device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
 
 
 def _caller(place: Place) -> tuple[Path, Path]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import tomllib
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from deploy.chart import CHART
 
-from . import cards
+from . import cards, kubelet
 from .api import Api, Object
 from .place import ROOT, TOOLS, Place
 from .until import PATIENCE, until
@@ -22,6 +26,8 @@ NAME = NAMESPACE = "xpu-agent"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 #: What `make image` makes; it has sh and python3, so pods of the scenarios run it as well.
 IMAGE = f"localhost/xpu-agent:{VERSION}"
+#: Where the chart has the agent's state and its CDI specs.
+STATE, CDI = Path("/var/lib/xpu-agent"), Path("/var/run/cdi")
 _NAMESPACE = {
     "apiVersion": "v1",
     "kind": "Namespace",
@@ -60,9 +66,24 @@ class Release:
             )
         await self.rolled_out()
 
+    async def anew(self, values: Values | None = None) -> None:
+        """Install it on a node where it never was: nobody holds cards, and nothing is left of its state.
+
+        For two minutes after its start the agent believes nobody that a pod is gone, so what scenarios
+        before this one held would be held still. The pods of all scenarios must be gone.
+        """
+        if await self.values() is not None:
+            await self.uninstall()
+        for directory in (STATE, CDI):
+            shutil.rmtree(directory, ignore_errors=True)
+        await kubelet.forget()
+        await self.hold(values)
+
     async def rolled_out(self) -> None:
         """Wait until the pods of every pool are of the newest template and ready, and no other is left."""
         await until(self._standing, lambda it: it == "", "the agent's rollout")
+        # On the host's network it was the last agent that answered the probes of the next one.
+        await until(self._readiness, lambda it: it == "", "the agent to be ready")
 
     async def uninstall(self) -> None:
         """`helm uninstall`, and wait until the pods are gone."""
@@ -96,6 +117,16 @@ class Release:
         name = (await self.pod())["metadata"]["name"]
         return await self._api.kubectl("exec", f"--namespace={NAMESPACE}", name, "--", *command)
 
+    async def metrics(self) -> dict[str, float]:
+        """What it serves at /metrics: a sample's name with its labels to its value."""
+        text = (await asyncio.to_thread(self._ask, "/metrics")).decode()
+        samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    async def is_fresh(self) -> bool:
+        """Whether it is installed with the values of this node alone, and nobody has held a card yet."""
+        return await self.values() == self._base and not await self._allocations()
+
     async def helm(self, verb: str, *arguments: str, stdin: str = "") -> str:
         options = [f"--kubeconfig={self._api.kubeconfig}", f"--namespace={NAMESPACE}"]
         command = [str(TOOLS / "helm"), verb, *arguments, *options]
@@ -106,18 +137,40 @@ class Release:
             raise HelmFailed(f"helm {verb}: {told.stderr}{told.stdout}")
         return told.stdout
 
+    async def _allocations(self) -> dict[str, float]:
+        return {
+            name: count
+            for name, count in (await self.metrics()).items()
+            if name.startswith("xpu_agent_allocations{") and count
+        }
+
+    def _ask(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            return bytes(answer.read())
+
+    async def _readiness(self) -> str:
+        """Why it is not ready; empty where it is."""
+        try:
+            await asyncio.to_thread(self._ask, "/readyz")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.read().decode(errors="replace")
+        except OSError as error:
+            return str(error)
+        return ""
+
     async def _standing(self) -> str:
         """What is still to come; empty where nothing is."""
         sets = await self._api.items(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets")
+        everyone = await self.pods()
         for it in sets:
             name, status = it["metadata"]["name"], it["status"]
             wanted = status.get("desiredNumberScheduled", 0)
             if status.get("observedGeneration") != it["metadata"]["generation"]:
                 return f"{name} is not looked at yet"
             counts = [status.get(key, 0) for key in ("updatedNumberScheduled", "numberReady")]
-            pods = await self._api.items(
-                f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=xpu-agent.io/pool={it['metadata']['labels']['xpu-agent.io/pool']}"
-            )
+            pool = it["metadata"]["labels"]["xpu-agent.io/pool"]
+            pods = [pod for pod in everyone if pod["metadata"]["labels"]["xpu-agent.io/pool"] == pool]
             if [*counts, len(pods)] != [wanted] * 3:
                 return f"{name} has {len(pods)} pods, {counts[0]} of them new, {counts[1]} ready, of {wanted}"
         return "" if sets else "no DaemonSet"

@@ -66,8 +66,10 @@ class Space:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._api.kubectl("delete", "namespace", self.name, "--wait=false")
+        # Of a namespace the controllers would delete them in their own time.
+        await self.kubectl("delete", "deployments,daemonsets,jobs,pods", "--all", "--wait=false")
         await self.gone()
+        await self._api.kubectl("delete", "namespace", self.name, "--wait=false")
 
     async def ready(self) -> None:
         """Wait until it has its service account; before, pods are refused."""
