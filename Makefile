@@ -6,7 +6,7 @@ SEED ?= 1
 FAULTS ?= 1000
 HELM ?= v3.22.0
 
-.PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers campaign proto lock clean help
+.PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers cluster cluster-stop cluster-test campaign proto lock clean help
 
 help:  ## Show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
@@ -51,6 +51,17 @@ docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead
 peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them
 	tests/peers/build.sh
 	$(BIN)/python -m pytest tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py tests/campaign/test_campaign.py --require-peers
+
+cluster: setup  ## Leave a real cluster running: one node, containerd, the agent by its chart, pods with cards (root)
+	tests/realnode/build.sh
+	tests/realnode/cluster.sh start
+
+cluster-stop:  ## End it; nothing stays but its logs
+	tests/realnode/cluster.sh stop
+
+cluster-test: setup  ## Run the scenarios on a real node: our image and our chart under a real kubelet (root)
+	tests/realnode/build.sh
+	tests/realnode/enter.sh test $(BIN)/python -m pytest tests/realnode --require-realnode
 
 campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, write docs/reliability.md
 	tests/peers/build.sh peers
