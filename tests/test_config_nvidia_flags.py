@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.cli import _given, _parser
+from agent.cli import _parser
+from agent.cli.arguments import given_by
 from agent.config import (
     FLAGS,
     NVIDIA_FLAGS,
@@ -120,7 +121,7 @@ def test_the_table_is_nvidia_s() -> None:
 
 
 def arguments(*argv: str) -> dict[str, object]:
-    return _given(_parser().parse_args(["run", *argv]))
+    return given_by(_parser().parse_args(["run", *argv]))
 
 
 def spelled() -> list[Any]:

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from agent.cli import VERBS
 from agent.kubelet.session import REGISTER
 
 #: The agent's way to the kubelet. What is not here is imported after the first registration, or never.
@@ -44,6 +47,29 @@ async def call(path, method, request, **options):
 session.call = call
 cli.main(sys.argv[1:])
 """
+
+#: Runs a verb, and prints which of the command line's modules were loaded for it.
+VERB = """
+import json, sys
+from agent import cli
+try:
+    cli.main([sys.argv[1], "--help"])
+except SystemExit:
+    pass
+print(json.dumps([name for name in sys.modules if name.startswith("agent.cli.")]))
+"""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_of_the_verbs_only_the_one_that_is_named_is_loaded(verb: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", VERB, verb], capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    assert sorted(loaded) == sorted(["agent.cli.arguments", f"agent.cli.{verb}"])
+
 
 #: What the way to the API server brings with it; it is opened after the first registration.
 LATE = {"kubernetes_asyncio", "aiohttp", "urllib3", "yarl"}

@@ -1,0 +1,81 @@
+"""The command line: one verb, one module. Exit 0 ok, 1 refused, 2 usage."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from agent.core.errors import AgentError
+from agent.core.vendor import SettingsError
+
+from .arguments import REFUSED
+
+#: In the order of the help; each is a module here, whose `add` makes its parser.
+VERBS = (
+    "run",
+    "demo",
+    "inspect",
+    "health",
+    "plugins",
+    "labels",
+    "config",
+    "conformance",
+    "uninstall",
+    "doctor",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verb that the arguments name."""
+    given = sys.argv[1:] if argv is None else argv
+    # A verb that stands first is the only one that is loaded.
+    parser = _parser(tuple(given[:1]) if given[:1] and given[0] in VERBS else VERBS)
+    args = parser.parse_args(given)
+    if args.version:
+        from agent.version import version
+
+        print(f"xpu-agent {version()}")
+        return 0
+    if args.verb is None:
+        parser.print_help()
+        return 2
+    try:
+        return int(args.verb(args) or 0)
+    except Exception as exc:
+        if (refusal := _refusal(exc)) is None:
+            raise
+        print(f"xpu-agent: {refusal}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(args.unheard)
+
+
+def _refusal(exc: BaseException) -> BaseException | None:
+    """The sentence for people, where the error is one of ours; task groups wrap it."""
+    if isinstance(exc, AgentError | SettingsError):
+        return exc
+    inner = exc.exceptions if isinstance(exc, BaseExceptionGroup) else ()
+    return next((it for it in map(_refusal, inner) if it is not None), None)
+
+
+def _parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="xpu-agent",
+        description="One Kubernetes node agent for every vendor's accelerators.",
+        epilog="Every flag of `run` can be set as environment variable XPU_AGENT_<FLAG>, for example "
+        "XPU_AGENT_STATE_DIR, NVIDIA's flags as NVIDIA calls them; NODE_NAME names the node. "
+        "Exit: 0 ok, 1 refused, 2 usage.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(verb=None, unheard=0)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+    for name in names:
+        import_module(f"{__name__}.{name}").add(verbs)
+    return parser

@@ -1,0 +1,107 @@
+"""What several verbs take: their flags, and what is meant by them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from pathlib import Path
+from typing import Any, TypeAlias
+
+#: Exit code.
+REFUSED = 1
+
+#: Where a verb adds its parser.
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # the only name argparse has for it
+
+#: How often a flag of NVIDIA's stands, and whether it needs a value. Switches also stand alone.
+_ARITY: dict[str, dict[str, Any]] = {
+    "TEXT": {"metavar": "TEXT"},
+    "BOOL": {"nargs": "?", "const": "true", "metavar": "BOOL"},
+    "TEXTS": {"action": "append", "metavar": "LIST"},
+    "NUMBERS": {"action": "append", "metavar": "LIST"},
+    "DURATION": {"metavar": "TIME"},
+}
+
+
+def configuration(parser: argparse.ArgumentParser) -> None:
+    """What decides the configuration: ours first, then NVIDIA's."""
+    parser.add_argument(
+        "--config",
+        metavar="F",
+        help="config file, or a directory of named ones (default: every vendor, auto)",
+    )
+    parser.add_argument("--node-config", metavar="NAME", help="which of the directory holds on this node")
+    parser.add_argument("--node-config-file", metavar="F", help="a file that holds this name; it is followed")
+    parser.add_argument("--default-config", metavar="NAME", help="which holds on a node that names none")
+    parser.add_argument(
+        "--fallback-strategies",
+        metavar="LIST",
+        help="what holds without either: named, single, empty (default: named,single)",
+    )
+    parser.add_argument("--node-name", metavar="N", help="this node (default: NODE_NAME, else the host name)")
+    parser.add_argument("--kubelet-dir", metavar="D", help="the kubelet's device-plugins directory")
+    parser.add_argument("--pod-resources-socket", metavar="S", help="the kubelet's PodResources socket")
+    parser.add_argument("--state-dir", metavar="D", help="where checkpoint, lock and admin socket live")
+    parser.add_argument("--cdi-dir", metavar="D", help="where container runtimes look for CDI specs")
+    parser.add_argument("--http", metavar="ADDR:PORT", help='where the views are served; "" is off')
+    parser.add_argument(
+        "--watch-pods", choices=["true", "false"], help="whether the node's pods are asked for"
+    )
+    parser.add_argument("--report-labels", choices=["true", "false"], help="whether the Node is labelled")
+    parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
+    parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
+    _nvidia(parser)
+
+
+def _nvidia(parser: argparse.ArgumentParser) -> None:
+    """The flags of NVIDIA's programs. Go takes them with one dash as well."""
+    from agent.config import NVIDIA_FLAGS
+
+    told = (
+        "As nvidia-device-plugin and gpu-feature-discovery v0.20 have them, with their variables and the "
+        "keys of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables alone."
+    )
+    group = parser.add_argument_group("NVIDIA's flags", told)
+    group.add_argument(
+        "--config-file", "-config-file", dest="config", metavar="F", help="the same as --config"
+    )
+    for flag in NVIDIA_FLAGS:
+        dashed = [f"--{name}" if len(name) > 1 else f"-{name}" for name in flag.names]
+        if dashed:
+            help = ", ".join((*flag.variables, *([flag.tree] if flag.tree else [])))
+            group.add_argument(*dashed, dest=flag.name, help=help, **_ARITY[flag.kind.name])
+            once = [name.removeprefix("-") for name in dashed if name.startswith("--")]
+            group.add_argument(*once, dest=flag.name, help=argparse.SUPPRESS, **_ARITY[flag.kind.name])
+
+
+def node_labels(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--node-label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label that the Node has, for a configuration that depends on it; may be repeated",
+    )
+
+
+def state_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", type=Path, metavar="D", help="where the agent keeps its admin socket")
+
+
+def given_by(args: argparse.Namespace) -> dict[str, object]:
+    """The arguments, named as their flags."""
+    return {name.replace("_", "-"): value for name, value in vars(args).items()}
+
+
+def node_name_of(args: argparse.Namespace) -> str:
+    named = args.node_name or os.environ.get("XPU_AGENT_NODE_NAME") or os.environ.get("NODE_NAME")
+    return named or socket.gethostname()
+
+
+def admin_socket(args: argparse.Namespace) -> Path:
+    from agent.config import AgentSettings
+
+    default = os.environ.get("XPU_AGENT_STATE_DIR") or AgentSettings().state_dir
+    return Path(args.state_dir or default) / "agent.sock"

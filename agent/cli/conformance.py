@@ -1,0 +1,49 @@
+"""`conformance`: a vendor's backend against the contract."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from agent.core.vendor import Vendor
+
+from .arguments import REFUSED, Verbs, node_name_of
+
+
+def add(verbs: Verbs) -> None:
+    parser = verbs.add_parser("conformance", help="hold a vendor's backend against the vendor contract")
+    parser.add_argument("vendor", metavar="VENDOR", help="a name that `xpu-agent plugins` lists")
+    parser.add_argument("--config", type=Path, metavar="F", help="config file with the vendor's settings")
+    parser.set_defaults(verb=conformance, node_name=None)
+
+
+def conformance(args: argparse.Namespace) -> int:
+    """`xpu-agent conformance VENDOR`: exit 1 where a check fails."""
+    import asyncio
+
+    from agent.config import configured, seen_labels
+    from agent.core.errors import VendorError
+    from agent.fleet import check, wanted
+
+    given, node_name = {"config": args.config}, node_name_of(args)
+    config = check(configured(given, os.environ, node_name, labels=seen_labels({})))
+    found = {it.name: it for it in wanted(config)}
+    plugin = found.get(args.vendor)
+    if plugin is None:
+        raise VendorError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(found))}")
+    if plugin.vendor is None:
+        raise VendorError(f"{args.vendor} is left out: {plugin.reason}")
+    return asyncio.run(_conform(plugin.vendor))
+
+
+async def _conform(vendor: Vendor) -> int:
+    from agent.testing.conformance import check_vendor
+
+    words = {True: "ok", False: "FAILED", None: "not made"}
+    failed = 0
+    async for finding in check_vendor(vendor):
+        print(f"{words[finding.ok]:9}{finding.name}" + (f": {finding.detail}" if finding.detail else ""))
+        failed += finding.ok is False
+    print(f"{vendor.name}: {failed} failed" if failed else f"{vendor.name}: conforms")
+    return REFUSED if failed else 0

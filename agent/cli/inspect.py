@@ -1,0 +1,28 @@
+"""`inspect`: what the running agent knows."""
+
+from __future__ import annotations
+
+import argparse
+
+from .arguments import Verbs, admin_socket, state_dir
+
+
+def add(verbs: Verbs) -> None:
+    parser = verbs.add_parser("inspect", help="what the running agent knows")
+    parser.add_argument("--json", action="store_true", help="the document as JSON")
+    state_dir(parser)
+    parser.set_defaults(verb=inspect)
+
+
+def inspect(args: argparse.Namespace) -> int:
+    """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
+    import msgspec
+
+    from agent.inspect import fetch, show
+
+    body = fetch(admin_socket(args))
+    if args.json:
+        print(body.decode())
+    else:
+        show(msgspec.json.decode(body))
+    return 0

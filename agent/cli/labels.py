@@ -1,0 +1,30 @@
+"""`labels`: what the devices give the node."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from .arguments import Verbs, configuration, given_by, node_labels, node_name_of
+
+
+def add(verbs: Verbs) -> None:
+    parser = verbs.add_parser("labels", help="the labels that the node's devices give it", allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    configuration(parser)
+    node_labels(parser)
+    parser.set_defaults(verb=labels)
+
+
+def labels(args: argparse.Namespace) -> int:
+    """`xpu-agent labels`: ask the vendors once; print, or write where --output-file says."""
+    from agent.config import configured, given_labels, seen_labels
+    from agent.labels import show
+    from agent.plugins import names
+
+    given = given_by(args)
+    node = seen_labels(given_labels(args.node_label))
+    config = configured(given, os.environ, node_name_of(args), names(), node)
+    output = Path(config.report.features_file) if given["output-file"] else None
+    return show(config, output, as_json=args.json)

@@ -1,0 +1,45 @@
+"""`run`: the agent itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+
+from .arguments import Verbs, configuration, given_by, node_name_of
+
+
+def add(verbs: Verbs) -> None:
+    parser = verbs.add_parser("run", help="run the agent on this node", allow_abbrev=False)
+    configuration(parser)
+    parser.set_defaults(verb=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """`xpu-agent run`: serve until SIGTERM."""
+    # Before there is a loop to receive them: an end is an end, and there is nothing to read again yet.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+
+    import anyio
+    import structlog
+
+    from agent import logs
+    from agent.cluster.access import find, named
+    from agent.config import ConfigWatch, Labels, given_flags, given_source
+    from agent.core.cell import Cell
+    from agent.fleet import check
+    from agent.process import recalled, serve
+
+    given, node_name = given_by(args), node_name_of(args)
+    source, flags = given_source(given, os.environ), given_flags(given, os.environ)
+    kubeconfig = named(args.kubeconfig, os.environ)
+    access = find(kubeconfig.path, os.environ, by=kubeconfig.by)
+    labels: Cell[Labels | None] | None = Cell(None) if access else None
+    watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=recalled)
+    logs.configure(watch.cell.value.config.agent.log)
+    if kubeconfig.warning:
+        structlog.get_logger().warning(kubeconfig.warning)
+    anyio.run(serve, watch, node_name, None, access, labels)
+    return 0

@@ -1,0 +1,57 @@
+"""`uninstall`: leave the node as it was found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .arguments import Verbs, admin_socket, node_name_of, state_dir
+
+
+def add(verbs: Verbs) -> None:
+    parser = verbs.add_parser(
+        "uninstall", help="remove from the node what survives the agent's end, but for checkpoint and logs"
+    )
+    state_dir(parser)
+    parser.add_argument(
+        "--kubelet-dir", type=Path, metavar="D", help="the kubelet's device-plugins directory"
+    )
+    parser.add_argument(
+        "--also",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="a file that counts as the agent's",
+    )
+    parser.add_argument("--force", action="store_true", help="also while an agent serves the node")
+    parser.add_argument(
+        "--node-name", metavar="N", help="whose labels (default: NODE_NAME, else the host name)"
+    )
+    parser.add_argument("--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)")
+    parser.set_defaults(verb=uninstall)
+
+
+def uninstall(args: argparse.Namespace) -> int:
+    """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
+    from agent.cluster.access import find, named
+    from agent.config import AgentSettings
+    from agent.uninstall import uninstall, unlabel
+
+    defaults = AgentSettings()
+    kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or defaults.kubelet_dir
+    state_dir = admin_socket(args).parent
+
+    def unlabelled(made: Sequence[str]) -> None:
+        kubeconfig = named(args.kubeconfig, os.environ)
+        if kubeconfig.warning:
+            print(f"xpu-agent: warning: {kubeconfig.warning}", file=sys.stderr)
+        if (access := find(kubeconfig.path, os.environ, by=kubeconfig.by)) is not None:
+            unlabel(access, node_name_of(args), made)
+        elif made:
+            sys.stdout.write(f"NodeFeature in {', '.join(made)}: not looked for, as no API server is known\n")
+
+    return uninstall(state_dir, Path(kubelet_dir), args.also, unlabel=unlabelled, force=args.force)
