@@ -123,9 +123,9 @@ class Release:
         samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
 
-    async def is_fresh(self) -> bool:
-        """Whether it is installed with the values of this node alone, and nobody has held a card yet."""
-        return await self.values() == self._base and not await self._allocations()
+    async def is_fresh(self, values: Values | None = None) -> bool:
+        """Whether it is installed with exactly these values, and nobody has held a card yet."""
+        return await self.values() == merged(self._base, values or {}) and not await self._allocations()
 
     async def helm(self, verb: str, *arguments: str, stdin: str = "") -> str:
         options = [f"--kubeconfig={self._api.kubeconfig}", f"--namespace={NAMESPACE}"]
