@@ -42,7 +42,7 @@ pages: setup  ## Write anew what docs/ has of the code: keys, metrics, findings,
 	$(BIN)/python -m pages
 
 docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .venv/docs-ready: requirements/docs.txt | .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
-    """Turn links that leave docs/ into links to what was added."""
+    """Turn links of files in the repository into links of the site."""
 
     def turned(link: re.Match[str]) -> str:
         path = _repository_path(page.file, link[2])
@@ -52,29 +53,36 @@ def on_post_build(*, config: Any) -> None:
             raise PluginError(f"{page}: {fetched[0]} is fetched from elsewhere; the site has to work offline")
 
 
-def _outside(file: File) -> list[str]:
-    links = _LINK.findall(file.content_string)
-    found = (_repository_path(file, target) for _, target, _ in links)
-    return [it for it in found if it is not None]
+def _outside(file: File) -> Iterator[str]:
+    """What the page links to that docs/ does not bring into the site."""
+    for _, target, _ in _LINK.findall(file.content_string):
+        path = _repository_path(file, target)
+        if path is not None and not _is_of_docs(path):
+            yield path
 
 
 def _repository_path(file: File, target: str) -> str | None:
-    """The path in the repository that a link leads to, where that is outside of docs/ and there."""
+    """The path in the repository that a link leads to; None where that is none, which mkdocs judges."""
     if "://" in target or target.startswith(("mailto:", "/")):
         return None
     at = posixpath.normpath(posixpath.join(_home(file), target))
-    inside = at.startswith("docs/") and not (ROOT / at).is_dir()
-    return None if inside or at.startswith("..") or not (ROOT / at).exists() else at
+    return None if at.startswith("..") or not (ROOT / at).exists() else at
+
+
+def _is_of_docs(path: str) -> bool:
+    return path.startswith("docs/") and (ROOT / path).is_file()
 
 
 def _home(file: File) -> str:
     """The folder of the page in the repository."""
-    path = posixpath.dirname(file.src_uri)
-    return path.removeprefix(f"{BESIDE}/") if path.startswith(f"{BESIDE}/") else f"docs/{path}"
+    beside = file.src_uri.startswith(f"{BESIDE}/")
+    return posixpath.dirname(file.src_uri.removeprefix(f"{BESIDE}/") if beside else f"docs/{file.src_uri}")
 
 
 def _place(path: str) -> str:
     """Where it is in the site's sources."""
+    if _is_of_docs(path):
+        return path.removeprefix("docs/")
     return f"{BESIDE}/{path}/index.md" if (ROOT / path).is_dir() else f"{BESIDE}/{path}"
 
 
