@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.vendor import Partition
@@ -69,7 +70,7 @@ class Ledger:
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
         holding = self._holding.get(resource, {})
-        names = dict.fromkeys(name for one in ids for name in holding.get(one, ()))
+        names = dict.fromkeys(chain.from_iterable(holding.get(one, ()) for one in ids))
         return [self._allocations[name] for name in names]
 
     def record(self, allocation: Allocation) -> None:

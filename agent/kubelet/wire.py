@@ -14,6 +14,7 @@ from .errors import Undecodable
 
 T = TypeVar("T")
 
+_SHORT = [bytes([number]) for number in range(0x80)]
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 #: From here on a message is decoded in a thread: half a millisecond of work.
 LARGE = 64 * 1024
@@ -25,6 +26,8 @@ class Malformed(ValueError):
 
 def varint(number: int) -> bytes:
     """Encode an int; a negative one takes ten bytes, as for every int32 and int64."""
+    if 0 <= number <= 0x7F:  # as nearly all are
+        return _SHORT[number]
     number &= 0xFFFF_FFFF_FFFF_FFFF
     out = bytearray()
     while number > 0x7F:
