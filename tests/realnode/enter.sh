@@ -8,6 +8,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
+readonly KUBELET=/var/lib/kubelet/device-plugins/kubelet.sock
+
 refuse() { echo "not run: a real node. $*" >&2; exit 1; }
 
 hierarchies() {  # MOUNTPOINT TYPE OPTIONS of every cgroup hierarchy; version 1 has many, version 2 one
@@ -80,44 +82,55 @@ inside() {  # the first process of the node: makes it, runs the command and buri
   "$@" || exit
 }
 
-first_process() { pgrep -P "$(cat "$dir/pid")"; }
-
-if [ "$1" = --inside ]; then shift; inside "$@"; exit; fi
-[ "$(id -u)" = 0 ] || refuse "It needs root, for mounts, cgroups and containers."
-verb=
-case $1 in --join | --stop) verb=$1; shift ;; esac
-name=$1
-shift
-dir=$PWD/build/realnode/$name
-export XPU_REALNODE=$name PATH=$PWD/build/tools:$PATH
-if [ -n "$verb" ]; then
-  [ -e "$dir/pid" ] || refuse "There is no node $name to ${verb#--}: no $dir/pid."
-  if [ "$verb" = --stop ]; then
-    kill -KILL "$(first_process)"  # and with it all others
-    flock "build/realnode/$name.lock" true  # the enter.sh that runs it has cleaned up
-    exit
-  fi
-  exec nsenter --target "$(first_process)" --mount --pid --cgroup --wd="$PWD" "$@"
-fi
-
-! pgrep -x kubelet >/dev/null || refuse "A kubelet runs here (process $(pgrep -x kubelet | head -n 1)); this is no machine to try one on."
-[ ! -S /var/lib/kubelet/device-plugins/kubelet.sock ] || refuse "A kubelet lives here: /var/lib/kubelet/device-plugins/kubelet.sock."
-[[ $name =~ ^[a-z0-9-]{1,20}$ ]] || refuse "$name is no name of a node: lower case letters, digits and -, at most 20."
-mkdir -p "$dir"
-exec 9>"build/realnode/$name.lock"
-flock -n 9 || refuse "A node $name runs already; take another name."
+first_process() {  # of the node, as the host sees it
+  [ -e "$dir/pid" ] && pgrep -P "$(cat "$dir/pid")" || refuse "There is no node $name here that runs."
+}
 
 leave() {
-  remove_cgroups "xpu-realnode-$name"
+  remove_cgroups "$group"
   rm -rf "$dir"
 }
-trap leave EXIT
-trap : INT TERM  # the command has them too, and ends first
-leave && mkdir -p "$dir"
-(
-  move_into_cgroups "xpu-realnode-$name"
-  echo "$BASHPID" >"$dir/pid"
-  # Killed with the shell that waits for it; what it runs is killed with it.
-  exec 9>&- setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
-    --cgroup -- "${BASH_SOURCE[0]}" --inside "$dir" "$@"
-)
+
+run() {
+  ! pgrep -x kubelet >/dev/null || refuse "A kubelet runs here, process $(pgrep -x kubelet | head -n 1)."
+  [ ! -S "$KUBELET" ] || refuse "A kubelet lives here: $KUBELET."
+  [[ $name =~ ^[a-z0-9-]{1,20}$ ]] || refuse "$name is no name for one: lower case letters, digits and -, at most 20."
+  mkdir -p "$dir"
+  exec 9>"build/realnode/$name.lock"
+  flock -n 9 || refuse "One of the name $name runs already; take another."
+  trap leave EXIT
+  trap : INT TERM  # the command has them too, and ends first
+  leave && mkdir -p "$dir"
+  (
+    move_into_cgroups "$group"
+    echo "$BASHPID" >"$dir/pid"
+    # Killed with the shell that waits for it; what it runs is killed with it.
+    exec 9>&- setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
+      --cgroup -- tests/realnode/enter.sh --inside "$dir" "$@"
+  )
+}
+
+main() {
+  if [ "$1" = --inside ]; then shift; inside "$@"; return; fi
+  [ "$(id -u)" = 0 ] || refuse "It needs root, for mounts, cgroups and containers."
+  local verb=
+  case $1 in --join | --stop) verb=$1; shift ;; esac
+  name=$1 dir=$PWD/build/realnode/$1
+  group=xpu-realnode-$name-$(cksum <<<"$PWD" | cut -d ' ' -f 1)  # another checkout may have one of that name
+  shift
+  export XPU_REALNODE=$name PATH=$PWD/build/tools:$PATH
+  local first
+  case $verb in
+    --join)
+      first=$(first_process)
+      exec nsenter --target "$first" --mount --pid --cgroup --wd="$PWD" "$@" ;;
+    --stop)
+      first=$(first_process)
+      kill -KILL "$first"  # and with it all others
+      flock "build/realnode/$name.lock" true ;;  # the enter.sh that runs it has cleaned up
+    *) run "$@" ;;
+  esac
+}
+
+# On one line: a shell that runs a node for hours reads nothing more of this file.
+main "$@"; exit
