@@ -39,7 +39,7 @@ packages() {  # what Debian has, as far as it is missing
 programs() {  # go install into build/tools, once per version
   local stamp="$CONTAINERD $PLUGINS $(cd / && go env GOVERSION)"
   [ "$(cat build/tools/realnode.stamp 2>/dev/null)" != "$stamp" ] || return 0
-  export GOBIN=$PWD/build/tools CGO_ENABLED=0
+  export GOBIN=$PWD/build/tools CGO_ENABLED=0 GOTOOLCHAIN=local
   go install github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}@$CONTAINERD
   go install github.com/containernetworking/plugins/plugins/{main/loopback,main/tap,ipam/host-local}@$PLUGINS
   echo "$stamp" >build/tools/realnode.stamp
@@ -82,9 +82,9 @@ mkdir -p "$out" build/tools
 exec 9>build/realnode-images.lock
 flock 9  # another one builds
 part "packages" packages
+part "Kubernetes" tests/peers/build.sh cluster  # says, too, what it lacks of Go
 part "containerd" programs
-part "helm" make --no-print-directory tools
-part "Kubernetes" tests/peers/build.sh cluster
+part "helm" make --no-print-directory --silent tools
 part "kubectl" kubectl
 part "pause image" pause_image
 part "the agent's image" agent_image
