@@ -181,6 +181,27 @@ async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(age
     assert "may change the labels and annotations" in await one.does("patch", "node", one.node, "-p", CORDON)
 
 
+@pytest.mark.parametrize(
+    "label",
+    [
+        "node-restriction.kubernetes.io/tenant=x",
+        "kubernetes.io/hostname=x",
+        "kubernetes.io/hostname-",
+        "topology.k8s.io/zone=x",
+    ],
+)
+async def test_labels_by_which_a_cluster_keeps_nodes_apart_are_not_the_agent_s(
+    agents: list[Agent], api_server: RealApiServer, label: str
+) -> None:
+    one = agents[0]
+    await api_server.kubectl("label", "node", one.node, "--overwrite", "kubernetes.io/hostname=one")
+
+    refusal = await one.does("label", "node", one.node, "--overwrite", label)
+
+    assert "xpu-agent may not change labels of kubernetes.io or k8s.io" in refusal
+    assert await one.labels(one.node) == ""
+
+
 async def test_who_cleans_a_node_writes_to_that_node_alone(
     chart: Chart, api_server: RealApiServer, namespace: str
 ) -> None:

@@ -31,6 +31,13 @@ spec:
         (request.resource.resource == "nodes" ? "" : "xpu-agent-features-for-") + variables.node
     - name: toldOf
       expression: variables.it.metadata.?labels["nfd.node.kubernetes.io/node-name"].orValue("")
+    - name: before
+      expression: 'request.operation == "UPDATE" ? oldObject.metadata.?labels.orValue({}) : {}'
+    - name: after
+      expression: variables.it.metadata.?labels.orValue({})
+    # By them clusters keep nodes apart; a kubelet's own token may not change them either.
+    - name: reserved
+      expression: '"^([^/]*[.])?(kubernetes|k8s)[.]io/"'
   validations:
     - expression: variables.node != "" && variables.about == variables.own
       messageExpression: >-
@@ -44,6 +51,12 @@ spec:
     - expression: >-
         request.resource.resource != "nodes" || (request.operation == "UPDATE" && object.spec == oldObject.spec)
       message: xpu-agent may change the labels and annotations of its node, and nothing else of it
+      reason: Forbidden
+    - expression: >-
+        request.resource.resource != "nodes" || (
+        variables.after.all(k, !k.matches(variables.reserved) || (k in variables.before && variables.before[k] == variables.after[k]))
+        && variables.before.all(k, !k.matches(variables.reserved) || k in variables.after))
+      message: xpu-agent may not change labels of kubernetes.io or k8s.io
       reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1
