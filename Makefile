@@ -68,7 +68,7 @@ campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs o
 	PYTHONPATH=tests $(BIN)/python -m campaign --seed $(SEED) --faults $(FAULTS) --fuzz 10000 --report docs/reliability
 
 image: setup  ## Build the container image into build/image/xpu-agent.tar; BASE=python:3.13-slim
-	deploy/image.sh
+	PYTHON=$(BIN)/python deploy/image.sh
 
 tools: build/tools/helm  ## Build helm into build/tools (Go)
 

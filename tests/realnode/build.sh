@@ -68,7 +68,7 @@ agent_image() {
   stamp=$(sources)
   [ -e "$out/xpu-agent.tar" ] && [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ] && return
   tests/realnode/base.sh "$BASE"
-  OUT=$out BASE=$BASE deploy/image.sh
+  PYTHON=.venv/bin/python OUT=$out BASE=$BASE deploy/image.sh
   echo "$stamp" >"$out/stamp"
 }
 
