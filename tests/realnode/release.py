@@ -123,9 +123,13 @@ class Release:
         samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
 
-    async def is_fresh(self, values: Values | None = None) -> bool:
-        """Whether it is installed with exactly these values, and nobody has held a card yet."""
-        return await self.values() == merged(self._base, values or {}) and not await self._allocations()
+    async def holds(self, values: Values | None = None) -> bool:
+        """Whether it is installed with exactly these values over those of this node."""
+        return await self.values() == merged(self._base, values or {})
+
+    async def is_fresh(self) -> bool:
+        """Whether it is installed with the values of this node alone, and nobody has held a card yet."""
+        return await self.holds() and not await self._allocations()
 
     async def helm(self, verb: str, *arguments: str, stdin: str = "") -> str:
         options = [f"--kubeconfig={self._api.kubeconfig}", f"--namespace={NAMESPACE}"]
@@ -194,5 +198,6 @@ def _on_this_node(api: Api, port: int) -> Values:
         "http": {"address": "127.0.0.1", "port": port},
         "api": {"host": host, "port": api_port},
         # A test waits for them.
+        "minReadySeconds": 0,
         "probes": {"readiness": {"periodSeconds": 1}},
     }

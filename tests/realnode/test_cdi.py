@@ -45,8 +45,8 @@ class Given:
 
 @pytest.fixture
 async def by_cdi(cluster: Cluster) -> Release:
-    """The agent of the example with CDI; nobody has held a card."""
-    if not await cluster.agent.is_fresh(VALUES):
+    """The agent of the example with CDI."""
+    if not await cluster.agent.holds(VALUES):
         await cluster.agent.anew(VALUES)
     await cluster.offers(4)
     return cluster.agent
@@ -61,7 +61,7 @@ async def test_a_container_has_the_nodes_of_its_card_and_the_library_whatever_it
 
     await space.running(2)
     spec = json.loads(SPEC.read_text())
-    held = {name: (await allocation(by_cdi, name))["devices"] for name in ("one", "greedy")}
+    held = {name: (await allocation(by_cdi, space, name))["devices"] for name in ("one", "greedy")}
     assert held["one"] != held["greedy"]
     for name, cards in held.items():
         given = await shown(space, name)
@@ -76,7 +76,7 @@ async def test_a_container_starts_anew_with_its_card_while_there_is_no_agent(
     await space.apply(pod("one", SHOW, restartPolicy="Always"))
     await space.running(1)
     given = await shown(space, "one")
-    before = await allocation(by_cdi, "one")
+    before = await allocation(by_cdi, space, "one")
 
     await by_cdi.uninstall()
     await cluster.offers(0)
@@ -88,7 +88,7 @@ async def test_a_container_starts_anew_with_its_card_while_there_is_no_agent(
 
     await by_cdi.hold(VALUES)
     await cluster.offers(4)
-    assert await allocation(by_cdi, "one") == before
+    assert await allocation(by_cdi, space, "one") == before
 
 
 def nodes(spec: dict[str, Any], cards: list[str]) -> set[str]:
@@ -107,12 +107,15 @@ async def shown(space: Space, name: str) -> Given:
     return Given({words[1]: words[2] for words in lines if words[0] == "node"}, library, variable)
 
 
-async def allocation(agent: Release, pod: str) -> dict[str, Any]:
+async def allocation(agent: Release, space: Space, pod: str) -> dict[str, Any]:
     """Wait until the agent knows whose the pod's allocation is: its id, devices and owner."""
 
     async def owned() -> list[dict[str, Any]]:
         told = json.loads(await agent.run("xpu-agent", "inspect", "--json"))["allocations"]
-        return [it for it in told if (it["owner"] or {}).get("pod") == pod]
+        return [it for it in told if it["owner"] and is_his(it["owner"])]
+
+    def is_his(owner: dict[str, str]) -> bool:
+        return (owner["namespace"], owner["pod"], owner["container"]) == (space.name, pod, "main")
 
     [found] = await until(owned, lambda it: len(it) == 1, f"the allocation of {pod}")
     return {key: found[key] for key in ("id", "devices", "owner", "state")}

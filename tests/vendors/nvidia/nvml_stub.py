@@ -119,7 +119,8 @@ class NvmlStub:
         self._lines = [f"cards {cards}"] + ["trace"] * trace
         self._events: list[str] = []
         self._migs: dict[tuple[int, int], tuple[Mig, int]] = {}
-        self._sequence = 0
+        # Later than those of whoever had this node before, which processes that go on have heard.
+        self._sequence = time.time_ns()
         self._written = 0
         self._write()
 
