@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build the agent's image with docker, podman or buildah, and leave it as build/image/xpu-agent.tar.
-# BASE: the base image. IMAGE: the name of the result. OUT: another folder. Needs `make setup`.
+# BASE: the base image. IMAGE: the name of the result. OUT: another folder. ENGINE: docker, podman or buildah.
+# Needs `make setup`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-.venv/bin/python}
@@ -41,7 +42,7 @@ save() {
   esac
 }
 
-ENGINE=$(engine)
+ENGINE=${ENGINE:-$(engine)}
 if [ "$ENGINE" = buildah ]; then
   # Neither overlayfs nor namespaces are everywhere that buildah runs.
   export STORAGE_DRIVER=${STORAGE_DRIVER:-vfs} BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}

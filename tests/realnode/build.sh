@@ -64,11 +64,15 @@ sources() {  # a sum over all that the agent's image is made of
 }
 
 agent_image() {
-  local stamp
+  local stamp before
   stamp=$(sources)
   [ -e "$out/xpu-agent.tar" ] && [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ] && return
   tests/realnode/base.sh "$BASE"
-  PYTHON=.venv/bin/python OUT=$out BASE=$BASE deploy/image.sh
+  before=$(buildah images --quiet --no-trunc localhost/xpu-agent 2>/dev/null || true)
+  # By whom the base was made, also where there is an engine.
+  ENGINE=buildah PYTHON=.venv/bin/python OUT=$out BASE=$BASE deploy/image.sh
+  # Without its name by now, unless it is the same again.
+  [ -z "$before" ] || buildah images --quiet --no-trunc localhost/xpu-agent | grep -qxF "$before" || buildah rmi $before >/dev/null || true
   echo "$stamp" >"$out/stamp"
 }
 
