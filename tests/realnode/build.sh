@@ -63,16 +63,22 @@ sources() {  # a sum over all that the agent's image is made of
     -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 
+id_of() {  # of an image; nothing where there is none
+  buildah inspect --type image --format '{{.FromImageID}}' "$1" 2>/dev/null || true
+}
+
 agent_image() {
-  local stamp before
+  local stamp image before
   stamp=$(sources)
   [ -e "$out/xpu-agent.tar" ] && [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ] && return
   tests/realnode/base.sh "$BASE"
-  before=$(buildah images --quiet --no-trunc localhost/xpu-agent 2>/dev/null || true)
+  image=localhost/xpu-agent:$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
+  before=$(id_of "$image")
   # By whom the base was made, also where there is an engine.
-  ENGINE=buildah PYTHON=.venv/bin/python OUT=$out BASE=$BASE deploy/image.sh
-  # Without its name by now, unless it is the same again.
-  [ -z "$before" ] || buildah images --quiet --no-trunc localhost/xpu-agent | grep -qxF "$before" || buildah rmi $before >/dev/null || true
+  ENGINE=buildah PYTHON=.venv/bin/python OUT=$out BASE=$BASE IMAGE=$image deploy/image.sh
+  if [ -n "$before" ] && [ "$before" != "$(id_of "$image")" ]; then
+    buildah rmi "$before" >/dev/null || true  # it has no name any more
+  fi
   echo "$stamp" >"$out/stamp"
 }
 
