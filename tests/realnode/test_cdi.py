@@ -19,7 +19,8 @@ from .until import until
 
 #: As docs/install.md has it for a node without NVIDIA's runtime.
 EXAMPLE = yaml.safe_load((ROOT / "deploy/examples/nvidia-cdi/values.yaml").read_text())
-VALUES = {**EXAMPLE, "config": {**EXAMPLE["config"], "default": "default"}}
+#: How the kubelet and the runtime hear of the names.
+STRATEGIES = ("cdi-annotations", "cdi-cri")
 SPEC = CDI / "k8s.device-plugin.nvidia.com-gpu.json"
 #: By this name programs open it; on the node it is a link.
 LIBRARY = LIBRARIES / "libnvidia-ml.so.1"
@@ -43,25 +44,33 @@ class Given:
     variable: str
 
 
-@pytest.fixture
-async def by_cdi(cluster: Cluster) -> Release:
-    """The agent of the example with CDI."""
-    if not await cluster.agent.holds(VALUES):
-        await cluster.agent.anew(VALUES)
+def values(strategy: str) -> dict[str, Any]:
+    """The example's, with this strategy."""
+    config = yaml.safe_load(EXAMPLE["config"]["map"]["default"])
+    config["flags"]["plugin"]["deviceListStrategy"] = [strategy]
+    return {**EXAMPLE, "config": {"map": {strategy: yaml.safe_dump(config)}, "default": strategy}}
+
+
+async def by_cdi(cluster: Cluster, strategy: str) -> Release:
+    """The agent with this strategy."""
+    if not await cluster.agent.holds(values(strategy)):
+        await cluster.agent.anew(values(strategy))
     await cluster.offers(4)
     return cluster.agent
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_a_container_has_the_nodes_of_its_card_and_the_library_whatever_it_asks_for_by_itself(
-    cluster: Cluster, by_cdi: Release, space: Space
+    cluster: Cluster, space: Space, strategy: str
 ) -> None:
+    agent = await by_cdi(cluster, strategy)
     greedy = pod("greedy", SHOW)
     greedy["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     await space.apply(pod("one", SHOW), greedy)
 
     await space.running(2)
     spec = json.loads(SPEC.read_text())
-    held = {name: (await allocation(by_cdi, space, name))["devices"] for name in ("one", "greedy")}
+    held = {name: (await allocation(agent, space, name))["devices"] for name in ("one", "greedy")}
     assert held["one"] != held["greedy"]
     for name, cards in held.items():
         given = await shown(space, name)
@@ -71,14 +80,15 @@ async def test_a_container_has_the_nodes_of_its_card_and_the_library_whatever_it
 
 
 async def test_a_container_starts_anew_with_its_card_while_there_is_no_agent(
-    cluster: Cluster, by_cdi: Release, space: Space
+    cluster: Cluster, space: Space
 ) -> None:
+    agent = await by_cdi(cluster, "cdi-cri")
     await space.apply(pod("one", SHOW, restartPolicy="Always"))
     await space.running(1)
     given = await shown(space, "one")
-    before = await allocation(by_cdi, space, "one")
+    before = await allocation(agent, space, "one")
 
-    await by_cdi.uninstall()
+    await agent.uninstall()
     await cluster.offers(0)
     await space.kubectl("exec", "one", "--", "touch", "/tmp/fail")
     await until(
@@ -86,9 +96,9 @@ async def test_a_container_starts_anew_with_its_card_while_there_is_no_agent(
     )
     assert await shown(space, "one") == given
 
-    await by_cdi.hold(VALUES)
+    await agent.hold(values("cdi-cri"))
     await cluster.offers(4)
-    assert await allocation(by_cdi, space, "one") == before
+    assert await allocation(agent, space, "one") == before
 
 
 def nodes(spec: dict[str, Any], cards: list[str]) -> set[str]:
