@@ -270,7 +270,7 @@ async def test_a_watch_that_nobody_reads_on_is_closed() -> None:
     async with talking(endless) as (client, _):
         async with client.watch("/api/v1/nodes", {}) as events:
             assert (await anext(events)).kind == "ADDED"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await closed.wait()
 
 

@@ -14,6 +14,15 @@ from .apiserver import RealApiServer, built_cluster
 from .real import BUILD, built_peers
 
 LOGS = BUILD.parent / "logs"
+#: With workers, one of them has all that needs an API server: it is large, and starts once then.
+GROUP = "api-server"
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for it in items:
+        if isinstance(it, pytest.Function) and "cluster_binary" in it.fixturenames:
+            it.add_marker(pytest.mark.xdist_group(GROUP))
 
 
 @pytest.fixture(params=[path.name for path in built_peers()] or ["peer"])

@@ -119,7 +119,7 @@ async def test_a_container_that_starts_again_keeps_what_it_has(node: Node) -> No
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     pod = await node.admit("crashing", {XPU: 1})
-    view = await node.until(lambda it: confirmed(it, pod))
+    view = await node.until(lambda it: confirmed(it, pod) and in_use(it)[0].life)
     before = in_use(view)
 
     starts = [await node.kubelet.run_options(pod.uid, "main") for _ in range(3)]
