@@ -10,6 +10,9 @@ from hypothesis import settings
 
 from agent import logs
 
+#: More were never tried.
+MOST_WORKERS = 8
+
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.register_profile("campaign", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
@@ -44,6 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="helm or promtool not being here is an error (what `make chart` asks for)",
     )
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: tests wait about half of their time, so one more than there are cores."""
+    return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -66,7 +67,11 @@ def say(config: pytest.Config, words: str) -> None:
     """Write a line where the run is followed, past pytest's capture."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     capture = config.pluginmanager.get_plugin("capturemanager")
-    if reporter is not None and capture is not None:
-        with capture.global_and_fixture_disabled():
+    if capture is None:
+        return
+    with capture.global_and_fixture_disabled():
+        if reporter is not None:
             reporter.ensure_newline()
             reporter.write_line(words)
+        else:  # a worker, whose output is its answers
+            print(f"\n{words}", file=sys.stderr, flush=True)  # noqa: T201
