@@ -6,14 +6,21 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from agent import logs
 
 #: More were never tried.
 MOST_WORKERS = 8
 
-settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "quick",
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # so is a machine that does something else, too
+)
 settings.register_profile("campaign", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -115,8 +115,9 @@ class View:
         return (f"no vendor is open ({tried or 'none is enabled'})",)
 
     def _session_troubles(self) -> tuple[str, ...]:
+        planned = {name: SessionStatus() for name, it in self.resources.items() if not it.retired}
         return tuple(
             f"resource {name}: {session.state}" + (f": {session.reason}" if session.reason else "")
-            for name, session in sorted(self.sessions.items())
+            for name, session in sorted({**planned, **self.sessions}.items())
             if session.state not in ("registered", "ended")
         )
