@@ -60,7 +60,7 @@ def allocation(name: str) -> Allocation:
 def store(
     disk: CheckpointFile,
     ledger: Ledger,
-    patience: float = 5.0,
+    patience: float = 30.0,
     pauses: tuple[float, float] = (0.001, 0.01),
 ) -> LedgerStore:
     return LedgerStore(disk, ledger, Inventory(), Saved("boot"), patience, pauses)
@@ -155,7 +155,7 @@ async def test_who_comes_while_others_wait_waits_no_longer_than_they(disk: Disk)
 async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) -> None:
     """At once, however long the next pause would be."""
     ledger = Ledger([allocation("a")])
-    async with running(store(disk, ledger, patience=0.01, pauses=(3600, 3600))) as it:
+    async with running(store(disk, ledger, patience=1.0, pauses=(3600, 3600))) as it:
         disk.flows.clear()
         await it.save(durable=False)
         ledger.record(allocation("b"))
