@@ -155,7 +155,7 @@ async def test_who_comes_while_others_wait_waits_no_longer_than_they(disk: Disk)
 async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) -> None:
     """At once, however long the next pause would be."""
     ledger = Ledger([allocation("a")])
-    async with running(store(disk, ledger, patience=1.0, pauses=(3600, 3600))) as it:
+    async with running(store(disk, ledger, patience=0.01, pauses=(3600, 3600))) as it:
         disk.flows.clear()
         await it.save(durable=False)
         ledger.record(allocation("b"))
@@ -165,6 +165,17 @@ async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) ->
         disk.flows.set()
 
         await until(lambda: not it.error and saved(disk) == ["a", "b"])
+
+
+async def test_a_write_that_was_taken_when_patience_had_just_ended_is_followed_at_once(disk: Disk) -> None:
+    it = store(disk, Ledger([allocation("a")]), patience=0.01, pauses=(3600, 3600))
+    disk.flows.clear()
+    await it.save(durable=False)
+    disk.flows.set()
+    await until(lambda: it._writing is not None and it._writing.done())
+
+    async with running(it):
+        await until(lambda: not it.error)
 
 
 async def test_a_disk_that_fails_is_tried_until_it_takes_the_newest_and_then_left_alone(
