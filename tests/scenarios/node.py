@@ -32,8 +32,9 @@ from .cards import Cards
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LOOK = 0.01
+AGENT_LOG = "agent.log"
 PACE_OF_TESTS = replace(
     PACE,
     discover=0.1,
@@ -41,6 +42,8 @@ PACE_OF_TESTS = replace(
     # Longer than a slow machine ever takes: what a test lets hang, it gives less.
     deadlines=Deadlines(open=PATIENCE, discover=PATIENCE, call=PATIENCE, prepare=PATIENCE),
     health=Timing(good_for=0.2),
+    # What the kubelet gets to write down an answer; one that got less has its pod's cards taken away.
+    grace=1.0,
     specs=0.2,
     sure=0.05,
     lapses=0.1,
@@ -293,9 +296,12 @@ class Node:
         raise AssertionError(f"not as wanted after {PATIENCE:g} s:\n{await self._picture()}")
 
     async def _picture(self) -> str:
+        counts = f"kubelet: {dict(await self.kubelet.capacity())}"
+        if not self._tasks:
+            return f"{counts}\n{last_words(self.root)}"
         view = self.view
         parts: list[object] = [
-            f"kubelet: {dict(await self.kubelet.capacity())}",
+            counts,
             *view.snapshot.vendors,
             *((it.uuid, it.health, it.told_healthy) for it in view.snapshot.devices),
             *view.sessions.items(),
@@ -314,6 +320,14 @@ def one(name: str, resource: str, count: int = 1, **more: Any) -> Pod:
 def _candidate(pod: Pod, created: float, annotations: Mapping[str, str]) -> Candidate:
     containers = (PodContainer(it.name, it.limits, it.init, it.restartable) for it in pod.containers)
     return Candidate(pod.uid, pod.namespace, pod.name, tuple(containers), annotations, created)
+
+
+def last_words(root: Path, lines: int = 15) -> str:
+    """The end of the log of an agent that runs as a process of its own."""
+    log = root / AGENT_LOG
+    return (
+        "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "no agent runs"
+    )
 
 
 def _content(path: Path) -> str:
