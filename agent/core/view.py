@@ -23,7 +23,7 @@ Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A list of the API server's. `synced`: it was seen since the start. `error`: why nothing new is heard."""
+    """A list of the API server's. `synced`: seen since the start. `error`: why nothing new is heard."""
 
     synced: bool = False
     error: str = ""
