@@ -5,6 +5,8 @@ BIN := .venv/bin
 SEED ?= 1
 FAULTS ?= 1000
 HELM ?= v3.22.0
+# Processes that tests run on: auto is one more than there are cores, 0 is none but pytest's own.
+WORKERS ?= auto
 
 .PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers cluster cluster-stop cluster-test campaign proto lock clean help
 
@@ -28,7 +30,7 @@ recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, 
 	$(BIN)/python -m pages.record docs/images/demo $(BIN)/xpu-agent demo
 
 test: setup  ## Pass the tests: no root, no GPU, no cluster
-	$(BIN)/python -m pytest --ignore=tests/peers
+	$(BIN)/python -m pytest --ignore=tests/peers -n $(WORKERS)
 
 lint: setup  ## Format, lint, types, rooms; warnings are errors
 	$(BIN)/ruff format --check .
@@ -50,7 +52,7 @@ docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead
 
 peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them
 	tests/peers/build.sh
-	$(BIN)/python -m pytest tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py tests/campaign/test_campaign.py --require-peers
+	$(BIN)/python -m pytest tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py tests/campaign/test_campaign.py --require-peers -n $(WORKERS)
 
 cluster: setup  ## Leave a real cluster running: one node, containerd, the agent by its chart, pods with cards (root)
 	tests/realnode/build.sh

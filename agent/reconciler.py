@@ -104,23 +104,26 @@ class Reconciler:
         """Read, decide, apply; what was done. A full pass also asks for the hardware's slices."""
         async with self._turn:
             making = [it.name for it in self._vendors() if it.prepares] if full else []
-            if self._recaller.is_done and not self._ledger.in_use() and not making:
+            # What was released is looked at, too: the kubelet may have it after all.
+            if self._recaller.is_done and not len(self._ledger) and not making:
                 return ()
             return await self._pass(making, full=full)
 
     async def _pass(self, making: Sequence[str], *, full: bool) -> Sequence[Change | Recall]:
         # What a new life of the kubelet has kept is told from what it forgot while it still lists all of it.
         prove = full or self._sources.life != self._known_life
+        began = self._clock()
         evidence = await self._sources.evidence(making, prove=prove)
         if evidence.proven and evidence.granted is not None:
             self._known_life = evidence.life
         recalled = await self._recaller.once(evidence)
         self.actions["recall"] += len(recalled)
-        changes = self._decided(evidence)
+        changes = self._decided(evidence, began)
         if any(isinstance(it, Release) for it in changes) and not evidence.proven:
             # What is let go of is not let go of on a file that nobody has proven.
+            began = self._clock()
             evidence = await self._sources.evidence(prove=True)
-            changes = self._decided(evidence)
+            changes = self._decided(evidence, began)
         # Nothing is awaited from here to the last change that needs no hardware: what was decided on is so.
         exchanged = evidence.granted is not None and self._exchange(evidence.granted)
         done: list[Change] = [
@@ -131,8 +134,9 @@ class Reconciler:
             await self._changed()
         return [*recalled, *done]
 
-    def _decided(self, evidence: Evidence) -> list[Change]:
-        now, busy = self._clock(), self._allocator.busy
+    def _decided(self, evidence: Evidence, now: float) -> list[Change]:
+        """What follows; `now` is from before the first source was read, as old as the oldest word of it."""
+        busy = self._allocator.busy
         in_use = self._ledger.in_use()
         changes = reconcile(in_use, evidence, now, self._grace, busy)
         said = {it.allocation for it in changes if isinstance(it, Release | Forget)}

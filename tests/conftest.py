@@ -6,11 +6,21 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from agent import logs
 
-settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True, database=None)
+#: More were never tried.
+MOST_WORKERS = 8
+
+settings.register_profile(
+    "quick",
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # so is a machine that does something else, too
+)
 settings.register_profile("campaign", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
@@ -44,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="helm or promtool not being here is an error (what `make chart` asks for)",
     )
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: tests wait about half of their time, so one more than there are cores."""
+    return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

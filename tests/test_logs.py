@@ -27,16 +27,15 @@ from agent.writer import MAX_WAITING, Writer
 
 #: A program whose standard error is a pipe that holds next to nothing.
 TALKATIVE = """
-import os, sys, time, structlog
+import os, sys, structlog
 from agent import logs, writer
 from agent.config import LogSettings
 writer.MAX_LINES = 100
 logs.configure(LogSettings(format=sys.argv[1]))
 log = structlog.get_logger()
-started = time.monotonic()
 for n in range(1000):
     log.info("told", n=n, text="x" * 100)
-print(time.monotonic() - started, flush=True)
+print("told", flush=True)
 if sys.argv[2] == "wait":
     sys.stdin.read()
 """
@@ -259,7 +258,7 @@ def test_a_reader_of_standard_error_that_stalls_holds_up_nothing_not_even_the_en
     with talkative(format, "end", pipe[1]) as program:
         os.close(pipe[1])
         out, _ = program.communicate(timeout=30)
-        assert float(out) < 1.0
+        assert out == "told\n"
         assert program.returncode == 0
 
 
@@ -268,7 +267,7 @@ def test_lines_that_were_dropped_are_counted_once_they_flow_again(pipe: tuple[in
         os.close(pipe[1])
         assert program.stdout is not None
         assert program.stdin is not None
-        assert float(program.stdout.readline()) < 1.0
+        assert program.stdout.readline() == "told\n"
         program.stdin.close()
         with os.fdopen(os.dup(pipe[0])) as reader:
             told = [json.loads(line) for line in reader]

@@ -129,7 +129,7 @@ class Looks:
         """Let the agent be looked at like this; the reasons told since the start."""
         self.view = view
         wanted = self.count + 2
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while True:
                 if self.count >= wanted:
                     return [it.reason for it in self.told]

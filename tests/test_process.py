@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -104,7 +105,8 @@ async def test_an_allocate_that_runs_is_answered_before_the_end() -> None:
         verdict, status = await asyncio.gather(it.kubelet.admit(Pod("p", (Container({GPU: 1}),))), it.end())
 
         assert status == 0
-        assert verdict.admitted or "shutting down" in verdict.message or "Unavailable" in verdict.message
+        words = ("shutting down", "Unavailable", "has been stopped")
+        assert verdict.admitted or any(it in verdict.message for it in words), verdict
 
 
 async def test_sighup_reads_the_config_at_once() -> None:
@@ -137,7 +139,15 @@ async def test_the_state_is_for_its_owner_only() -> None:
 
         state = it.root / "state"
         assert state.stat().st_mode & 0o777 == 0o700
-        assert {path.stat().st_mode & 0o777 for path in state.iterdir()} == {0o600}
+        assert set(filter(None, map(_mode, state.iterdir()))) == {0o600}
+
+
+def _mode(path: Path) -> int:
+    """Nothing for a file that was about to be renamed, and is."""
+    try:
+        return path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return 0
 
 
 async def test_the_log_is_json_where_nobody_reads_it() -> None:
@@ -162,18 +172,24 @@ async def test_a_port_that_is_taken_costs_the_views_and_nothing_else() -> None:
 
 
 async def test_readiness_tells_why_there_is_none() -> None:
-    free = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    port = free.sockets[0].getsockname()[1]
-    free.close()
-    await free.wait_closed()
     broken = CONFIG.replace("devices: 2", "scenario: /nonexistent/scenario.json")
-    async with running("--http", f"127.0.0.1:{port}", config=broken) as it:
-        await it.inspected(lambda seen: not seen["ready"])
+    with reserved() as port:
+        async with running("--http", f"127.0.0.1:{port}", config=broken) as it:
+            await it.inspected(lambda seen: not seen["ready"])
 
-        status, text = await _get_when_up(f"http://127.0.0.1:{port}/readyz")
+            status, text = await _get_when_up(f"http://127.0.0.1:{port}/readyz")
 
-        assert status == 503
-        assert "/nonexistent/scenario.json" in text
+            assert status == 503
+            assert "/nonexistent/scenario.json" in text
+
+
+@contextmanager
+def reserved() -> Iterator[int]:
+    """A port that nobody else is given: bound, but never listening."""
+    with socket.socket() as it:
+        it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        it.bind(("127.0.0.1", 0))
+        yield int(it.getsockname()[1])
 
 
 async def _get_when_up(url: str) -> tuple[int, str]:
@@ -186,7 +202,7 @@ async def _get_when_up(url: str) -> tuple[int, str]:
 
 def _get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as exc:
         with exc:

@@ -37,7 +37,10 @@ SCRIPT = """
 import json, os, sys
 before = set(sys.modules)
 from agent import cli, logs  # as `run` does: structlog must come in by way of our logs, which keep rich out
+from agent import process
 from agent.kubelet import session
+
+process.VIEWS_AFTER = process.DOOR_AFTER = 3600.0  # on a slow machine the first registration takes longer
 
 async def call(path, method, request, **options):
     loaded = {name.partition(".")[0] for name in set(sys.modules) - before}

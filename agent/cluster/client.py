@@ -133,7 +133,7 @@ class Client:
                 async with aclosing(self._events(response)) as events:
                     yield events
             finally:
-                response.close()
+                _hang_up(response)
 
     async def close(self) -> None:
         await self._ways.close()
@@ -154,7 +154,7 @@ class Client:
                 try:
                     return await self._end(response)
                 finally:
-                    response.close()
+                    _hang_up(response)
 
     async def _end(self, response: Any) -> Object:
         """The object that came, or the error that it means."""
@@ -218,6 +218,17 @@ class Client:
         except self._errors as error:
             said = shorten(str(error) or type(error).__name__, 300)
             raise ApiAway(f"{self._server}: {said}") from None
+
+
+def _hang_up(response: Any) -> None:
+    """Let go of the connection at once, unless it is free for the next call.
+
+    TLS would wait for the server's goodbye, which may come when the loop is over.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 async def _send(

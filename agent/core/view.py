@@ -23,7 +23,7 @@ Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A list of the API server's. `synced`: it was seen since the start. `error`: why nothing new is heard."""
+    """A list of the API server's. `synced`: seen since the start. `error`: why nothing new is heard."""
 
     synced: bool = False
     error: str = ""
@@ -115,8 +115,9 @@ class View:
         return (f"no vendor is open ({tried or 'none is enabled'})",)
 
     def _session_troubles(self) -> tuple[str, ...]:
+        planned = {name: SessionStatus() for name, it in self.resources.items() if not it.retired}
         return tuple(
             f"resource {name}: {session.state}" + (f": {session.reason}" if session.reason else "")
-            for name, session in sorted(self.sessions.items())
+            for name, session in sorted({**planned, **self.sessions}.items())
             if session.state not in ("registered", "ended")
         )

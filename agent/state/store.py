@@ -90,8 +90,9 @@ class LedgerStore:
         """Wait for a disk that hangs; it may have changed its mind the moment that it answers."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
-        else:
+        elif self._writing is None or self._writing.result():
             await asyncio.sleep(pause)
+        # One that was taken after all, when its writer had just lost patience, is followed at once.
 
     async def _written(self, durable: bool) -> str:
         """The error of a write that begins now, after one that somebody stopped waiting for."""

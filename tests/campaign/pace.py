@@ -13,7 +13,7 @@ PACE = replace(
     PACE_OF_DEMO,
     discover=0.1,
     reconcile=0.15,
-    grace=0.3,
+    grace=0.8,  # the kubelet gets that long to write down an answer, on a slow machine, too
     doubt_again=0.3,
     settle=0.3,
     save=0.02,

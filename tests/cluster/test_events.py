@@ -34,7 +34,7 @@ SICK = Notice("DeviceUnhealthy", "acme card GPU-0 is unhealthy: hot")
 WEB = PodRef("shop", "web-0", "4a1c-uid")
 REFUSED = Notice("AllocateRefused", "no such device", pod=WEB)
 NODES, PODS = (f"/apis/events.k8s.io/v1/namespaces/{name}/events" for name in ("default", "shop"))
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 @dataclass

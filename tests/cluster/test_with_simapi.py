@@ -113,7 +113,7 @@ async def test_watches_leave_connections_for_calls(sim: SimApiServer, tmp_path: 
     ):
         for _ in range(4):
             group.start_soon(_follow, client)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             await sim.wait(lambda it: it.watchers == 4)
             await client.get("/api/v1/nodes")
         group.cancel_scope.cancel()

@@ -358,7 +358,7 @@ async def test_a_prepare_that_is_cut_off_again_and_again_is_released_all_the_sam
     while not call.done():
         call.cancel()
         await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await room.emptied.wait()
 
     assert call.cancelled()

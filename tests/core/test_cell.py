@@ -11,7 +11,7 @@ from agent.core.cell import Cell
 
 
 async def take(readings: AsyncIterator[int]) -> int:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await anext(readings)
 
 
@@ -74,7 +74,7 @@ async def test_a_touch_wakes_every_reader_with_the_value_as_it_is() -> None:
     cell.touch()
 
     assert await asyncio.gather(*waiting) == [1, 1]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await changed
 
 
@@ -116,7 +116,7 @@ async def test_until_returns_once_the_value_is_there() -> None:
     assert not waiting.done()
     cell.set("registered")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
         await cell.until("registered")
 
@@ -130,5 +130,5 @@ async def test_changed_returns_at_the_next_change_only() -> None:
 
     cell.set(2)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting

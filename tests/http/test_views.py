@@ -53,7 +53,7 @@ def test_not_ready_tells_every_reason_on_a_line_of_its_own() -> None:
         replace(
             VIEW,
             snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.FAILED, "hung\nfor long"),)),
-            sessions={"a/b": SessionStatus("refused", "no")},
+            sessions={**VIEW.sessions, "a/b": SessionStatus("refused", "no")},
         )
     )
 
@@ -62,6 +62,12 @@ def test_not_ready_tells_every_reason_on_a_line_of_its_own() -> None:
         "vendor nvidia: failed: hung for long",
         "resource a/b: refused: no",
     ]
+
+
+def test_a_resource_that_nobody_has_begun_to_register_is_a_reason_not_to_be_ready() -> None:
+    told = readyz(replace(VIEW, sessions={}))
+
+    assert (told.status, told.body) == (503, b"resource nvidia.com/gpu: waiting\n")
 
 
 @pytest.mark.parametrize(

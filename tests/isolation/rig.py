@@ -17,7 +17,7 @@ from agent.core.vendor import ContainerEdits, Device, HealthEvent, Vendor
 from agent.isolation.supervisor import Deadlines, VendorProcess
 
 HERE = str(Path(__file__).parents[1])
-QUICK = Deadlines(open=10, discover=10, call=10, prepare=10, events=0.05, close=2, kill=5)
+QUICK = Deadlines(open=30, discover=30, call=30, prepare=30, events=0.05, close=2, kill=5)
 
 
 class Recorder:

@@ -42,15 +42,15 @@ NAME = "example.com/gpu"
 PLUGIN = "/v1beta1.DevicePlugin"
 
 QUICK = Intervals(
-    register=2.0,
-    stream=0.3,
+    register=30.0,
+    stream=30.0,
     shortest_pause=0.01,
     longest_pause=0.1,
     settled=30.0,
-    drain=0.5,
-    retire=1.0,
+    drain=30.0,
+    retire=30.0,
     min_list_interval=0.02,
-    allocate=2.0,
+    allocate=30.0,
 )
 
 
@@ -124,7 +124,7 @@ class Plugin:
         self.read = asyncio.Event()
         self.read.set()
 
-    async def call(self, method: str, request: Any, reply: Any = bytes, timeout: float = 5.0) -> Any:
+    async def call(self, method: str, request: Any, reply: Any = bytes, timeout: float = 30.0) -> Any:
         return await UnaryUnaryMethod(self.channel, f"{PLUGIN}/{method}", type(request), reply)(
             request, timeout=timeout
         )
@@ -261,7 +261,7 @@ class FakeKubelet:
                 self._group.cancel_scope.cancel()
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
+async def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     """Wait for the condition to hold; its value."""
     with anyio.fail_after(seconds):
         while not (value := condition()):  # noqa: ASYNC110 any condition, not one event

@@ -104,7 +104,7 @@ async def choices(it: Served, *asked: tuple[list[str], list[str], int]) -> list[
 
 
 async def raw(it: Served, method: str, request: bytes) -> bytes:
-    return await UnaryUnaryMethod(it.client.channel, f"{PLUGIN}/{method}", bytes, bytes)(request, timeout=5.0)
+    return await UnaryUnaryMethod(it.client.channel, f"{PLUGIN}/{method}", bytes, bytes)(request, timeout=30)
 
 
 # ListAndWatch

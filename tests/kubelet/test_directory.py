@@ -34,7 +34,7 @@ async def watching(path: Path, **options: Any) -> AsyncIterator[KubeletDirectory
     )
     async with anyio.create_task_group() as group:
         group.start_soon(directory.run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             await eventually(lambda: directory._looks.value >= 2)
             yield directory
         group.cancel_scope.cancel()

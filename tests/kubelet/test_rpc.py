@@ -170,7 +170,7 @@ async def test_garbage_instead_of_http2_closes_that_connection_only(path: Path) 
         assert await reader.read() is not None
         writer.close()
 
-        assert await call(path, ECHO, b"hello", timeout=5) == b"hello"
+        assert await call(path, ECHO, b"hello", timeout=30) == b"hello"
 
 
 async def test_the_frames_of_an_answer_come_together(path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_shutdown_says_goodbye_to_every_client(path: Path) -> None:
 
 async def test_shutdown_ends_calls_that_hang(path: Path) -> None:
     async with serving(path) as server:
-        calling = asyncio.get_running_loop().create_task(call(path, HANG, b"", timeout=20))
+        calling = asyncio.get_running_loop().create_task(call(path, HANG, b"", timeout=30))
         await eventually(lambda: server._protocols and server._protocols[0].processor.streams)
         await server.shutdown()
 
@@ -258,7 +258,7 @@ def _is_stuffed(protocol: Any) -> bool:
 async def test_a_server_forgets_connections_that_are_over(path: Path) -> None:
     async with serving(path) as server:
         for _ in range(30):
-            await call(path, ECHO, b"", timeout=5)
+            await call(path, ECHO, b"", timeout=30)
 
         assert len(server._protocols) < 5
 
@@ -275,7 +275,7 @@ async def test_a_bug_is_answered_with_its_text(path: Path) -> None:
     await server.listen(path)
     try:
         with pytest.raises(KubeletRefused, match="IndexError: list index out of range") as refusal:
-            await call(path, ECHO, b"", timeout=5)
+            await call(path, ECHO, b"", timeout=30)
         assert refusal.value.status == "INTERNAL"
     finally:
         await server.shutdown()
@@ -287,14 +287,14 @@ async def test_a_bug_is_answered_with_its_text(path: Path) -> None:
 async def test_a_refusal_keeps_status_and_words(path: Path) -> None:
     async with serving(path):
         with pytest.raises(KubeletRefused, match="the kubelet refused Fail: so it is: äöü") as refusal:
-            await call(path, FAIL, b"8", timeout=5)
+            await call(path, FAIL, b"8", timeout=30)
 
         assert refusal.value.status == "RESOURCE_EXHAUSTED"
 
 
 async def test_nobody_at_the_path_is_an_error(path: Path) -> None:
     with pytest.raises(KubeletError, match="nobody answers"):
-        await call(path, ECHO, b"", timeout=5)
+        await call(path, ECHO, b"", timeout=30)
 
 
 async def test_a_dead_socket_is_an_error(path: Path) -> None:
@@ -302,7 +302,7 @@ async def test_a_dead_socket_is_an_error(path: Path) -> None:
         dead.bind(str(path))
 
     with pytest.raises(KubeletError, match=r"nobody answers at .*: Connection refused"):
-        await call(path, ECHO, b"", timeout=5)
+        await call(path, ECHO, b"", timeout=30)
 
 
 async def test_silence_is_an_error(path: Path) -> None:
@@ -317,7 +317,7 @@ async def test_silence_is_an_error(path: Path) -> None:
 async def test_a_peer_that_sees_the_deadline_first_is_as_silent(path: Path) -> None:
     async with serving(path):
         with pytest.raises(KubeletError, match="no answer") as refusal:
-            await call(path, FAIL, str(Status.DEADLINE_EXCEEDED.value).encode(), timeout=5)
+            await call(path, FAIL, str(Status.DEADLINE_EXCEEDED.value).encode(), timeout=30)
 
         assert not isinstance(refusal.value, KubeletRefused)
 
@@ -332,7 +332,7 @@ async def test_a_peer_that_speaks_something_else_is_an_error(path: Path, words: 
     server = await asyncio.start_unix_server(answer, str(path))
     async with server:
         with pytest.raises(KubeletError, match="broke off"):
-            await call(path, ECHO, b"", timeout=5)
+            await call(path, ECHO, b"", timeout=30)
 
 
 async def test_an_answer_that_grpclib_stumbles_over_is_an_error_of_the_kubelet(path: Path) -> None:
@@ -353,23 +353,23 @@ async def test_an_answer_that_grpclib_stumbles_over_is_an_error_of_the_kubelet(p
     over = asyncio.Event()
     async with await asyncio.start_unix_server(answer, str(path)):
         with pytest.raises(KubeletError, match=r"does not speak gRPC: KeyError\(':status'\)"):
-            await call(path, ECHO, b"", timeout=5)
+            await call(path, ECHO, b"", timeout=30)
         await over.wait()
 
 
 async def test_calls_can_be_cancelled(path: Path) -> None:
     async with serving(path):
         with anyio.move_on_after(0.05) as scope:
-            await call(path, HANG, b"", timeout=20)
+            await call(path, HANG, b"", timeout=30)
         assert scope.cancelled_caught
 
-        assert await call(path, ECHO, b"still here", timeout=5) == b"still here"
+        assert await call(path, ECHO, b"still here", timeout=30) == b"still here"
 
 
 async def test_messages_of_several_megabytes_pass_both_ways(path: Path) -> None:
     big = bytes(range(256)) * 20_000
     async with serving(path):
-        assert await call(path, ECHO, big, timeout=20) == big
+        assert await call(path, ECHO, big, timeout=30) == big
 
 
 def test_a_path_is_measured_in_bytes() -> None:

@@ -142,7 +142,7 @@ async def test_a_kubelet_that_never_asks_for_the_list_is_not_believed(plugins_di
     # mistake 2
     kubelet = FakeKubelet(plugins_dir)
     kubelet.asks_for_list = False
-    async with bench(plugins_dir, kubelet=kubelet) as node:
+    async with bench(plugins_dir, kubelet=kubelet, intervals=replace(QUICK, stream=0.3)) as node:
         await eventually(lambda: "no ListAndWatch within 0.3 s" in node.status.reason)
         assert node.status.state == "waiting"
 
@@ -248,7 +248,7 @@ async def test_a_shutdown_ends_the_stream_and_removes_the_socket(plugins_dir: Pa
 
 
 async def test_a_shutdown_lets_a_running_allocation_finish_and_answer(plugins_dir: Path) -> None:
-    async with bench(plugins_dir, intervals=replace(QUICK, drain=5.0)) as node:
+    async with bench(plugins_dir) as node:
         plugin = await node.registered()
         node.answers.gate = asyncio.Event()
         outcome = node.background(plugin.allocate(["a"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,15 @@ from .apiserver import RealApiServer, built_cluster
 from .real import BUILD, built_peers
 
 LOGS = BUILD.parent / "logs"
+#: With workers, one of them has all that needs an API server: it is large, and starts once then.
+GROUP = "api-server"
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for it in items:
+        if isinstance(it, pytest.Function) and "cluster_binary" in it.fixturenames:
+            it.add_marker(pytest.mark.xdist_group(GROUP))
 
 
 @pytest.fixture(params=[path.name for path in built_peers()] or ["peer"])
@@ -57,7 +67,11 @@ def say(config: pytest.Config, words: str) -> None:
     """Write a line where the run is followed, past pytest's capture."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     capture = config.pluginmanager.get_plugin("capturemanager")
-    if reporter is not None and capture is not None:
-        with capture.global_and_fixture_disabled():
+    if capture is None:
+        return
+    with capture.global_and_fixture_disabled():
+        if reporter is not None:
             reporter.ensure_newline()
             reporter.write_line(words)
+        else:  # a worker, whose output is its answers
+            print(f"\n{words}", file=sys.stderr, flush=True)  # noqa: T201

@@ -13,7 +13,7 @@ from typing import Any
 #: One line holds a whole device list, which may be as long as a gRPC message.
 LINE_LIMIT = 64 * 1024 * 1024
 #: How long a peer may take to come up or to go; it takes some milliseconds.
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 Event = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ class PeerProcess:
         finally:
             del self._waiting[number]
 
-    async def next(self, predicate: Callable[[Event], bool], timeout: float = 10.0) -> Event:
+    async def next(self, predicate: Callable[[Event], bool], timeout: float = 30.0) -> Event:
         """Take the oldest event that fits out of `events`, waiting for one if there is none."""
         try:
             async with asyncio.timeout(timeout), self._news:

@@ -169,12 +169,12 @@ class RealKubelet:
     def thaw(self) -> None:
         self._process.signal(signal.SIGCONT)
 
-    async def next(self, predicate: Callable[[Event], bool], timeout: float = 10.0) -> Event:
+    async def next(self, predicate: Callable[[Event], bool], timeout: float = 30.0) -> Event:
         """Take the next event that fits; `pod_status` names pods whose device health changed."""
         return await self._process.next(predicate, timeout)
 
     async def until(
-        self, accept: Callable[[Mapping[str, Capacity]], bool], timeout: float = 10.0
+        self, accept: Callable[[Mapping[str, Capacity]], bool], timeout: float = 30.0
     ) -> Mapping[str, Capacity]:
         """Ask for the capacity until it is as wanted: a kubelet tells nobody when it changes."""
         counts: Mapping[str, Capacity] = {}
@@ -229,7 +229,7 @@ class GoClient:
         """What happened and was not yet taken: register, list and end of each resource, and ready."""
         return self._process.events
 
-    async def next(self, predicate: Callable[[Event], bool], timeout: float = 10.0) -> Event:
+    async def next(self, predicate: Callable[[Event], bool], timeout: float = 30.0) -> Event:
         """Take the oldest event that fits out of `events`, waiting for one if there is none."""
         return await self._process.next(predicate, timeout)
 

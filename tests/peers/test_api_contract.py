@@ -76,7 +76,7 @@ async def test_a_pod_may_do_what_is_bound_to_its_service_account(
         with pytest.raises(Forbidden, match="403 Forbidden"):
             await client.get(f"{served.path}/a")
         await restarted.kubectl("create", *where, "rolebinding", "reads", "--role=reader", account)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not await may_read(client, f"{served.path}/a"):  # noqa: ASYNC110 no event says so
                 await anyio.sleep(0.05)
         with pytest.raises(Forbidden, match='cannot create resource "configmaps"'):

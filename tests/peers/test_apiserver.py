@@ -22,7 +22,7 @@ import pytest
 from .apiserver import ASK_EVERY, KubectlFailed, RealApiServer, ServerDown
 
 COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-PATIENCE = 20.0
+PATIENCE = 30.0
 HERE = Path(__file__).parent
 
 

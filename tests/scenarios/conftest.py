@@ -102,7 +102,7 @@ def cards(root: Path, count: int, make_cards: MakeCards, monkeypatch: pytest.Mon
 async def node(root: Path, kubelet: NodeKubelet, cards: Cards) -> AsyncIterator[Node]:
     node = Node(root, kubelet, cards)
     yield node
-    await node.stop()
+    await node.end()
 
 
 @pytest.fixture

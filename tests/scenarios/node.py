@@ -21,6 +21,7 @@ from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorSt
 from agent.core.view import View
 from agent.demo.node import PACE
 from agent.fleet import check
+from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
 from agent.state.checkpoint import CheckpointFile
 from agent.testing.kubelet import StartError
@@ -31,14 +32,18 @@ from .cards import Cards
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LOOK = 0.01
+AGENT_LOG = "agent.log"
 PACE_OF_TESTS = replace(
     PACE,
     discover=0.1,
     pod_resources=0.05,
-    deadlines=replace(PACE.deadlines, discover=1.0),
+    # Longer than a slow machine ever takes: what a test lets hang, it gives less.
+    deadlines=Deadlines(open=PATIENCE, discover=PATIENCE, call=PATIENCE, prepare=PATIENCE),
     health=Timing(good_for=0.2),
+    # What the kubelet gets to write down an answer; one that got less has its pod's cards taken away.
+    grace=1.0,
     specs=0.2,
     sure=0.05,
     lapses=0.1,
@@ -130,7 +135,24 @@ class Node:
         self.agent.pods.set(self._pods)
         self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
 
+    def gives_up(self, **deadlines: float) -> None:
+        """Let the agent wait so long for its vendors, in seconds; it must not run."""
+        self.pace = replace(self.pace, deadlines=replace(self.pace.deadlines, **deadlines))
+
     async def stop(self) -> None:
+        """End the agent in order, and wait until the kubelet has noticed."""
+        await self.end()
+        await self.unserved()
+
+    async def unserved(self) -> None:
+        """Wait until the kubelet offers nothing: what it offers later is of an agent to come."""
+
+        async def look() -> bool:
+            return not any(it.allocatable for it in (await self.kubelet.capacity()).values())
+
+        await self._wait(look)
+
+    async def end(self) -> None:
         """End the agent in order; what it failed with comes out here."""
         for task in self._tasks:
             task.cancel()
@@ -168,6 +190,11 @@ class Node:
 
     def count(self, name: str, **labels: str) -> float:
         return self.view.counters.get((name, tuple(labels.items())), 0)
+
+    @property
+    def restarts(self) -> float:
+        """How often a process of the cards' vendor was lost by its own fault."""
+        return self.count("vendor_restarts", vendor=self.cards.vendor)
 
     def done(self, action: str) -> float:
         """How often the reconciler did this."""
@@ -269,9 +296,12 @@ class Node:
         raise AssertionError(f"not as wanted after {PATIENCE:g} s:\n{await self._picture()}")
 
     async def _picture(self) -> str:
+        counts = f"kubelet: {dict(await self.kubelet.capacity())}"
+        if not self._tasks:
+            return f"{counts}\n{last_words(self.root)}"
         view = self.view
         parts: list[object] = [
-            f"kubelet: {dict(await self.kubelet.capacity())}",
+            counts,
             *view.snapshot.vendors,
             *((it.uuid, it.health, it.told_healthy) for it in view.snapshot.devices),
             *view.sessions.items(),
@@ -290,6 +320,14 @@ def one(name: str, resource: str, count: int = 1, **more: Any) -> Pod:
 def _candidate(pod: Pod, created: float, annotations: Mapping[str, str]) -> Candidate:
     containers = (PodContainer(it.name, it.limits, it.init, it.restartable) for it in pod.containers)
     return Candidate(pod.uid, pod.namespace, pod.name, tuple(containers), annotations, created)
+
+
+def last_words(root: Path, lines: int = 15) -> str:
+    """The end of the log of an agent that runs as a process of its own."""
+    log = root / AGENT_LOG
+    return (
+        "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "no agent runs"
+    )
 
 
 def _content(path: Path) -> str:

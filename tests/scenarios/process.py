@@ -16,7 +16,7 @@ from kubelet.fakes import eventually
 
 from agent.inspect import fetch
 
-from .node import LOOK, PATIENCE, Node
+from .node import AGENT_LOG, LOOK, PATIENCE, Node, last_words
 
 
 class AgentProcess:
@@ -24,7 +24,7 @@ class AgentProcess:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._log = node.root / "agent.log"
+        self._log = node.root / AGENT_LOG
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -52,14 +52,11 @@ class AgentProcess:
                 if document and condition(document):
                     return document
                 await anyio.sleep(LOOK)
-        raise AssertionError(f"not as wanted after {PATIENCE:g} s: {document}\n{self._last_words()}")
+        raise AssertionError(f"not as wanted after {PATIENCE:g} s: {document}\n{last_words(self._node.root)}")
 
     async def said(self, words: str) -> None:
         """Return once the log has these words."""
         await eventually(lambda: words in self._log.read_text(errors="replace"), PATIENCE)
-
-    def _last_words(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
 
 
 def _inspect(socket: Path) -> dict[str, Any]:

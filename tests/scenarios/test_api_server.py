@@ -204,8 +204,8 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
     await node.counts({XPU: (4, 4)})
     assert [it for it in api.objects if it["kind"] == "Event"] == []
 
-    node.write(json.dumps(document, default=list))
-    await process.until(lambda it: it["config"]["error"] == "")
+    node.configure(shared(XPU, 2))
+    await node.counts({XPU: (8, 8)})  # so the config is in force, all of it
     node.cards.fail(2)
     with anyio.fail_after(PATIENCE):
         await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])

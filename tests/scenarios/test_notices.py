@@ -112,6 +112,7 @@ async def test_a_cordon_is_told_as_an_operators_word_and_as_no_fault(node: Node,
 
 
 async def test_a_vendor_whose_library_hangs_is_told_and_so_is_its_return(node: Node, told: Told) -> None:
+    node.gives_up(discover=1.0)
     await serves(node, told)
     node.cards.hang()
 
@@ -191,6 +192,7 @@ async def test_what_our_own_pods_and_an_earlier_plugin_have_is_no_stranger(node:
         await earlier.register()
         await node.counts({XPU: (4, 4)})
         await node.admit("earlier", {XPU: 1})
+    await node.unserved()
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     await told.listen(node)

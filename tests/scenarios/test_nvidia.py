@@ -369,6 +369,7 @@ async def test_lost_card_breaks_start_one_that_is_known_from_before_is_listed_as
 async def test_lost_card_breaks_placement_the_others_are_placed(node: Node) -> None:
     await start(node)
     await node.counts({GPU: (4, 4)})
+    await node.until(lambda it: all(card.device.links for card in it.snapshot.devices))
 
     nvidia(node).stub.lose(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from peers.faults import FaultyPodResources
@@ -37,11 +36,11 @@ def promised_each(node: Node, pod: Pod) -> None:
 async def test_enflame_b3_a_request_that_is_refused_or_cut_off_leaves_nothing(
     node: Node, sliced: Sliced
 ) -> None:
-    node.pace = replace(node.pace, deadlines=replace(node.pace.deadlines, prepare=0.2))
+    node.gives_up(prepare=2.0)
     await served(node)
     sliced.scenario.hang("prepared")
     refusal = await node.refused("cut-off", {XPU: 1})
-    assert "prepare did not return within 0.2 s" in refusal.message
+    assert "prepare did not return within 2 s" in refusal.message
     sliced.behave()
 
     await node.until(lambda it: not sliced.slices and not in_use(it))

@@ -42,6 +42,7 @@ async def test_a_resource_that_comes_back_is_registered_anew(node: Node) -> None
     await node.start(whole(XPU, [0, 1]), whole(OTHER, [2, 3]))
     await node.counts({XPU: (2, 2), OTHER: (2, 2)})
     node.configure(whole(XPU, [0, 1]))
+    await node.counts({OTHER: (0, 0)})
     await node.until(lambda it: OTHER not in it.sessions)
 
     node.configure(whole(XPU, [0, 1]), whole(OTHER, [2, 3]))

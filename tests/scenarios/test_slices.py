@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,7 @@ from agent.kubelet.wire import delimited
 
 from .cards import Sliced
 from .conftest import ONLY_SLICED
-from .node import Node, confirmed, in_use, one, owned_by, released, whole
+from .node import PATIENCE, Node, confirmed, in_use, one, owned_by, released, whole
 from .process import AgentProcess
 
 pytestmark = ONLY_SLICED
@@ -203,7 +202,7 @@ async def test_a_driver_that_is_away_when_a_pod_ends_is_asked_again(node: Node, 
 
 
 BROKEN: dict[str, tuple[Callable[[Sliced], None], str]] = {
-    "hung": (lambda it: it.scenario.hang("prepare"), "prepare did not return within 0.2 s"),
+    "hung": (lambda it: it.scenario.hang("prepare"), "prepare did not return within 2 s"),
     "crashed": (lambda it: it.scenario.change(crash=1, unavailable="driver-not-loaded: gone"), "simulated: "),
     "away": (lambda it: it.unload(), "the vendor is not open"),
 }
@@ -213,7 +212,8 @@ BROKEN: dict[str, tuple[Callable[[Sliced], None], str]] = {
 async def test_a_container_does_not_start_without_its_slice_and_starts_once_it_can_be_made(
     node: Node, sliced: Sliced, name: str
 ) -> None:
-    node.pace = replace(node.pace, deadlines=replace(node.pace.deadlines, prepare=0.2))
+    if name == "hung":
+        node.gives_up(prepare=2.0)
     await served(node)
     pod = await node.admit("waiting", {XPU: 1})
     mark = await node.start_of(pod)
@@ -228,6 +228,7 @@ async def test_a_container_does_not_start_without_its_slice_and_starts_once_it_c
     assert [it.id for it in in_use(node.view)] == [mark]
     sliced.behave()
     sliced.load()
+    await node.until(lambda it: name == "away" or node.restarts)  # a loss is told after its refusal
     await node.until(lambda it: it.snapshot.vendors[0].state == "open")
     assert await node.start_of(pod) == mark
     assert sliced.slices == {f"{mark}/0": mark}
@@ -238,7 +239,7 @@ async def test_a_start_on_ids_that_nobody_holds_is_refused_by_name(node: Node, s
     (socket,) = node.kubelet.plugin_dir.glob("xpu-*.sock")
 
     with pytest.raises(KubeletRefused, match=f"no allocation here holds {node.cards.uuids[2]}"):
-        await call(socket, PRE_START, delimited(1, node.cards.uuids[2].encode()), timeout=10)
+        await call(socket, PRE_START, delimited(1, node.cards.uuids[2].encode()), timeout=PATIENCE)
 
     assert sliced.slices == {}
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.core.model import Owner
+from agent.core.view import View
 from agent.testing.kubelet import SimKubelet
 
 from .conftest import ANY_KUBELET
@@ -210,6 +211,10 @@ class Disk:
         return call not in ("open", "write") or (call == "open" and bool(more[0] & (os.O_WRONLY | os.O_RDWR)))
 
 
+def unwritten(view: View, why: str) -> bool:
+    return any(it.startswith("checkpoint: ") and why in it for it in view.troubles)
+
+
 @pytest.fixture
 def disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(node.state, monkeypatch)
@@ -225,8 +230,7 @@ async def test_a_full_disk_is_a_reason_not_to_be_ready_until_it_has_room_again(
 
     pod = await node.admit("running", {XPU: 1})
 
-    view = await node.until(lambda it: it.troubles and confirmed(it, pod))
-    assert [it for it in view.troubles if it.startswith("checkpoint: ") and "No space left" in it]
+    await node.until(lambda it: unwritten(it, "No space left") and confirmed(it, pod))
     disk.works()
     await node.until(lambda it: not it.troubles)
     await node.saved(pod.uid)
@@ -252,8 +256,7 @@ async def test_a_state_directory_that_is_read_only_from_the_start_costs_no_pod(
 
     await node.counts({XPU: (4, 4)})
     pod = await node.admit("running", {XPU: 1})
-    view = await node.until(lambda it: it.troubles and confirmed(it, pod, *earlier))
-    assert [it for it in view.troubles if it.startswith("checkpoint: ") and "Read-only" in it]
+    await node.until(lambda it: unwritten(it, "Read-only") and confirmed(it, pod, *earlier))
     disk.works()
     await node.until(lambda it: not it.troubles)
     await node.saved(*(it.uid for it in (pod, *earlier)))

@@ -41,6 +41,7 @@ async def test_a_library_that_segfaults_is_noticed_by_nobody_else(node: Node) ->
 
 @EVERY_VENDOR
 async def test_a_library_that_hangs_holds_up_no_pod(node: Node) -> None:
+    node.gives_up(discover=1.0)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 

@@ -63,7 +63,7 @@ async def offers(kubelet: SimKubelet, capacity: int, allocatable: int, resource:
 
 
 async def until(kubelet: SimKubelet, condition: Callable[[SimKubelet], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await kubelet.wait(condition)
 
 

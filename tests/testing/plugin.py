@@ -118,7 +118,7 @@ class ToyPlugin:
         changed.set()
 
     async def was_called(self, name: str) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while not self.of(name):
                 self._called.clear()
                 await self._called.wait()

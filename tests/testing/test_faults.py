@@ -118,7 +118,7 @@ async def test_a_second_stream_tells_every_list_and_ends_alone(
 
 
 async def until_called(faulty: FaultyPodResources) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if faulty.calls:
                 return
@@ -130,7 +130,7 @@ async def test_a_client_that_comes_while_it_goes_away_is_cut_off(
     faulty: FaultyPodResources, turns: int
 ) -> None:
     with socket.socket(socket.AF_UNIX) as late:
-        late.settimeout(10)
+        late.settimeout(30)
         late.connect(str(faulty.served))
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -191,5 +191,5 @@ async def test_who_goes_away_is_forgotten(sim: SimApiServer, api: Client) -> Non
     async with api.watch(NODES, resourceVersion="1"):
         assert sim.watchers == 1
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await sim.wait(lambda it: it.watchers == 0)

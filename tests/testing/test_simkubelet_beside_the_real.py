@@ -53,7 +53,7 @@ async def both(binary: Path, policy: Any) -> AsyncIterator[tuple[NodeKubelet, No
 
 async def offers(kubelet: NodeKubelet, expected: Mapping[str, tuple[int, int]]) -> None:
     wanted = {resource: Capacity(*counts) for resource, counts in expected.items()}
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while True:
             if await kubelet.capacity() == wanted:
                 return
@@ -172,7 +172,7 @@ async def second_plugins(kubelet: NodeKubelet) -> Told:
         told: Told = [await kubelet.admit(pod(1)), len(old.of("Allocate")), len(new.of("Allocate"))]
         old.end_streams()
         await offers(kubelet, {TOY: (2, 0)})
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await new.cancelled.wait()
         return told
 
@@ -384,7 +384,7 @@ async def after_a_list(kubelet: NodeKubelet, plugin: ToyPlugin, *pods: Pod) -> T
 
 
 async def rewritten(kubelet: NodeKubelet, before: tuple[int, int]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while True:
             if written(kubelet) != before:
                 return

@@ -79,7 +79,7 @@ async def test_a_listener_that_never_speaks_fails_the_registration(lab: Lab) -> 
 
 
 async def test_a_socket_that_is_served_a_little_later_is_found(lab: Lab) -> None:
-    kubelet = await lab.kubelet(dial_timeout=2)
+    kubelet = await lab.kubelet()
     plugin = ToyPlugin(kubelet.plugin_dir, endpoint="late.sock")
     request = asyncio.create_task(plugin.register())
     await until(kubelet, lambda k: bool(k.journal.register_requests))
@@ -161,9 +161,10 @@ async def test_a_register_call_that_was_given_up_ends_the_dialling_from_1_35_on(
 
 async def give_up_while_options_hang(plugin: ToyPlugin) -> None:
     held = plugin.holds["GetDevicePluginOptions"] = asyncio.Event()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await plugin.register()
+    registering = asyncio.create_task(plugin.register())
+    await plugin.was_called("GetDevicePluginOptions")
+    registering.cancel()
+    await asyncio.wait([registering])
     await anyio.wait_all_tasks_blocked()
     held.set()
 
@@ -175,7 +176,7 @@ async def test_a_list_over_the_receive_limit_cuts_the_plugin_off(lab: Lab) -> No
     size = len(bytes(pb.ListAndWatchResponse(devices=plugin.list)))
     text = f"grpc: received message larger than max ({size} vs. 1000)"
     assert kubelet.journal.stream_ends[TOY] == [f"rpc error: code = ResourceExhausted desc = {text}"]
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await plugin.cancelled.wait()
 
 
@@ -220,7 +221,7 @@ async def test_the_end_of_an_old_stream_takes_the_new_plugin_down(lab: Lab, mode
     await until(kubelet, lambda k: k.journal.lists[TOY] == 2)
     old.end_streams()
     await offers(kubelet, 3, 0)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await new.cancelled.wait()
 
 
@@ -281,7 +282,7 @@ async def test_the_kubelet_introduces_itself_as_grpc_go(lab: Lab) -> None:
     async with silent_server(kubelet.plugin_dir / "raw.sock", settings=True) as seen:
         request = pb.RegisterRequest(version="v1beta1", endpoint="raw.sock", resource_name=TOY)
         registering = asyncio.create_task(register(kubelet.plugin_dir / "kubelet.sock", request))
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             headers = await seen
         registering.cancel()
     assert headers == {

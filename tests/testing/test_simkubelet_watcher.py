@@ -55,7 +55,7 @@ class Announcer:
         await stream.send_message(RegistrationStatusResponse())
 
     async def status(self) -> RegistrationStatus:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             return await self.statuses.get()
 
 

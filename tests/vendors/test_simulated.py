@@ -86,7 +86,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def serving(vendor: Vendor, *, in_process: bool = False, call: float = 10.0) -> AsyncIterator[Heard]:
+async def serving(vendor: Vendor, *, in_process: bool = False, call: float = 30.0) -> AsyncIterator[Heard]:
     heard = Heard()
     process = VendorProcess(
         vendor,
@@ -190,7 +190,7 @@ async def test_the_driver_can_go_and_come_back(scenario: Scenario) -> None:
 
 
 async def test_garbage_and_hangs_cost_the_process_once(scenario: Scenario) -> None:
-    async with serving(simulated(scenario=str(scenario.path)), call=0.3) as heard:
+    async with serving(simulated(scenario=str(scenario.path)), call=2.0) as heard:
         scenario.garbage()
         await heard.until(lambda: heard.losses)
         scenario.hang("discover")
