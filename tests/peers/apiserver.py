@@ -38,6 +38,30 @@ class ServerDown(Exception):
     """The API server did not come up, or is not running."""
 
 
+async def kubectl(command: Sequence[str | Path], *arguments: str, stdin: str = "") -> str:
+    """Run `command`, which is kubectl and its options, with these arguments, and return what it printed.
+
+    Raises:
+        KubectlFailed: It ended with an error.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        printed, complaint = await process.communicate(stdin.encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        raise KubectlFailed(f"kubectl {' '.join(arguments)}: {complaint.decode(errors='replace').strip()}")
+    return printed.decode()
+
+
 class RealApiServer:
     """One kube-apiserver on a port of its own; what it stores is in `directory` and outlives a restart.
 
@@ -122,29 +146,17 @@ class RealApiServer:
         Raises:
             KubectlFailed: It ended with an error.
         """
-        options = ["--kubeconfig", str(self._kubectl_config), "--cache-dir", str(self._directory / "kubectl")]
-        if token is not None:
-            options += ["--token", token]
-        process = await asyncio.create_subprocess_exec(
-            str(self._binary),
+        cache = self._directory / "kubectl"
+        command: list[str | Path] = [
+            self._binary,
             "kubectl",
-            *options,
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            printed, complaint = await process.communicate(stdin.encode())
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            raise KubectlFailed(
-                f"kubectl {' '.join(arguments)}: {complaint.decode(errors='replace').strip()}"
-            )
-        return printed.decode()
+            "--kubeconfig",
+            self._kubectl_config,
+            "--cache-dir",
+            cache,
+        ]
+        as_user = [] if token is None else ["--token", token]
+        return await kubectl(command, *as_user, *arguments, stdin=stdin)
 
     async def __aenter__(self) -> Self:
         try:

@@ -7,12 +7,15 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
 
 from .apiserver import RealApiServer, built_cluster
 from .real import BUILD, built_peers
+
+T = TypeVar("T")
 
 LOGS = BUILD.parent / "logs"
 #: With workers, one of them has all that needs an API server: it is large, and starts once then.
@@ -29,21 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(params=[path.name for path in built_peers()] or ["peer"])
 def binary(request: pytest.FixtureRequest) -> Path:
     path = BUILD / str(request.param)
-    if not path.exists():
-        words = "no kubelet peer is built: run `make peers`"
-        assert not request.config.getoption("--require-peers"), words
-        pytest.skip(words)
-    return path
+    return required(
+        request,
+        "--require-peers",
+        path if path.exists() else None,
+        "no kubelet peer is built: run `make peers`",
+    )
 
 
 @pytest.fixture(scope="session")
 def cluster_binary(request: pytest.FixtureRequest) -> Path:
-    path = built_cluster()
-    if path is None:
-        words = "no cluster is built: run `make peers`"
-        assert not request.config.getoption("--require-peers"), words
-        pytest.skip(words)
-    return path
+    return required(request, "--require-peers", built_cluster(), "no cluster is built: run `make peers`")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -61,6 +60,14 @@ async def api_server(request: pytest.FixtureRequest, cluster_binary: Path) -> As
         if request.session.testsfailed:
             LOGS.mkdir(parents=True, exist_ok=True)
             say(request.config, f"its log is kept: {shutil.copy(server.log, LOGS)}")
+
+
+def required(request: pytest.FixtureRequest, option: str, found: T | None, lacking: str) -> T:
+    """What is not everywhere: without it the test is skipped, or fails where the option asks for it."""
+    if found is None:
+        assert not request.config.getoption(option), lacking
+        pytest.skip(lacking)
+    return found
 
 
 def say(config: pytest.Config, words: str) -> None:

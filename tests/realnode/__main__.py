@@ -25,7 +25,7 @@ async def keep(place: Place, *, bare: bool) -> None:
         if not bare:
             await show(cluster, progress)
         print(advice(cluster))
-        (place.work / "ready").touch()
+        place.ready.touch()
         await asyncio.Event().wait()
 
 

@@ -10,13 +10,13 @@ import urllib.request
 from pathlib import Path
 from typing import Any, cast
 
+from peers.apiserver import KubectlFailed, kubectl
+
 from .place import TOOLS
 
+__all__ = ["Api", "KubectlFailed", "Object", "Refused"]
+
 Object = dict[str, Any]
-
-
-class KubectlFailed(Exception):
-    """kubectl ended with an error, here in its own words."""
 
 
 class Refused(Exception):
@@ -63,26 +63,13 @@ class Api:
         Raises:
             KubectlFailed: It ended with an error.
         """
-        process = await asyncio.create_subprocess_exec(
+        cache = self.kubeconfig.parent / "kubectl"
+        command: list[str | Path] = [
             TOOLS / "kubectl",
             f"--kubeconfig={self.kubeconfig}",
-            f"--cache-dir={self.kubeconfig.parent / 'kubectl'}",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            printed, complaint = await process.communicate(stdin.encode())
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            raise KubectlFailed(
-                f"kubectl {' '.join(arguments)}: {complaint.decode(errors='replace').strip()}"
-            )
-        return printed.decode()
+            f"--cache-dir={cache}",
+        ]
+        return await kubectl(command, *arguments, stdin=stdin)
 
     async def apply(self, *objects: Object) -> None:
         content = {"apiVersion": "v1", "kind": "List", "items": objects}

@@ -16,7 +16,7 @@ from peers.apiserver import RealApiServer, built_cluster
 from . import cards, containerd, controlplane, kubelet, release
 from .api import Api, Object
 from .cards import NvmlStub
-from .place import IMAGES, Place, free_port
+from .place import IMAGES, Place, free_ports
 from .unit import Unit
 from .until import until
 
@@ -81,7 +81,9 @@ async def up(place: Place, progress: Progress) -> AsyncIterator[Cluster]:
     """Bring it up, with our images on the node and without the agent. All of it ends with the node."""
     binary = built_cluster()
     assert binary is not None, "no cluster is built: tests/realnode/build.sh"
+    assert not _ports(place).exists(), f"in this node is one already that is not kept up: no {place.ready}"
     shutil.rmtree(place.logs, ignore_errors=True)
+    _write_ports(place)
     for directory in (place.api, place.pod_logs):
         directory.mkdir(parents=True, exist_ok=True)
     # What is written to it outlives the node.
@@ -94,7 +96,6 @@ async def up(place: Place, progress: Progress) -> AsyncIterator[Cluster]:
             progress.done("API server ready")
             server.kubeconfig(place.kubeconfig)
             server.kubeconfig(kubelet.kubeconfig(place), server.token_for(kubelet.USER))
-            _write_ports(place)
             cluster = _cluster(place, binary, cards.plug_in(place), server)
             for unit in (cluster.controllers, cluster.scheduler):
                 unit.start()
@@ -118,7 +119,8 @@ def joined(place: Place) -> Cluster:
 
 
 def is_up(place: Place) -> bool:
-    return _ports(place).exists()
+    """Whether another process keeps a cluster up in this node, and has said that it is complete."""
+    return place.ready.exists()
 
 
 def _cluster(place: Place, binary: Path, stub: NvmlStub, server: RealApiServer | None) -> Cluster:
@@ -143,7 +145,7 @@ def _ports(place: Place) -> Path:
 
 def _write_ports(place: Place) -> None:
     names = ("kubelet", "controllers", "scheduler", "agent")
-    _ports(place).write_text(json.dumps({name: free_port() for name in names}))
+    _ports(place).write_text(json.dumps(dict(zip(names, free_ports(len(names)), strict=True))))
 
 
 async def _runtime(place: Place, progress: Progress) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from peers.conftest import say
+from peers.conftest import required, say
 
 from . import cluster as clusters
 from .cluster import Cluster, Progress
@@ -29,12 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def place(request: pytest.FixtureRequest) -> Place:
-    found = this_node()
-    if found is None:
-        words = "not on a node of its own: run `make cluster-test`"
-        assert not request.config.getoption("--require-realnode"), words
-        pytest.skip(words)
-    return found
+    lacking = "not on a node of its own: run `make cluster-test`"
+    return required(request, "--require-realnode", this_node(), lacking)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

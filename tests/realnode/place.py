@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,8 @@ TOOLS = ROOT / "build/tools"
 IMAGES = ROOT / "build/realnode-images"
 #: enter.sh says by it that this process is in a node, and in which.
 INSIDE = "XPU_REALNODE"
+#: First and last of the ports that a socket gets that asks for no certain one.
+PORTS_OF_ANY = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,11 @@ class Place:
         return self.work / "cards/nvml-stub"
 
     @property
+    def ready(self) -> Path:
+        """There as soon as the cluster that is kept up in the node is complete."""
+        return self.work / "ready"
+
+    @property
     def kubeconfig(self) -> Path:
         """The admin's."""
         return self.work / "kubeconfig"
@@ -55,8 +64,22 @@ def this_node() -> Place | None:
     return Place(name) if name else None
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """So many ports of loopback that nobody listens on, all different.
+
+    Who listens on them comes later, so they are none of those that the kernel gives to who asks for any.
+    """
+    first, last = map(int, PORTS_OF_ANY.read_text().split())
+    others = [port for port in range(10_000, 65_536) if not first <= port <= last]
+    random.shuffle(others)  # nodes that come up at the same time do not meet
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in others:
+            if len(found) == count:
+                break
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):  # taken
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+    assert len(found) == count, f"{count} ports are needed, and outside of {PORTS_OF_ANY} are {found}"
+    return found
