@@ -96,6 +96,12 @@ class Agent:
         assert self._line is not None, "it does not serve yet"
         return self._line.wanted_labels
 
+    @property
+    def reads(self) -> Cell[tuple[str, ...]]:
+        """How the keys begin of the pods' annotations that are read; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.reads
+
     async def apply(self, command: Command) -> str:
         """Do what an operator commands of a device; returns what came of it, which is on disk then.
 

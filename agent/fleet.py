@@ -46,6 +46,8 @@ class Fleet:
         #: The last process of each vendor that was taken out of service; the next one waits for its end.
         self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
+        #: How the keys begin of the pods' annotations that dialects read; of vendors that served before, too.
+        self.reads: Cell[tuple[str, ...]] = Cell(PROMISES)
 
     async def run(self, config: Cell[ConfigState]) -> None:
         """Apply each config that differs from the last one; runs for ever."""
@@ -65,6 +67,7 @@ class Fleet:
                 self._scopes.pop(name).cancel()
                 self._former[name] = self.processes.pop(name)
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
+        self.reads.set(_reads(self._node.vendors.values()))
         for name, vendor in vendors.items():
             if name not in self.processes:
                 self._hardware[name] = _hardware(vendor, config)
@@ -113,9 +116,7 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
-def annotations_read(config: Config) -> tuple[str, ...]:
-    """How the keys begin of the pods' annotations that dialects read; of vendors that are off, too."""
-    vendors = (it.vendor for it in load(_settings(config), None) if it.vendor is not None)
+def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
     own = (prefix for vendor in vendors for dialect in vendor.dialects for prefix in dialect.reads)
     return tuple(dict.fromkeys((*PROMISES, *own)))
 

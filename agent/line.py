@@ -178,6 +178,11 @@ class Line:
         """The labels that the API server is to be told; None while nobody knows."""
         return self._labelling.wanted
 
+    @property
+    def reads(self) -> Cell[tuple[str, ...]]:
+        """How the keys begin of the pods' annotations that are read here."""
+        return self._fleet.reads
+
     async def apply(self, command: Command) -> str:
         done = self._node.apply(command)
         await self._store.save(durable=True)

@@ -20,7 +20,6 @@ from agent.cluster.access import Access
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels, Remembered
 from agent.core.cell import Cell
 from agent.core.notices import Notice
-from agent.fleet import annotations_read
 from agent.notices import follow
 from agent.pace import Pace
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile
@@ -134,13 +133,12 @@ async def _cluster(
     with anyio.move_on_after(0.0 if config.value.waiting else DOOR_AFTER):
         await agent.registered.until(True)
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
-    reads = await anyio.to_thread.run_sync(annotations_read, config.value.config)
     settings = config.value.config.agent
     instance = os.environ.get("POD_NAME") or socket.gethostname()
     note = Remains(settings.state_dir / REMAINS).note_namespace
     pods = agent.pods if settings.watch_pods else None
     agent.door = opened = door.Door(
-        access, node_name, labels, pods, reads=reads, instance=instance, note=note
+        access, node_name, labels, pods, reads=agent.reads, instance=instance, note=note
     )
 
     def tell(notice: Notice) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -37,16 +38,44 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plugin]]:
     return found  # type: ignore[return-value]
 
 
-def test_what_dialects_read_is_kept_of_pods_also_where_their_vendor_is_off(found: list[Plugin]) -> None:
-    reading = Dialect("acme", lambda pod, resource, devices: (), reads=("acme.com/",))
-    found += [
-        plugin("none", reason="ImportError: no module named none"),
-        replace(plugin("acme"), vendor=replace(vendor("acme", "acme.com/x"), dialects=(reading,))),
-    ]
+def reading(name: str) -> Vendor:
+    """One whose dialect reads annotations of its own."""
+    dialect = Dialect(name, lambda pod, resource, devices: (), reads=(f"{name}.com/",))
+    return replace(vendor(name, f"{name}.com/x"), dialects=(dialect,))
 
-    off = Config(vendors={"acme": VendorSettings(enabled=False)})
 
-    assert fleet.annotations_read(off) == (*PROMISES, "acme.com/")
+async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_is_off_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def load(settings: Mapping[str, Any], wanted: Container[str]) -> tuple[Plugin, ...]:
+        """Each sits out unless it has settings."""
+        here = [it for it in ("acme", "copy") if it in wanted]
+        asked.extend(here)
+        sitting = plugin("none", reason="ImportError: no module named none")
+        return (sitting, *(Plugin(it, "here", "1", reading(it) if settings.get(it) else None) for it in here))
+
+    monkeypatch.setattr(fleet, "load", load)
+    off = VendorSettings(enabled=False, settings={"n": 1})
+    placeholder = ConfigState(Config(), "awaited", waiting=True)
+    config = Cell(placeholder)
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+
+    async def applied(vendors: Mapping[str, VendorSettings], *own: str) -> None:
+        config.set(ConfigState(Config(vendors=vendors), "file"))
+        with anyio.fail_after(30):
+            await fleet_.reads.until((*PROMISES, *own))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, config)
+        await anyio.wait_all_tasks_blocked()
+        assert (asked, fleet_.reads.value) == ([], PROMISES)
+
+        await applied({"acme": VendorSettings(settings={"n": 1}), "copy": off}, "acme.com/")
+        assert asked == ["acme"]
+        await applied({"copy": VendorSettings(settings={"n": 1})}, "acme.com/", "copy.com/")
+        group.cancel_scope.cancel()
 
 
 def refusing(message: str, *path: str | int) -> Plugin:

@@ -21,7 +21,7 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.node import OwnNode, own_node
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.cell import Cell
-from agent.core.claims import PROMISES, Candidate
+from agent.core.claims import Candidate
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
 from agent.core.view import ApiServer, Counters, Followed, View
@@ -50,7 +50,7 @@ class Door:
         labels: Cell[Mapping[str, str] | None],
         candidates: Cell[tuple[Candidate, ...]] | None,
         *,
-        reads: tuple[str, ...] = PROMISES,
+        reads: Cell[tuple[str, ...]],
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
@@ -59,7 +59,8 @@ class Door:
         """`labels` and `candidates` are kept as the server has them; `instance` is this agent's pod.
 
         Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
-        `reads` says. `note` is told the namespaces in which NodeFeature objects are made.
+        `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
+        made.
         """
         self._access = access
         self._node_name = node_name
@@ -113,9 +114,7 @@ class Door:
                 self._follow(group, "nodes", nodes)
                 group.start_soon(node.follow, nodes.cell, self._node_name, self.node, self._labels)
                 if self._candidates is not None:
-                    its_pods = self._pods(api)
-                    self._follow(group, "pods", its_pods)
-                    group.start_soon(pods.follow, its_pods.cell, self._candidates)
+                    group.start_soon(self._follow_pods, api, self._candidates)
                 group.start_soon(self._writer.run)
                 group.start_soon(self.events.run, api)
         finally:
@@ -134,8 +133,18 @@ class Door:
                 self._error = str(exc)
             await anyio.sleep(pauses.next())
 
+    async def _follow_pods(self, api: Api, candidates: Cell[tuple[Candidate, ...]]) -> None:
+        """Anew when other annotations are read: those of the pods that are here were not kept."""
+        while True:
+            async with anyio.create_task_group() as group:
+                its_pods = self._pods(api)
+                self._follow(group, "pods", its_pods)
+                group.start_soon(pods.follow, its_pods.cell, candidates)
+                await self._reads.changed()
+                group.cancel_scope.cancel()
+
     def _pods(self, api: Api) -> Reflector[Candidate]:
-        keep = partial(pods.candidate, reads=self._reads)
+        keep = partial(pods.candidate, reads=self._reads.value)
         return Reflector(api, pods.PODS, pods.query(self._node_name), keep, self._following)
 
     def _follow(self, group: TaskGroup, what: str, reflector: Reflector[Any]) -> None:

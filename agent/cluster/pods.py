@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -23,8 +23,9 @@ MAX_ANNOTATIONS = 64 << 10
 MAX_UID = 128
 #: Characters of what the kubelet says of a pod.
 MAX_MESSAGE = 4096
-#: Of a mirror pod: the uid of the static pod that it shows.
+#: Of a mirror pod: the uid of the static pod that it shows, and the same again as the mark of a mirror.
 STATIC_UID = "kubernetes.io/config.hash"
+MIRROR_OF = "kubernetes.io/config.mirror"
 _OVER = frozenset({"Succeeded", "Failed"})
 
 
@@ -37,15 +38,16 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
     """What is kept of a pod; None of one without a uid and a name. `reads`: prefixes of annotations.
 
     The kubelet knows a static pod by its own uid, not by the mirror's, which names it in an annotation.
-    Source: k8s.io/kubernetes, pkg/kubelet/types (ConfigHashAnnotationKey).
+    Anybody may write that; it is believed of a pod that looks in all as a kubelet makes a mirror.
+    Source: k8s.io/kubernetes, pkg/kubelet/types (ConfigHashAnnotationKey), pkg/kubelet/pod/mirror_client.go.
     """
     metadata, spec, status = mapping(pod, "metadata"), mapping(pod, "spec"), mapping(pod, "status")
     uid, name, namespace = text(metadata, "uid"), text(metadata, "name"), text(metadata, "namespace")
     if not (uid and name and namespace):
         return None
-    static = text(mapping(metadata, "annotations"), STATIC_UID)
+    static = _static_uid(metadata, text(spec, "nodeName"))
     return Candidate(
-        static if 0 < len(static) <= MAX_UID else uid,
+        static or uid,
         namespace,
         name,
         tuple(islice(_containers(spec), MAX_CONTAINERS)),
@@ -53,13 +55,39 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         _time(text(metadata, "creationTimestamp")),
         over="deletionTimestamp" in metadata or text(status, "phase") in _OVER,
         message=text(status, "message")[:MAX_MESSAGE],
+        static=bool(static),
     )
 
 
 async def follow(mirror: Cell[Mirror[Candidate]], pods: Cell[tuple[Candidate, ...]]) -> None:
     """Keep the cell as the mirror is, oldest first, for ever. While the server is away the last ones stay."""
     async for seen in mirror.watch():
-        pods.set(tuple(sorted(seen.objects.values(), key=lambda it: (it.created, it.uid))))
+        if seen.synced:
+            oldest_first = sorted(seen.objects.values(), key=lambda it: (it.created, it.uid))
+            pods.set(tuple(_one_of_each_uid(oldest_first)))
+
+
+def _one_of_each_uid(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    """The server gives each uid once; who only says that one is its own yields to an owner."""
+    taken = {it.uid for it in candidates if not it.static}
+    for it in candidates:
+        if not it.static:
+            yield it
+        elif it.uid not in taken:
+            taken.add(it.uid)
+            yield it
+
+
+def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:
+    """Of a mirror pod: the uid of the static pod that it shows; empty of any other."""
+    annotations = mapping(metadata, "annotations")
+    uid, owners = text(annotations, STATIC_UID), metadata.get("ownerReferences")
+    if not 0 < len(uid) <= MAX_UID or text(annotations, MIRROR_OF) != uid or not isinstance(owners, list):
+        return ""
+    of_the_node = any(
+        isinstance(it, dict) and (it.get("kind"), it.get("name")) == ("Node", node_name) for it in owners
+    )
+    return uid if of_the_node else ""
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:

@@ -46,6 +46,8 @@ class Candidate:
     over: bool = False
     #: What the kubelet says of it in its status: why it was refused, say.
     message: str = ""
+    #: Whether the uid is that of a static pod, which the pod says of itself; else the server gave it.
+    static: bool = False
 
 
 @dataclass(frozen=True, slots=True)

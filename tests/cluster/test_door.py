@@ -42,6 +42,7 @@ class Here:
     pods: Cell[tuple[Candidate, ...]]
     wanted: Cell[Wanted | None]
     noted: list[str]
+    reads: Cell[tuple[str, ...]]
 
     def label(self, key: str) -> str | None:
         node = self.server.find("Node", NODE)
@@ -57,7 +58,6 @@ class Here:
 async def opened(
     tmp_path: Path,
     follows_pods: bool = True,
-    reads: tuple[str, ...] = PROMISES,
     opening: Callable[[Access], Awaitable[Api]] = open_api,
 ) -> AsyncIterator[Here]:
     async with SimApiServer() as server:
@@ -69,6 +69,7 @@ async def opened(
         candidates: Cell[tuple[Candidate, ...]] = Cell(())
         wanted: Cell[Wanted | None] = Cell(None)
         noted: list[str] = []
+        reads: Cell[tuple[str, ...]] = Cell(PROMISES)
         way = Door(
             access,
             NODE,
@@ -82,7 +83,7 @@ async def opened(
         )
         async with anyio.create_task_group() as group:
             group.start_soon(way.run, wanted)
-            yield Here(server, way, labels, candidates, wanted, noted)
+            yield Here(server, way, labels, candidates, wanted, noted, reads)
             group.cancel_scope.cancel()
 
 
@@ -156,15 +157,38 @@ async def test_without_a_cell_for_them_pods_are_not_asked_for(tmp_path: Path) ->
         assert set(here.door.status.followed) == {"nodes"}
 
 
-async def test_the_annotations_that_a_dialect_reads_come_in(tmp_path: Path) -> None:
-    async with opened(tmp_path, reads=("acme.com/",)) as here:
+async def test_the_annotations_that_a_dialect_reads_come_in_also_of_pods_that_were_here_before(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as here:
         mine = pod("mine", NODE)
         mine["metadata"]["annotations"] = {"acme.com/card": "3", "other.com/card": "4"}
         here.server.put_object(mine)
-
         await eventually(lambda: here.pods.value)
+        assert here.pods.value[0].annotations == {}
 
-        assert here.pods.value[0].annotations == {"acme.com/card": "3"}
+        here.reads.set((*PROMISES, "acme.com/"))
+
+        await eventually(lambda: [it.annotations for it in here.pods.value] == [{"acme.com/card": "3"}])
+        here.server.put_object(pod("next", NODE))
+        await eventually(lambda: {it.name for it in here.pods.value} == {"mine", "next"})
+        await eventually(lambda: here.door.status.synced)
+
+
+async def test_while_other_annotations_are_read_the_pods_stay_though_the_server_is_away(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as here:
+        here.server.put_object(pod("mine", NODE))
+        await eventually(lambda: here.pods.value)
+        await here.server.go_away()
+        await eventually(lambda: here.door.status.error)
+
+        here.reads.set((*PROMISES, "acme.com/"))
+        await eventually(lambda: not here.door.status.followed["pods"].synced)
+        await eventually(lambda: here.door.status.followed["pods"].error)
+
+        assert [it.name for it in here.pods.value] == ["mine"]
 
 
 async def test_pods_that_may_not_be_read_are_said_once_and_keep_nothing_else_from_working(
@@ -230,7 +254,15 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
             raise ApiAway("the certificate can not be used")
         return await open_api(access)
 
-    way = Door(Access("http://127.0.0.1:1"), NODE, Cell(None), Cell(()), following=QUICK, opening=opening)
+    way = Door(
+        Access("http://127.0.0.1:1"),
+        NODE,
+        Cell(None),
+        Cell(()),
+        reads=Cell(PROMISES),
+        following=QUICK,
+        opening=opening,
+    )
     assert way.status.error == "not opened yet"
     async with anyio.create_task_group() as group:
         group.start_soon(way.run, Cell[Wanted | None](None))

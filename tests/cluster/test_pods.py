@@ -82,15 +82,47 @@ def test_what_the_kubelet_says_of_a_refused_pod_is_kept_and_bounded() -> None:
     assert taken(status={"message": 7}).message == ""
 
 
+STATIC = "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"
+NODE = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u-n", "controller": True}
+
+
+def mirror(
+    static: object = STATIC, mark: object = STATIC, owners: object = (NODE,), **metadata: Any
+) -> Candidate:
+    """A pod as a kubelet makes it to show a static one, or nearly so."""
+    annotations = {pods.STATIC_UID: static, pods.MIRROR_OF: mark}
+    written = {
+        "annotations": annotations,
+        "ownerReferences": [*owners] if isinstance(owners, tuple) else owners,
+    }
+    return taken(metadata={**written, **metadata}, spec={"nodeName": "n"})
+
+
 def test_a_static_pod_has_the_uid_that_the_kubelet_knows_it_by() -> None:
-    annotations = {pods.STATIC_UID: "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"}
+    assert (mirror().uid, mirror().static) == (STATIC, True)
+    assert (taken().uid, taken().static) == ("u-1", False)
 
-    assert taken(metadata={"annotations": annotations}).uid == "0b5a7e8c11d24f6f8c2ad1f7f8f5f0c1"
+
+@pytest.mark.parametrize("uid", ["", "x" * 1_000_000, 7])
+def test_a_uid_that_no_static_pod_has_is_none(uid: object) -> None:
+    assert mirror(uid, uid).uid == "u-1"
 
 
-@pytest.mark.parametrize("uid", ["", "x" * 1_000_000])
-def test_a_uid_that_no_static_pod_has_is_none(uid: str) -> None:
-    assert taken(metadata={"annotations": {pods.STATIC_UID: uid}}).uid == "u-1"
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"mark": None},
+        {"mark": "of-another"},
+        {"owners": None},
+        {"owners": ()},
+        {"owners": (None, "Node")},
+        {"owners": ({**NODE, "kind": "ReplicaSet"},)},
+        {"owners": ({**NODE, "name": "another-node"},)},
+    ],
+    ids=str,
+)
+def test_a_pod_that_no_kubelet_made_has_no_other_uid_than_its_own(odd: dict[str, Any]) -> None:
+    assert (mirror(**odd).uid, mirror(**odd).static) == ("u-1", False)
 
 
 def test_of_annotations_those_alone_are_kept_that_promise_something() -> None:
@@ -147,13 +179,38 @@ def test_no_pod_is_too_strange_to_be_read(odd: dict[str, Any], limits: Any) -> N
     )
 
 
-async def test_candidates_come_oldest_first() -> None:
-    young, old = taken(), taken(metadata={"uid": "u-0", "creationTimestamp": "2026-01-29T00:00:00Z"})
-    mirror: Cell[Mirror[Candidate]] = Cell(Mirror({"team-a/a": young, "team-a/b": old}, synced=True))
-    cell: Cell[tuple[Candidate, ...]] = Cell(())
-
-    following = pods.follow(mirror, cell)
+def followed(seen: Mirror[Candidate], before: tuple[Candidate, ...] = ()) -> tuple[Candidate, ...]:
+    """What the cell holds then; to be called where a loop runs."""
+    cell = Cell(before)
+    following = pods.follow(Cell(seen), cell)
     following.send(None)  # until it waits for the next change
     following.close()
+    return cell.value
 
-    assert cell.value == (old, young)
+
+#: Times of creation.
+EARLY, LATE = "2026-01-29T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+async def test_candidates_come_oldest_first() -> None:
+    young, old = taken(), taken(metadata={"uid": "u-0", "creationTimestamp": EARLY})
+
+    assert followed(Mirror({"team-a/a": young, "team-a/b": old}, synced=True)) == (old, young)
+
+
+async def test_until_the_list_was_here_the_pods_of_before_stay() -> None:
+    assert followed(Mirror(), (taken(),)) == (taken(),)
+
+
+@pytest.mark.parametrize("created", [EARLY, LATE])
+async def test_a_pod_that_says_anothers_uid_is_its_own_takes_nobody_s_place(created: str) -> None:
+    victim = taken()
+    hostile = mirror("u-1", "u-1", name="hostile", uid="u-2", creationTimestamp=created)
+
+    assert followed(Mirror({"a/a": victim, "b/b": hostile}, synced=True)) == (victim,)
+
+
+async def test_of_two_that_say_one_static_pods_uid_the_older_is_believed() -> None:
+    hostile = mirror(name="hostile", uid="u-2", creationTimestamp=LATE)
+
+    assert followed(Mirror({"a/a": hostile, "b/b": mirror()}, synced=True)) == (mirror(),)
