@@ -226,6 +226,13 @@ def test_conformance_of_an_unknown_vendor_names_those_there_are(capsys: pytest.C
     assert "nvidia" in capsys.readouterr().err
 
 
+def test_conformance_of_a_vendor_that_sits_out_asks_for_its_settings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["conformance", "simulated"]) == 1
+    assert "name a file with others by --config" in capsys.readouterr().err
+
+
 def test_conformance_without_the_library_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "nvidia"]) == 1
 

@@ -25,11 +25,15 @@ def conformance(args: argparse.Namespace) -> int:
     from agent.config import configured, seen_labels
     from agent.core.errors import VendorError
     from agent.fleet import check, wanted
+    from agent.plugins import names
 
     given, node_name = {"config": args.config}, node_name_of(args)
     config = check(configured(given, os.environ, node_name, labels=seen_labels({})))
     found = {it.name: it for it in wanted(config)}
     plugin = found.get(args.vendor)
+    if plugin is None and args.vendor in names():
+        words = "is off or offers nothing with these settings; name a file with others by --config"
+        raise VendorError(f"{args.vendor} {words}")
     if plugin is None:
         raise VendorError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(found))}")
     if plugin.vendor is None:

@@ -7,6 +7,8 @@ name=${2:-cluster}
 work=build/realnode/$name
 log=build/logs/realnode-$name.log
 
+runs() { [ -e "$work/pid" ] && kill -0 "$(cat "$work/pid")" 2>/dev/null; }
+
 start() {
   local node
   mkdir -p build/logs
@@ -17,6 +19,7 @@ start() {
   tail -n +1 -f "$log" &
   shown=$!
   trap "kill $shown" EXIT
+  trap 'echo "interrupted"; stop; exit 130' INT TERM
   until [ -e "$work/ready" ] && grep -q '^Logs: ' "$log"; do
     kill -0 "$node" 2>/dev/null || { sleep 1; echo "make cluster: it did not come up; see $log and build/logs/realnode/$name" >&2; exit 1; }
     sleep 0.2
@@ -24,11 +27,19 @@ start() {
 }
 
 stop() {
-  [ -e "$work/pid" ] || { echo "no cluster $name runs"; return; }
+  runs || { echo "there is no cluster to stop"; return; }
   tests/realnode/enter.sh --stop "$name"
-  echo "the cluster $name is stopped, and nothing of it is left but the logs in build/logs/realnode/$name"
+  echo "the cluster is stopped, and nothing of it is left but the logs in build/logs/realnode/$name"
 }
 
+case ${1:-} in
+  start | bare)
+    if runs; then
+      echo "the cluster runs already"
+      sed -n '/^The cluster stays up/,$p' "$log"
+      exit
+    fi ;;
+esac
 case ${1:-} in
   start | stop) "$1" ;;
   bare) start bare ;;
