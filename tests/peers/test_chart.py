@@ -174,11 +174,28 @@ async def test_an_agent_labels_its_own_node_and_no_other(agents: list[Agent]) ->
     assert f"xpu-agent on node '{one.node}' may write to that node alone, not to '{other.node}'" in refusal
 
 
-async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(agents: list[Agent]) -> None:
-    one = agents[0]
+#: What else of its Node a token might change. An owner that is not there has the Node deleted.
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "00000000-0000-4000-8000-000000000000"}
+CHANGES = {
+    "cordon": CORDON,
+    "owner": json.dumps({"metadata": {"ownerReferences": [OWNER]}}),
+    "finalizer": json.dumps({"metadata": {"finalizers": ["example.com/kept"]}}),
+    "no finalizers": json.dumps({"metadata": {"finalizers": None}}),
+}
 
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(
+    agents: list[Agent], api_server: RealApiServer, change: str
+) -> None:
+    one = agents[0]
+    kept = json.dumps({"metadata": {"finalizers": ["example.com/admin"]}})
+    await api_server.kubectl("patch", "node", one.node, "--type=merge", "-p", kept)
+
+    refusal = await one.does("patch", "node", one.node, "--type=merge", "-p", CHANGES[change])
+
+    assert "may change the labels and annotations" in refusal
     assert await one.does("annotate", "node", one.node, "xpu-agent.io/x=y") == ""
-    assert "may change the labels and annotations" in await one.does("patch", "node", one.node, "-p", CORDON)
 
 
 @pytest.mark.parametrize(

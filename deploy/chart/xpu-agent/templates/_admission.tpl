@@ -48,8 +48,11 @@ spec:
       messageExpression: >-
         "xpu-agent on node '" + variables.node + "' may write to that node alone, not labels of '" + variables.toldOf + "'"
       reason: Forbidden
+    # An owner that is not there has the garbage collector delete the Node, and a finalizer keeps one for ever.
     - expression: >-
-        request.resource.resource != "nodes" || (request.operation == "UPDATE" && object.spec == oldObject.spec)
+        request.resource.resource != "nodes" || (request.operation == "UPDATE" && object.spec == oldObject.spec
+        && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
+        && object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]))
       message: xpu-agent may change the labels and annotations of its node, and nothing else of it
       reason: Forbidden
     - expression: >-
