@@ -622,6 +622,72 @@ async def test_who_takes_over_with_nothing_to_recall_keeps_what_it_had(path: Pat
     assert "is empty now" in watch.cell.value.error
 
 
+async def test_who_takes_over_goes_on_with_a_file_that_was_empty_from_the_beginning(path: Path) -> None:
+    write(path, "")
+    watch = ConfigWatch(path, "n")
+    before = watch.cell.value
+
+    await watch.recall()
+    await watch.once()
+
+    assert watch.cell.value == before
+    assert before.error == ""
+
+
+async def test_who_takes_over_waits_until_a_file_is_written_to_its_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = ConfigWatch(path, "n", settle=0)
+    looks = iter([Seen("f", b"version: v1"), Seen("f", BETTER.encode()), Seen("f", BETTER.encode())])
+    monkeypatch.setattr(Source, "look", lambda source, labels: next(looks))
+    published: list[ConfigState] = []
+    monkeypatch.setattr(watch.cell, "set", published.append)
+
+    await watch.recall()
+
+    assert [state.config.agent.http for state in published] == ["127.0.0.1:2"]
+
+
+async def test_who_takes_over_with_an_error_has_the_config_that_the_last_one_had(path: Path) -> None:
+    named = path.parent / "named"
+    named.mkdir()
+    write(named / "a", "agent: {http: '127.0.0.1:1'}")
+    write(named / "b", "agent: {http: '127.0.0.1:2'}")
+    before = Remembered(config="a")
+    watch = ConfigWatch(Source(named, "none"), "n", recall=lambda _: before)
+    assert watch.cell.value.name == "a"
+    before = Remembered(config="b")
+
+    await watch.recall()
+
+    assert watch.cell.value.name == "b"
+
+
+async def test_an_empty_file_stays_all_defaults_when_labels_are_told(path: Path) -> None:
+    write(path, "")
+    labels = untold()
+    watch = ConfigWatch(path, "n", settle=0, labels=labels)
+    before = watch.cell.value
+    labels.set({"pool": "train"})
+
+    await watch.once()
+
+    assert watch.cell.value == before
+    assert before.error == ""
+
+
+async def test_a_file_that_was_emptied_stays_an_error_when_labels_are_told(path: Path) -> None:
+    labels = untold()
+    watch = ConfigWatch(path, "n", settle=0, labels=labels)
+    write(path, "")
+    await watch.once()
+    labels.set({"pool": "train"})
+
+    await watch.once()
+
+    assert "is empty now" in watch.cell.value.error
+
+
 async def test_a_checkpoint_is_not_read_where_nothing_is_missing(path: Path) -> None:
     def recall(state_dir: Path) -> Remembered:
         raise AssertionError("read")

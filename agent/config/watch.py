@@ -116,23 +116,25 @@ class ConfigWatch:
             before = await asyncio.to_thread(self._recall, self.cell.value.config.agent.state_dir)
             if self._known.rest == "awaited":
                 self._known = remembered_labels(before.labels)
-            self._taken = await asyncio.to_thread(self._look)
-            self.cell.set(await asyncio.to_thread(self._next, self._taken, before.config))
+            await self._look_again(before.config)
+            if self.cell.value.error:
+                self.cell.set(await asyncio.to_thread(self._next, self._taken, before.config))
 
     async def once(self) -> None:
         """Look at the source; publish what changed."""
         async with self._turn:
             await self._look_again()
 
-    async def _look_again(self) -> None:
+    async def _look_again(self, before: str = "") -> None:
         found = await asyncio.to_thread(self._look)
         while found != self._taken:
             # A file edited in place is seen half-written; half a file may be a valid one.
             await asyncio.sleep(self._settle)
             again = await asyncio.to_thread(self._look)
             if again == found:
+                state = await asyncio.to_thread(self._next, found, before)
                 self._taken = found
-                self.cell.set(await asyncio.to_thread(self._next, found))
+                self.cell.set(state)
             found = again
 
     async def _hear(self, labels: Cell[Labels | None]) -> None:
@@ -197,9 +199,7 @@ class ConfigWatch:
         """What holds now. `before`: the one of the directory that held with the agent before this one."""
         look = found.seen
         try:
-            # At the start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
-            # and to take it in would take every resource away.
-            if look.source != DEFAULTS and not look.error and not look.content.strip():
+            if self._is_emptied(look):
                 raise ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
             return self._good(found)
         except ConfigError as error:
@@ -208,6 +208,16 @@ class ConfigWatch:
                 return kept
             kept = self.cell.value
             return replace(kept, error=_waits(error) if kept.waiting else f"{error}; {_KEPT}")
+
+    def _is_emptied(self, look: Seen) -> bool:
+        """Whether nothing stands there now, which is not what is in force.
+
+        At the start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip, and
+        to take it in would take every resource away.
+        """
+        if look.source == DEFAULTS or look.error or look.content.strip():
+            return False
+        return bool(self.cell.value.error) or look != self._taken.seen
 
 
 def _waits(error: ConfigError) -> str:
