@@ -23,6 +23,10 @@ class Seen:
 class Api(Protocol):
     """Every call raises ApiAway or ApiRefused, and ends within its timeout (seconds)."""
 
+    @property
+    def server(self) -> str:
+        """Its URL, which a kubeconfig that is rewritten may change."""
+
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
         """Read an object, or a list of them."""
 

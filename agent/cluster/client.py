@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,9 +15,9 @@ from agent.cluster import lean
 from agent.cluster.access import Access, of_kubeconfig
 from agent.cluster.api import Object, Patch, Seen
 from agent.cluster.configuration import configured
+from agent.cluster.connections import Connections, Marks, Pool, marks
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused
 from agent.cluster.status import refusal
-from agent.cluster.ways import Way, Ways, marks
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
 from agent.version import version
@@ -60,29 +60,33 @@ async def open_api(access: Access, limits: Limits | None = None) -> Client:
         library = await asyncio.to_thread(lean.load)
     except ImportError as error:
         raise ApiAway(f"kubernetes-asyncio can not be loaded: {error}") from None
-    ways = Ways(await _way(access, library), partial(_again, access, library))
-    return Client(ways, library.errors, access.server, limits or Limits())
+    connections = Connections(await _pool(access, library), partial(_pool, access, library))
+    return Client(connections, library.errors, limits or Limits())
 
 
-async def _way(access: Access, library: lean.Library) -> Way:
-    before = marks(access.files)
+async def _pool(access: Access, library: lean.Library) -> Pool:
+    """Made of the files as they are now, which may be others than when the access was found."""
+    access, before = await asyncio.to_thread(_read, access)
     async with configured(access, library) as (configuration, token):
         try:
             client = library.api_client(configuration)
         except OSError as error:  # of ssl too
             raise ApiAway(f"{access}: its CA or client certificate can not be used: {error}") from None
     client.user_agent = f"xpu-agent/{version()}"
-    return Way(client, token, access.files, before)
+    return Pool(access.server, client, token, access.files, before)
 
 
-async def _again(access: Access, library: lean.Library) -> Way:
-    """The same from the files as they are now."""
-    if access.kubeconfig is not None:
-        try:
-            access = await asyncio.to_thread(of_kubeconfig, access.kubeconfig)
-        except ConfigError as error:
-            raise ApiAway(str(error)) from None
-    return await _way(access, library)
+def _read(access: Access) -> tuple[Access, Marks | None]:
+    """What it says now. Marked before it is read: what changes meanwhile shows as a change later."""
+    if access.kubeconfig is None:
+        return access, marks(access.files)
+    kubeconfig = marks((access.kubeconfig,))
+    try:
+        access = of_kubeconfig(access.kubeconfig)
+    except ConfigError as error:
+        raise ApiAway(str(error)) from None
+    certificates = marks(access.certificates)
+    return access, None if kubeconfig is None or certificates is None else (*kubeconfig, *certificates)
 
 
 class Client:
@@ -90,16 +94,18 @@ class Client:
 
     def __init__(
         self,
-        ways: Ways,
+        connections: Connections,
         errors: tuple[type[Exception], ...],
-        server: str,
         limits: Limits,
     ) -> None:
         """`errors`: what kubernetes-asyncio raises where the wire fails."""
-        self._ways = ways
+        self._connections = connections
         self._errors: tuple[type[Exception], ...] = (*errors, OSError, ValueError)
-        self._server = server
         self._limits = limits
+
+    @property
+    def server(self) -> str:
+        return self._connections.server
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
         return await self._call("GET", path, query=query)
@@ -118,25 +124,24 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Seen]]:
-        async with AsyncExitStack() as stack:
-            with self._failures():
+        async with self._connections.use() as pool:
+            with self._failures(pool):
                 async with asyncio.timeout(self._limits.call):
-                    client = await stack.enter_async_context(self._ways.use())
                     patience = (self._limits.connect, self._limits.silence)
                     query = {**query, "watch": "true"}
-                    response = await _send(client, "GET", path, query, None, JSON, patience)
+                    response = await _send(pool.client, "GET", path, query, None, JSON, patience)
             try:
                 if not 200 <= response.status < 300:
-                    with self._failures():
+                    with self._failures(pool):
                         async with asyncio.timeout(self._limits.call):
-                            await self._end(response)
-                async with aclosing(self._events(response)) as events:
+                            await self._end(pool, response)
+                async with aclosing(self._events(pool, response)) as events:
                     yield events
             finally:
                 _hang_up(response)
 
     async def close(self) -> None:
-        await self._ways.close()
+        await self._connections.close()
         await asyncio.sleep(0)  # what was cancelled in its handshake lets go of its socket one turn later
 
     async def _call(
@@ -148,76 +153,79 @@ class Client:
         query: Mapping[str, str] | None = None,
     ) -> Object:
         limit = self._limits.call
-        with self._failures():
-            async with asyncio.timeout(limit), self._ways.use() as client:
-                response = await _send(client, method, path, query or {}, body, content, limit)
-                try:
-                    return await self._end(response)
-                finally:
-                    _hang_up(response)
+        async with self._connections.use() as pool:
+            with self._failures(pool):
+                async with asyncio.timeout(limit):
+                    response = await _send(pool.client, method, path, query or {}, body, content, limit)
+                    try:
+                        return await self._end(pool, response)
+                    finally:
+                        _hang_up(response)
 
-    async def _end(self, response: Any) -> Object:
+    async def _end(self, pool: Pool, response: Any) -> Object:
         """The object that came, or the error that it means."""
-        body = await self._body(response)
+        body = await self._body(pool, response)
         try:
             answer = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError):
             answer = body[:1000].decode(errors="replace")
         if not 200 <= response.status < 300:
-            raise self._refused(response.status, answer, response.headers.get("Retry-After"))
+            raise _refused(pool, response.status, answer, response.headers.get("Retry-After"))
         if not isinstance(answer, dict):
-            raise ApiAway(f"{self._server}: answered {response.status} with no object; is it an API server?")
+            raise ApiAway(f"{pool.server}: answered {response.status} with no object; is it an API server?")
         return answer
 
-    async def _body(self, response: Any) -> bytes:
+    async def _body(self, pool: Pool, response: Any) -> bytes:
         body = bytearray()
-        with self._failures():
+        with self._failures(pool):
             async for part in response.content.iter_any():
                 body += part
                 if len(body) > self._limits.body:
-                    raise ApiAway(f"{self._server}: its answer is longer than {self._limits.body} bytes")
+                    raise ApiAway(f"{pool.server}: its answer is longer than {self._limits.body} bytes")
         return bytes(body)
 
-    async def _events(self, response: Any) -> AsyncGenerator[Seen, None]:
-        while line := await self._line(response):
-            yield self._seen(line)
+    async def _events(self, pool: Pool, response: Any) -> AsyncGenerator[Seen, None]:
+        while line := await self._line(pool, response):
+            yield _seen(pool, line)
 
-    async def _line(self, response: Any) -> bytes:
+    async def _line(self, pool: Pool, response: Any) -> bytes:
         """The next line, empty at the end."""
-        with self._failures():
+        with self._failures(pool):
             line: bytes = await response.content.readline(max_line_length=self._limits.line)
         if line and not line.endswith(b"\n"):
-            raise ApiAway(f"{self._server}: the watch was cut in mid-line")
+            raise ApiAway(f"{pool.server}: the watch was cut in mid-line")
         return line
 
-    def _seen(self, line: bytes) -> Seen:
-        try:
-            event = msgspec.json.decode(line, type=_Event)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ApiAway(f"{self._server}: a line of the watch is no event: {error}") from None
-        if event.type == "ERROR":
-            code = event.object.get("code")
-            raise self._refused(code if isinstance(code, int) else 500, event.object)
-        return Seen(event.type, event.object)
-
-    def _refused(self, code: int, answer: object, retry_after: str | None = None) -> ApiError:
-        error = refusal(code, answer, retry_after)
-        if isinstance(error, ApiRefused) and error.status == 401:
-            self._ways.token.refused()
-        return error
-
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _failures(self, pool: Pool) -> Iterator[None]:
         """Everything that the wire can do is ApiAway, with the server's address."""
         try:
             yield
         except ApiError:
             raise
         except TimeoutError as error:
-            raise ApiAway(f"{self._server}: {str(error) or 'no answer in time'}") from None
+            raise ApiAway(f"{pool.server}: {str(error) or 'no answer in time'}") from None
         except self._errors as error:
             said = shorten(str(error) or type(error).__name__, 300)
-            raise ApiAway(f"{self._server}: {said}") from None
+            raise ApiAway(f"{pool.server}: {said}") from None
+
+
+def _seen(pool: Pool, line: bytes) -> Seen:
+    try:
+        event = msgspec.json.decode(line, type=_Event)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ApiAway(f"{pool.server}: a line of the watch is no event: {error}") from None
+    if event.type == "ERROR":
+        code = event.object.get("code")
+        raise _refused(pool, code if isinstance(code, int) else 500, event.object)
+    return Seen(event.type, event.object)
+
+
+def _refused(pool: Pool, code: int, answer: object, retry_after: str | None = None) -> ApiError:
+    error = refusal(code, answer, retry_after)
+    if isinstance(error, ApiRefused) and error.status == 401:
+        pool.token.refused()
+    return error
 
 
 def _hang_up(response: Any) -> None:

@@ -14,6 +14,8 @@ from agent.cluster.errors import ApiError, Conflict, NotFound
 class Unasked(Api):
     """A double's calls that the code under test must not make."""
 
+    server = "http://fake"
+
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
         raise AssertionError(f"GET {path} was not expected")
 

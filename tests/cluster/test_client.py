@@ -16,9 +16,9 @@ import pytest
 from agent.cluster.access import Access
 from agent.cluster.api import Patch, Seen
 from agent.cluster.client import Client, Limits, open_api
+from agent.cluster.connections import Connections, Pool
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
 from agent.cluster.tokens import FixedToken
-from agent.cluster.ways import Way, Ways
 
 from .wire import Answer, Asked, Wire, head, line, nothing, says, sends, wire
 
@@ -176,7 +176,7 @@ async def test_an_answer_that_is_none_is_a_server_away(answer: Answer, said: str
 
 
 async def test_a_call_ends_in_its_time_whatever_it_waits_for() -> None:
-    async def never() -> Way:
+    async def never() -> Pool:
         raise AssertionError("there are no files that could be others")
 
     class Stuck:
@@ -184,7 +184,7 @@ async def test_a_call_ends_in_its_time_whatever_it_waits_for() -> None:
             """As with a program for tokens that hangs."""
             await asyncio.Event().wait()
 
-    client = Client(Ways(Way(Stuck(), FixedToken()), never), (), "here", QUICK)
+    client = Client(Connections(Pool("here", Stuck(), FixedToken()), never), (), QUICK)
 
     with pytest.raises(ApiAway, match="here: no answer in time"):
         await client.get(NODE)
