@@ -13,6 +13,7 @@ from typing import Any, cast
 from peers.apiserver import KubectlFailed, kubectl
 
 from .place import TOOLS
+from .until import PATIENCE
 
 __all__ = ["Api", "KubectlFailed", "Object", "Refused"]
 
@@ -80,7 +81,7 @@ class Api:
             f"{self.url}{path}", headers={"Authorization": f"Bearer {self._token}"}
         )
         try:
-            with self._opener.open(request, timeout=30) as answer:
+            with self._opener.open(request, timeout=PATIENCE) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:

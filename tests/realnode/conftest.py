@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Generator
@@ -88,8 +89,10 @@ def keep(place: Place, scenario: str) -> Path:
             "-o",
             "wide",
         ]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        (kept / f"{kind}.txt").write_text(told.stdout + told.stderr)
-    if place.pod_logs.exists():
-        shutil.copytree(place.pod_logs, kept / "pods", dirs_exist_ok=True, ignore_dangling_symlinks=True)
+        # What is kept is worth less than the answer of the scenarios that are still to come.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            told = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            (kept / f"{kind}.txt").write_text(told.stdout + told.stderr)
+    with contextlib.suppress(OSError):  # no container has printed, or logs go while they are copied
+        shutil.copytree(place.pod_logs, kept / "pods", dirs_exist_ok=True)
     return kept

@@ -129,7 +129,12 @@ class Release:
 
     async def is_fresh(self) -> bool:
         """Whether it is installed with the values of this node alone, and nobody has held a card yet."""
-        return await self.holds() and not await self._allocations()
+        if not await self.holds():
+            return False
+        try:
+            return not await self._allocations()
+        except OSError:  # a scenario that failed has left it so
+            return False
 
     async def helm(self, verb: str, *arguments: str, stdin: str = "") -> str:
         options = [f"--kubeconfig={self._api.kubeconfig}", f"--namespace={NAMESPACE}"]
@@ -149,7 +154,7 @@ class Release:
         }
 
     def _ask(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as answer:
             return bytes(answer.read())
 
     async def _readiness(self) -> str:

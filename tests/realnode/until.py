@@ -22,12 +22,15 @@ async def until(
         AssertionError: It did not in time; with what was waited for and the last answer.
     """
     told: T | str = "nothing yet"
+    limit = asyncio.timeout(patience)
     try:
-        async with asyncio.timeout(patience):
+        async with limit:
             while True:
                 told = await ask()
                 if holds(told):
                     return told
                 await asyncio.sleep(LOOK)
     except TimeoutError:
+        if not limit.expired():  # it is who was asked that gave up
+            raise
         raise AssertionError(f"waited {patience:.0f} s for {what}; it is {told}") from None
