@@ -3,8 +3,9 @@
 Up to 1.36 the kubelet knows one plugin of a resource by name: where another one registered our resource and
 goes away again, all devices are unhealthy, Allocate goes to nobody, and our own stream stays open
 (pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go, runClient). What shows of it is that
-GetAllocatableResources lists none of the devices that we call healthy. While the other one lives and has any
-device, some are listed: then nothing is done, for the two would take the resource from each other for ever.
+GetAllocatableResources lists none of the devices that we call healthy, until we send a list: then they are
+listed and still nobody is asked (strangers.py sees to that). While the other one lives and has any device,
+some are listed: then nothing is done, for the two would take the resource from each other for ever.
 """
 
 from __future__ import annotations

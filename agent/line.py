@@ -102,7 +102,11 @@ class Line:
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
         self._strangers = Strangers(
-            lambda: read(prove=False), self._node.plan, self._sessions.registered, pace.sure
+            lambda: read(prove=False),
+            self._node.plan,
+            self._sessions.registered,
+            self._sessions.renew,
+            pace.sure,
         )
         self._lapses = Lapses(
             self._sessions.offered, lister.allocatable, self._sessions.renew, pace.lapses, pace.sure

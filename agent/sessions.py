@@ -81,9 +81,10 @@ class Sessions:
         if resource in self._sessions:
             self._sessions[resource].repeat()
 
-    def registered(self) -> list[str]:
-        """The resources that the kubelet has from us now."""
-        return [name for name, it in self.statuses.items() if it.value.state == "registered"]
+    def registered(self) -> Mapping[str, int]:
+        """The resources that the kubelet has from us now, each with how often it registered."""
+        its = {name: it.value for name, it in self.statuses.items()}
+        return {name: it.registrations for name, it in its.items() if it.state == "registered"}
 
     def offered(self) -> Mapping[str, int]:
         """The resources of which the kubelet was told a healthy device, each with how often it registered."""

@@ -3,14 +3,19 @@
 The newest registration answers every Allocate, and of two lists the last one counts
 (pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go, manager.go). All that shows of it stands in the
 kubelet's checkpoint: answers without our mark, and IDs that we never listed.
+
+Whoever goes away again leaves the kubelet with nobody to ask, and a list of ours hides that: our devices are
+healthy again, and Allocate is refused (manager.go, genericDeviceUpdateCallback and PluginDisconnected). So
+where our list takes the place of another's, the resource is registered again: the answers follow the list.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
+import structlog
 
 from agent.core.allocator import ALLOCATION
 from agent.core.cell import Cell
@@ -19,6 +24,8 @@ from agent.core.text import shorten
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.directory import FileIdentity
 from agent.kubelet.errors import KubeletError
+
+log = structlog.get_logger()
 
 #: Lists of one resource that are remembered: the kubelet may still have one before the newest.
 REMEMBERED = 4
@@ -38,18 +45,25 @@ class Strangers:
         self,
         read: Read,
         plan: Cell[Plan],
-        registered: Callable[[], Collection[str]],
+        registered: Callable[[], Mapping[str, int]],
+        renew: Callable[[str], None],
         sure: float = 1.0,
     ) -> None:
-        """`registered` names the resources that we serve now; `sure` is between two looks, seconds."""
+        """`registered` names the resources that we serve now, each with the number of its registration;
+        `renew` registers one again; `sure` is between two looks, seconds."""
         self._read = read
         self._plan = plan
         self._registered = registered
+        self._renew = renew
         self._sure = sure
         #: Answers of others from before we served their resource.
         self._before: set[_Answer] = set()
         self._listed: dict[str, list[Resource]] = {}
         self._had_looked = False
+        #: Resources of which the kubelet had another's list at the last look.
+        self._foreign: frozenset[str] = frozenset()
+        #: The same of those that were told, each with the number of our registration then.
+        self._displaced: dict[str, int] = {}
         #: Resource to how it shows.
         self.found: Mapping[str, str] = {}
 
@@ -58,7 +72,12 @@ class Strangers:
         await self.look()
         async for _ in checkpoint.watch():
             await anyio.sleep(self._sure)  # the reconciler reads it at once, and what it parsed is remembered
-            self.found = await self.checked()
+            await self.act()
+
+    async def act(self) -> None:
+        """Look, and register again what has only our list."""
+        self.found = await self.checked()
+        self._follow_the_list()
 
     async def checked(self) -> Mapping[str, str]:
         """What shows, and where that is news still shows a moment later."""
@@ -85,25 +104,41 @@ class Strangers:
         self._before |= {it for it in strange if not self._had_looked or it[2] not in served}
         self._had_looked = True
         answers = {it[2]: it[0] for it in strange if it not in self._before}
+        unknown = {name: ids for name in served if (ids := self._unknown(name, checkpoint))}
+        self._foreign = frozenset(unknown)
         return {
-            name: f"{it}; {REMEDY}"
+            name: f"{_shown(answers.get(name), unknown.get(name, ()))}; {REMEDY}"
             for name in sorted(served)
-            if (it := self._shown(answers.get(name), name, checkpoint))
+            if name in answers or name in unknown
         }
+
+    def _follow_the_list(self) -> None:
+        """Register again where our list came after another's, and the registration is the one of before."""
+        registered = self._registered()
+        for name in sorted(self._displaced.keys() - self._foreign):
+            if self._displaced.pop(name) == registered.get(name):
+                log.warning("our list is in force after another plugin's, registering again", resource=name)
+                self._renew(name)
+        for name in self._foreign & self.found.keys() & registered.keys():
+            self._displaced.setdefault(name, registered[name])
 
     def _remember(self, name: str, resource: Resource) -> None:
         lists = self._listed.setdefault(name, [])
         if resource not in lists:
             self._listed[name] = [*lists, resource][-REMEMBERED:]
 
-    def _shown(self, pod: str | None, name: str, checkpoint: KubeletCheckpoint) -> str:
-        if pod is not None:
-            return f"another plugin answered for the pod with uid {shorten(pod)}"
+    def _unknown(self, name: str, checkpoint: KubeletCheckpoint) -> list[str]:
+        """The IDs that the kubelet has of it and that we never listed."""
         ids = checkpoint.registered.get(name, ())[:SAMPLE]
         lists = self._listed.get(name, ())
-        unknown = sorted(it for it in ids if all(one.card_of(it) is None for one in lists))
-        some = ", ".join(map(shorten, unknown[:3]))
-        return f"another plugin lists devices that are not ours ({some})" if unknown else ""
+        return sorted(it for it in ids if all(one.card_of(it) is None for one in lists))
+
+
+def _shown(pod: str | None, unknown: Sequence[str]) -> str:
+    if pod is not None:
+        return f"another plugin answered for the pod with uid {shorten(pod)}"
+    some = ", ".join(map(shorten, unknown[:3]))
+    return f"another plugin lists devices that are not ours ({some})"
 
 
 def _place(it: Entry) -> _Answer:

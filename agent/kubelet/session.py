@@ -69,7 +69,7 @@ class Ended(StrEnum):
     KUBELET_CHANGED = "the kubelet restarted"
     SOCKET_LOST = "our socket was removed"
     STREAM_ENDED = "the kubelet ended the list stream"
-    LAPSED = "the kubelet lists none of our healthy devices"
+    LAPSED = "the kubelet may ask nobody for its devices"
 
 
 class KubeletSession:

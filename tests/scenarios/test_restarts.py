@@ -145,6 +145,24 @@ async def test_another_plugin_that_comes_and_goes_is_outlived_and_not_fought(
     assert {card for pod in pods for card in await node.cards_of(pod)} == {*node.cards.uuids}
 
 
+async def test_a_list_of_ours_does_not_hide_that_another_plugin_has_gone(node: Node) -> None:
+    node.pace = replace(node.pace, lapses=600.0)  # the list is there before anybody looks
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    async with TinyPlugin(node.kubelet.plugin_dir, XPU) as stranger:
+        await stranger.publish({"alien-0": "Healthy"})
+        await stranger.register()
+        await node.counts({XPU: (1, 1)})
+        await node.until(lambda it: it.strangers)
+    await node.fail(0)
+
+    await node.until(lambda it: it.sessions[XPU].registrations == 2 and not it.troubles)
+    await node.counts({XPU: (4, 3)})
+    pod = await node.admit("one", {XPU: 1})
+    assert await node.cards_of(pod) < {*node.cards.uuids[1:]}
+
+
 async def test_a_kubelet_that_refuses_to_register_is_asked_again_and_its_words_are_shown(
     node: Node, sim: SimKubelet
 ) -> None:
