@@ -89,7 +89,8 @@ class Door:
 
     @property
     def status(self) -> ApiServer:
-        followed = {what: Followed(it.value.synced, it.value.error) for what, it in self._mirrors.items()}
+        seen = ((what, it.value) for what, it in self._mirrors.items())
+        followed = {what: Followed(it.synced, it.error, it.refused) for what, it in seen}
         if not followed:
             return ApiServer(str(self._access), error=self._error)
         error = next((f"{what}: {it.error}" for what, it in followed.items() if it.error), "")

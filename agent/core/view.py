@@ -23,10 +23,14 @@ Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A list of the API server's. `synced`: seen since the start. `error`: why nothing new is heard."""
+    """A list of the API server's. `synced`: seen since the start. `error`: why nothing new is heard.
+
+    `refused`: that is for want of a right.
+    """
 
     synced: bool = False
     error: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,12 @@ class ApiServer:
     error: str = ""
     #: What is followed: this node's `nodes` and, unless that is switched off, `pods`.
     followed: Mapping[str, Followed] = field(default_factory=dict)
+
+    @property
+    def up(self) -> bool:
+        """Whether it answers: to refuse a list is an answer, and only who grants rights can change it."""
+        lists = self.followed.values()
+        return bool(lists) and all(it.refused or (it.synced and not it.error) for it in lists)
 
 
 @dataclass(frozen=True, slots=True)

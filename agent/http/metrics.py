@@ -60,8 +60,8 @@ def _agent(view: View) -> Iterator[Metric]:
     ):
         yield _gauge(name, help_, (), [((), bool(holds))])
     if view.api_server is not None:
-        help_ = "Whether the API server is followed now; what is served does not wait for it."
-        yield _gauge("api_server_up", help_, (), [((), view.api_server.synced and not view.api_server.error)])
+        help_ = "Whether the API server answers, if only to refuse; what is served does not wait for it."
+        yield _gauge("api_server_up", help_, (), [((), view.api_server.up)])
 
 
 def _hardware(view: View) -> Iterator[Metric]:

@@ -203,6 +203,7 @@ async def test_pods_that_may_not_be_read_are_said_once_and_keep_nothing_else_fro
             status = here.door.status
             assert status.followed["nodes"] == Followed(synced=True)
             assert (status.synced, status.followed["pods"].synced) == (False, False)
+            assert status.up
             assert status.error == "pods: 403 Forbidden: no right to list pods"
             assert [it["list"] for it in logs if it["event"] == door.REFUSED] == ["pods"]
 
@@ -219,8 +220,10 @@ async def test_a_server_that_goes_away_is_said_once_of_each_list_and_so_is_its_r
             await eventually(lambda: here.door.status.synced)
             await here.server.go_away()
             await eventually(lambda: all(it.error for it in here.door.status.followed.values()))
+            assert not here.door.status.up
             await here.server.come_back()
             await eventually(lambda: sum(it["event"] == door.FOLLOWED for it in logs) == 2)
+            await eventually(lambda: here.door.status.up)
 
     assert sorted(it["list"] for it in logs if it["event"] == door.AWAY) == ["nodes", "pods"]
 
@@ -263,7 +266,7 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
         following=QUICK,
         opening=opening,
     )
-    assert way.status.error == "not opened yet"
+    assert (way.status.error, way.status.up) == ("not opened yet", False)
     async with anyio.create_task_group() as group:
         group.start_soon(way.run, Cell[Wanted | None](None))
         await eventually(lambda: "127.0.0.1:1" in way.status.error and tries == 3)

@@ -19,7 +19,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.view import View
+from agent.core.view import ApiServer, Followed, View
 from agent.http.answer import document
 from agent.http.health import healthz, readyz
 from agent.http.inspect import inspect
@@ -178,6 +178,26 @@ def test_errors_of_config_and_checkpoint_are_metrics() -> None:
 
     assert found["xpu_agent_config_valid", ()] == 0
     assert found["xpu_agent_checkpoint_valid", ()] == 0
+
+
+REFUSED = Followed(error="403 Forbidden", refused=True)
+
+
+@pytest.mark.parametrize(
+    ("followed", "up"),
+    [
+        ({}, 0),
+        ({"nodes": Followed(synced=True)}, 1),
+        ({"nodes": Followed(synced=True), "pods": Followed()}, 0),
+        ({"nodes": Followed(synced=True, error="no answer")}, 0),
+        ({"nodes": Followed(synced=True), "pods": REFUSED}, 1),
+        ({"nodes": Followed(synced=True, error="no answer"), "pods": REFUSED}, 0),
+    ],
+)
+def test_an_api_server_that_refuses_a_list_is_up(followed: dict[str, Followed], up: int) -> None:
+    view = replace(VIEW, api_server=ApiServer("https://a", followed=followed))
+
+    assert samples(view)["xpu_agent_api_server_up", ()] == up
 
 
 def test_an_agent_that_knows_nothing_yet_has_metrics() -> None:
