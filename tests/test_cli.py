@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from agent.cli import main
+from agent.cli.arguments import REFUSED
 from agent.version import version
 
 SIMULATED = "version: v1\nvendors: {simulated: {settings: {devices: 2}}}\n"
@@ -44,6 +48,26 @@ def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFi
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["nvidia"]["resource"] == "nvidia.com/gpu"
     assert "sits out" in rows["simulated"]["reason"]
+
+
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    ("verb", "status"),
+    [(["plugins", "--json"], 0), (["config", "check"], 0), (["demo", "--fast", "--json"], REFUSED)],
+    ids=lambda it: it[0] if isinstance(it, list) else None,
+)
+def test_a_reader_that_has_gone_ends_a_verb_without_a_traceback(
+    verb: list[str], status: int, buffered: str
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agent", *verb]
+    environ = {**os.environ, "PYTHONUNBUFFERED": buffered}
+
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environ, timeout=120)
+    os.close(writer)
+
+    assert (ended.returncode, ended.stderr.decode()) == (status, "")
 
 
 def test_config_check_prints_the_effective_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        return int(args.verb(args) or 0)
+        status = int(args.verb(args) or 0)
+        sys.stdout.flush()  # who has gone shows here, and not first at exit
+        return status
+    except BrokenPipeError:
+        # The reader has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(args.unheard)
     except Exception as exc:
         if (refusal := _refusal(exc)) is None:
             raise
@@ -51,10 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return REFUSED
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader has seen enough; Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(args.unheard)
 
 
 def _refusal(exc: BaseException) -> BaseException | None:
