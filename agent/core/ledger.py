@@ -87,16 +87,17 @@ class Ledger:
 
     def _hold(self, it: Allocation) -> None:
         self._held = None
-        holding = self._holding.setdefault(it.resource, {})
-        for one in _holds(it)[1]:
-            holding.setdefault(one, {})[it.id] = None
+        resource, ids, _ = _holds(it)
+        for one in ids:
+            self._holding.setdefault(resource, {}).setdefault(one, {})[it.id] = None
 
     def _let_go(self, it: Allocation | None) -> None:
         if it is None:
             return
         self._held = None
-        holding = self._holding[it.resource]
-        for one in set(_holds(it)[1]):
+        resource, ids, _ = _holds(it)
+        for one in set(ids):
+            holding = self._holding[resource]
             del holding[one][it.id]
             if not holding[one]:
                 del holding[one]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +104,16 @@ def test_the_allocations_that_hold_an_id_are_those_in_use_of_that_resource() -> 
     assert [it.id for it in ledger.holders(GPU, ["a", "c"])] == ["init", "app"]
     assert ledger.holders(GPU, ["c"]) == []
     assert ledger.holders("acme.com/none", ["a"]) == []
+
+
+def test_what_is_over_may_be_replaced_by_what_is_over_of_another_resource() -> None:
+    over = allocation("one", ["a"], state=AllocationState.RELEASED)
+    ledger = Ledger([over])
+
+    ledger.record(replace(over, resource="acme.com/other"))
+    ledger.forget("one")
+
+    assert ledger.all() == ()
 
 
 @given(st.lists(st.tuples(st.sampled_from(["record", "confirm", "release", "forget", "revive"]), ANY, IDS)))
