@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -122,6 +122,10 @@ class Release:
         text = (await asyncio.to_thread(self._ask, "/metrics")).decode()
         samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
+
+    async def inspect(self) -> Object:
+        """What it serves at /inspect: the view of the node that runs."""
+        return cast("Object", json.loads(await asyncio.to_thread(self._ask, "/inspect")))
 
     async def holds(self, values: Values | None = None) -> bool:
         """Whether it is installed with exactly these values over those of this node."""

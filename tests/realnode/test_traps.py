@@ -6,11 +6,8 @@ One installation for all of them: the Node's label names the config that a trap 
 from __future__ import annotations
 
 import json
-import urllib.request
-from asyncio import to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -77,13 +74,7 @@ async def in_force(cluster: Cluster, name: str) -> None:
 
 async def config(cluster: Cluster) -> dict[str, str]:
     """What the running agent says of its config."""
-    url = f"http://127.0.0.1:{cluster.agent.port}/inspect"
-
-    def read() -> Any:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return json.loads(answer.read())["config"]
-
-    told = await to_thread(read)
+    told = (await cluster.agent.inspect())["config"]
     assert isinstance(told, dict)
     return told
 
@@ -220,7 +211,7 @@ async def test_a_misspelled_key_keeps_the_last_good_config_and_is_named(
 async def test_a_key_that_is_not_nvidia_s_is_ignored_and_told(cluster: Cluster, choose: Choose) -> None:
     await choose("ignored")
 
-    assert "replcas" in await cluster.agent.log()
+    await until(cluster.agent.log, lambda it: "replcas" in it, "the log to name the key")
 
 
 async def test_a_config_that_is_not_there_leaves_the_last_one_and_tells_the_names(
