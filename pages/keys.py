@@ -10,11 +10,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agent.config import FLAGS, later
 from agent.config.flags import variable
-from agent.config.meanings import MEANINGS
 from agent.config.ours import KEYS
 from agent.config.place import camel
 from agent.config.settings import Config
 from agent.config.shape import is_size
+from pages.meanings import MEANINGS
 from pages.table import code, table
 
 #: Keys that `nodes.py` reads by hand.

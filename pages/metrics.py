@@ -26,6 +26,22 @@ from agent.http.metrics import PREFIX, metrics
 from pages.table import code, table
 
 _SECONDS = {("a.com/b", "ok"): (1.0, 1.0, 1.0)}
+#: The label of each counter that has one, but for those of a resource.
+_LABEL = {
+    "checkpoint_set_aside": "why",
+    "events": "outcome",
+    "evidence_unreadable": "source",
+    "reconcile_actions": "action",
+    "vendor_restarts": "vendor",
+}
+
+
+def _labels(counter: str) -> tuple[str, ...]:
+    if counter.startswith("plugin_"):
+        return ("resource",)
+    return (_LABEL[counter],) if counter in _LABEL else ()
+
+
 VIEW = View(
     "node",
     "1",
@@ -38,7 +54,7 @@ VIEW = View(
     sessions={"a.com/b": SessionStatus("registered")},
     allocations=(Allocation("1", "a.com/b", "a", ("A-0",), ("A-0",), AllocationState.DONE, 1.0),),
     api_server=ApiServer("https://a"),
-    counters={(name, tuple((label, "x") for label in it.labels)): 1 for name, it in COUNTED.items()},
+    counters={(name, tuple((label, "x") for label in _labels(name))): 1 for name in COUNTED},
     allocate_seconds=_SECONDS,
     pre_start_seconds=_SECONDS,
 )

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 #: Of a counter that is not named here.
 UNNAMED = "Counted since the agent started."
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The names of its labels, and what one of it means."""
-
-    labels: tuple[str, ...]
-    help: str
-
 
 _OF_A_RESOURCE = {
     "allocations": "Allocate calls of the kubelet.",
@@ -33,15 +23,13 @@ _OF_A_RESOURCE = {
 }
 
 #: By the name in the view, without prefix and `_total`.
-COUNTED: Mapping[str, Counted] = {
-    "checkpoint_saves": Counted((), "Checkpoints that were written."),
-    "checkpoint_set_aside": Counted(("why",), "Whether the agent began without its checkpoint, and why."),
-    "events": Counted(
-        ("outcome",), "Events of the cluster: sent, tried again, refused, dropped, suppressed."
-    ),
-    "evidence_unreadable": Counted(("source",), "Passes of reconcile in which a source could not be read."),
-    "label_writes": Counted((), "Writes of the Node's labels, or of its NodeFeature object."),
-    "reconcile_actions": Counted(("action",), "What reconcile did to allocations and slices."),
-    "vendor_restarts": Counted(("vendor",), "How often the vendor's process was lost by its own fault."),
-    **{f"plugin_{name}": Counted(("resource",), help_) for name, help_ in _OF_A_RESOURCE.items()},
+COUNTED: Mapping[str, str] = {
+    "checkpoint_saves": "Checkpoints that were written.",
+    "checkpoint_set_aside": "Whether the agent began without its checkpoint, and why.",
+    "events": "Events of the cluster: sent, tried again, refused, dropped, suppressed.",
+    "evidence_unreadable": "Passes of reconcile in which a source could not be read.",
+    "label_writes": "Writes of the Node's labels, or of its NodeFeature object.",
+    "reconcile_actions": "What reconcile did to allocations and slices.",
+    "vendor_restarts": "How often the vendor's process was lost by its own fault.",
+    **{f"plugin_{name}": help_ for name, help_ in _OF_A_RESOURCE.items()},
 }

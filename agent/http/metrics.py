@@ -141,7 +141,7 @@ def _counters(view: View) -> Iterator[Metric]:
         told = {_word(label): text for label, text in labels}
         named.setdefault(_word(name).removeprefix(PREFIX).removesuffix("_total"), []).append((told, value))
     for name, samples in sorted(named.items()):
-        yield _counter(name, COUNTED[name].help if name in COUNTED else UNNAMED, samples)
+        yield _counter(name, COUNTED.get(name, UNNAMED), samples)
 
 
 def _gauge(

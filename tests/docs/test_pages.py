@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 
-from agent.config.meanings import MEANINGS
 from agent.core.errors import AgentError
 from agent.doctor.checks import CHECKS
 from agent.http.metrics import metrics
@@ -24,6 +23,7 @@ from agent.testing.node import Container, Pod
 from agent.testing.simapi import SimApiServer
 from pages.keys import keys
 from pages.made import PAGES, made
+from pages.meanings import MEANINGS
 from pages.metrics import VIEW, Described, described
 from pages.regions import regions, rewritten
 from pages.sources import ROOT
@@ -72,7 +72,7 @@ def test_the_page_of_troubles_leads_to_every_check_of_the_doctor() -> None:
 
 
 def test_every_key_has_a_meaning_and_every_meaning_a_key() -> None:
-    assert {it.path for it in keys()} == MEANINGS.keys(), "agent/config/meanings.py says what a key means"
+    assert {it.path for it in keys()} == MEANINGS.keys(), "pages/meanings.py says what a key means"
 
 
 def test_the_page_of_the_config_has_the_table_of_every_mapping() -> None:
