@@ -14,8 +14,8 @@ from agent.core.claims import Candidate
 from agent.core.errors import NotServing
 from agent.core.labels import Wanted
 from agent.core.model import Command
-from agent.core.view import View
-from agent.line import Line
+from agent.core.view import Glance, View
+from agent.line import Line, required_vendors
 from agent.pace import Pace
 from agent.state.lock import AgentLock
 from agent.version import version
@@ -116,23 +116,20 @@ class Agent:
 
     def view(self) -> View:
         """Everything that is known now."""
-        seen = self._line.seen(self._base()) if self._line else self._base()
-        return self.door.seen(seen) if self.door else seen
-
-    def glance(self) -> View:
-        """What people are told of when it changes; the rest is as of a view of which nothing is known."""
-        return self._line.glanced(self._base()) if self._line else self._base()
-
-    def _base(self) -> View:
         state = self._config.value
-        return View(
+        view = View(
             node=self._node_name,
             version=version(),
-            required_vendors=frozenset(
-                name for name, it in state.config.vendors.items() if it.enabled is True
-            ),
+            required_vendors=required_vendors(state.config),
             config_source=state.source,
             config_error=state.error,
             config_awaited=state.waiting,
             standby=self._standby,
         )
+        if self._line is not None:
+            view = self._line.seen(view)
+        return self.door.seen(view) if self.door else view
+
+    def glance(self) -> Glance | None:
+        """What people are told of when it changes; None of an agent that does not serve."""
+        return self._line.glance() if self._line is not None else None

@@ -12,7 +12,7 @@ import anyio
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
-from agent.config import ConfigState
+from agent.config import Config, ConfigState
 from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
@@ -21,7 +21,7 @@ from agent.core.errors import NotOnDisk
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.vendor import Partition, Request, Vendor
-from agent.core.view import Counters, View
+from agent.core.view import Counters, Glance, View
 from agent.evidence import Sources, running_pods
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
@@ -48,6 +48,11 @@ def steady_clock() -> Callable[[], float]:
     """Unix time that never jumps: read once, then carried by the monotonic clock."""
     offset = time.time() - time.monotonic()
     return lambda: offset + time.monotonic()
+
+
+def required_vendors(config: Config) -> frozenset[str]:
+    """The vendors that the config names outright."""
+    return frozenset(name for name, it in config.vendors.items() if it.enabled is True)
 
 
 class Line:
@@ -194,24 +199,31 @@ class Line:
             raise NotOnDisk(done, self._store.error)
         return done
 
-    def glanced(self, base: View) -> View:
-        """The view with what people are told of when it changes, and nothing else: it is looked at often."""
-        return replace(
-            base,
+    def glance(self) -> Glance:
+        """What people are told of when it changes."""
+        state = self._config.value
+        return Glance(
+            config_source=state.source,
+            config_error=state.error,
+            config_awaited=state.waiting,
+            required_vendors=required_vendors(state.config),
             snapshot=self._node.snapshot.value,
-            allocations=self._ledger.all(),
             set_aside=self._set_aside.message if self._set_aside else "",
             rebuilt=self._recaller.is_done,
+            read_back=self._reconciler.actions["recall"],
             strangers=self._strangers.found,
+            allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
-            counters=self._reconciled_so_far(),
         )
 
-    def seen(self, base: View) -> View:
+    def seen(self, view: View) -> View:
         """The view with everything the line knows."""
         return replace(
-            self.glanced(base),
+            view,
+            snapshot=self._node.snapshot.value,
+            allocations=self._ledger.all(),
+            strangers=self._strangers.found,
             processes={name: it.status for name, it in self._fleet.processes.items()},
             resources=self._node.plan.value,
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
@@ -230,7 +242,11 @@ class Line:
         self._reconciler.look_again()
 
     def _counters(self) -> Counters:
-        counters = {**self._reconciled_so_far(), ("checkpoint_saves", ()): self._store.saves}
+        counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
+            ("reconcile_actions", (("action", action),)): count
+            for action, count in self._reconciler.actions.items()
+        }
+        counters["checkpoint_saves", ()] = self._store.saves
         if self._set_aside:
             counters["checkpoint_set_aside", (("why", self._set_aside.why),)] = 1
         for source, count in self._reconciler.unreadable.items():
@@ -241,10 +257,6 @@ class Line:
             for field_ in fields(stats):
                 counters[f"plugin_{field_.name}", (("resource", name),)] = getattr(stats, field_.name)
         return counters
-
-    def _reconciled_so_far(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        actions = self._reconciler.actions.items()
-        return {("reconcile_actions", (("action", action),)): count for action, count in actions}
 
     async def _prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         made: Sequence[Partition] = await self._fleet.call(vendor, "prepare", request, tuple(uuids))

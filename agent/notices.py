@@ -12,7 +12,7 @@ from agent.core.attribution import Place, waiting
 from agent.core.claims import Candidate
 from agent.core.news import news
 from agent.core.notices import Notice, PodRef, Refusal
-from agent.core.view import View
+from agent.core.view import UNKNOWN, Glance
 
 #: Refusals that are shown, and as many again that wait to be. Numbers of others are missing among them.
 SHOWN = 64
@@ -68,19 +68,19 @@ class Refusals:
 
 
 async def follow(
-    view: Callable[[], View],
+    glance: Callable[[], Glance | None],
     pods: Callable[[], Sequence[Candidate]],
     tell: Callable[[Notice], None],
     every: float = 1.0,
 ) -> None:
     """Look for ever, `every` so many seconds; what came and went in between was no news.
 
-    An agent that stands by leaves the telling to the one that serves.
+    An agent that stands by shows nothing, and leaves the telling to the one that serves.
     """
-    before = View(node="", version="")
+    before = UNKNOWN
     while True:
-        after = view()
-        if not after.standby and after != before:
+        after = glance()
+        if after is not None and after != before:
             for notice in news(before, after, pods()):
                 tell(notice)
             before = after

@@ -13,7 +13,7 @@ import pytest
 from agent.core.claims import Candidate, PodContainer
 from agent.core.news import news
 from agent.core.notices import Notice, PodRef
-from agent.core.view import View
+from agent.core.view import UNKNOWN, Glance
 from agent.notices import IDS, SHOWN, Refusals, follow
 
 XPU = "example.com/xpu"
@@ -109,7 +109,7 @@ def test_only_the_last_refusals_are_shown() -> None:
     assert [it.number for it in desk.refusals.last] == list(range(6, SHOWN + 6))
 
 
-WELL = View("node-1", "1")
+WELL = UNKNOWN
 WRONG = replace(WELL, config_error="no such key")
 
 
@@ -117,17 +117,17 @@ WRONG = replace(WELL, config_error="no such key")
 class Looks:
     """An agent that is looked at, and what was told of it."""
 
-    view: View = field(default_factory=lambda: WELL)
+    glance: Glance | None = UNKNOWN
     told: list[Notice] = field(default_factory=list)
     count: int = 0
 
-    def look(self) -> View:
+    def look(self) -> Glance | None:
         self.count += 1
-        return self.view
+        return self.glance
 
-    async def at(self, view: View) -> list[str]:
+    async def at(self, glance: Glance | None) -> list[str]:
         """Let the agent be looked at like this; the reasons told since the start."""
-        self.view = view
+        self.glance = glance
         wanted = self.count + 2
         with anyio.fail_after(30):
             while True:
@@ -152,5 +152,5 @@ async def test_each_look_tells_what_has_changed_since_the_one_before(looks: Look
 
 
 async def test_an_agent_that_stands_by_tells_nothing_before_it_serves(looks: Looks) -> None:
-    assert await looks.at(replace(WRONG, standby="pid 7")) == []
+    assert await looks.at(None) == []
     assert await looks.at(WRONG) == ["ConfigRefused"]

@@ -10,7 +10,7 @@ from agent.core.health import LOST_CONTACT
 from agent.core.model import Allocation, DeviceStatus, VendorState, VendorStatus
 from agent.core.notices import Notice, PodRef, Refusal, Swap
 from agent.core.vendor import State
-from agent.core.view import View
+from agent.core.view import Glance
 
 #: Reasons that are no fault of a device, and no news: another resource has the card for now.
 QUIET = frozenset({"in-other-mode"})
@@ -21,10 +21,10 @@ NAMED = 3
 _Word = tuple[str, str, str]
 
 
-def news(before: View, after: View, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
+def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
     """The notices, in the order in which a person would ask. `pods` are those bound to the node.
 
-    Whoever looks for the first time gives as `before` a view of which nothing is known.
+    Whoever looks for the first time gives UNKNOWN as `before`.
     """
     return (
         *_of_config(before, after),
@@ -37,7 +37,7 @@ def news(before: View, after: View, pods: Sequence[Candidate] = ()) -> tuple[Not
     )
 
 
-def _of_config(before: View, after: View) -> Iterator[Notice]:
+def _of_config(before: Glance, after: Glance) -> Iterator[Notice]:
     if after.config_error and after.config_error != before.config_error:
         kept = "none is in force yet" if after.config_awaited else "the last good one stays in force"
         yield Notice("ConfigRefused", f"the config is refused, {kept}: {after.config_error}")
@@ -45,16 +45,15 @@ def _of_config(before: View, after: View) -> Iterator[Notice]:
         yield Notice("ConfigTaken", f"the config is taken in again: {after.config_source}", "Normal")
 
 
-def _of_checkpoint(before: View, after: View) -> Iterator[Notice]:
+def _of_checkpoint(before: Glance, after: Glance) -> Iterator[Notice]:
     if after.set_aside and not before.set_aside:
         yield Notice("CheckpointSetAside", after.set_aside)
     if after.set_aside and after.rebuilt and not before.rebuilt:
-        count = after.counters.get(("reconcile_actions", (("action", "recall"),)), 0)
-        told = f"the allocations are known again: {count:.0f} were read back from the kubelet"
+        told = f"the allocations are known again: {after.read_back} were read back from the kubelet"
         yield Notice("CheckpointRebuilt", told, "Normal")
 
 
-def _of_vendors(before: View, after: View) -> Iterator[Notice]:
+def _of_vendors(before: Glance, after: Glance) -> Iterator[Notice]:
     known = {it.name: it for it in before.snapshot.vendors}
     for vendor in after.snapshot.vendors:
         failed = _has_failed(after, vendor)
@@ -66,8 +65,8 @@ def _of_vendors(before: View, after: View) -> Iterator[Notice]:
             yield Notice("VendorOpened", f"vendor {vendor.name} is open again", "Normal")
 
 
-def _has_failed(view: View, vendor: VendorStatus) -> bool:
-    wanted = vendor.name in view.required_vendors
+def _has_failed(glance: Glance, vendor: VendorStatus) -> bool:
+    wanted = vendor.name in glance.required_vendors
     return vendor.state in (VendorState.FAILED, VendorState.LEFT_OUT) or (
         wanted and vendor.state is VendorState.UNAVAILABLE
     )
@@ -76,7 +75,7 @@ def _has_failed(view: View, vendor: VendorStatus) -> bool:
 # Devices
 
 
-def _of_devices(before: View, after: View) -> Iterator[Notice]:
+def _of_devices(before: Glance, after: Glance) -> Iterator[Notice]:
     if before.snapshot is after.snapshot:
         return
     known = {it.uuid: it for it in before.snapshot.devices}
@@ -162,12 +161,12 @@ def _because(why: str, devices: Iterable[DeviceStatus]) -> str:
 # What the kubelet and others do
 
 
-def _of_strangers(before: View, after: View) -> Iterator[Notice]:
+def _of_strangers(before: Glance, after: Glance) -> Iterator[Notice]:
     for resource in sorted(after.strangers.keys() - before.strangers.keys()):
         yield Notice("ForeignPlugin", f"{resource}: {after.strangers[resource]}")
 
 
-def _of_refusals(before: View, after: View, pods: Sequence[Candidate]) -> Iterator[Notice]:
+def _of_refusals(before: Glance, after: Glance, pods: Sequence[Candidate]) -> Iterator[Notice]:
     last = max((it.number for it in before.refusals), default=0)
     fresh = [it for it in after.refusals if it.number > last]
     if fresh and (others := fresh[-1].number - last - len(fresh)):  # first, or similar ones would swallow it
@@ -195,7 +194,7 @@ def _unattributed(refusal: Refusal) -> str:
     return f"a pod that asked for {refusal.resource} was refused ({ids}){maybe}: {refusal.text}"
 
 
-def _of_claims(before: View, after: View) -> Iterator[Notice]:
+def _of_claims(before: Glance, after: Glance) -> Iterator[Notice]:
     last = max((it.number for it in before.swaps), default=0)
     known = {it.id: it for it in after.allocations}
     for it in after.swaps:

@@ -52,6 +52,45 @@ class ApiServer:
 
 
 @dataclass(frozen=True, slots=True)
+class Glance:
+    """What people are told of when it changes, and nothing else: it is looked at often."""
+
+    config_source: str
+    config_error: str
+    config_awaited: bool
+    required_vendors: frozenset[str]
+    snapshot: NodeSnapshot
+    #: Why the agent began without its checkpoint, whether what the kubelet knew has been read back, and of
+    #: how many allocations.
+    set_aside: str
+    rebuilt: bool
+    read_back: int
+    #: Resource to how it shows that another plugin has registered it, too.
+    strangers: Mapping[str, str]
+    allocations: tuple[Allocation, ...]
+    #: The last Allocates that were refused, and claims that changed hands, oldest first.
+    refusals: tuple[Refusal, ...]
+    swaps: tuple[Swap, ...]
+
+
+#: Before anybody has looked.
+UNKNOWN = Glance(
+    config_source="",
+    config_error="",
+    config_awaited=False,
+    required_vendors=frozenset(),
+    snapshot=NodeSnapshot(),
+    set_aside="",
+    rebuilt=False,
+    read_back=0,
+    strangers={},
+    allocations=(),
+    refusals=(),
+    swaps=(),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What is known at one moment; `troubles` are sentences that keep the agent from being ready."""
 
@@ -70,9 +109,6 @@ class View:
     #: Whether no config was good since the start, so that nothing is served.
     config_awaited: bool = False
     checkpoint_error: str = ""
-    #: Why the agent began without its checkpoint, and whether what the kubelet knew has been read back.
-    set_aside: str = ""
-    rebuilt: bool = False
     #: Source of evidence to why it can not be read now; nothing is released without it.
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
@@ -84,10 +120,6 @@ class View:
     standby: str = ""
     #: Resource to how it shows that another plugin has registered it, too.
     strangers: Mapping[str, str] = field(default_factory=dict)
-    #: The last Allocates that were refused, oldest first.
-    refusals: tuple[Refusal, ...] = ()
-    #: The last claims that changed hands, oldest first.
-    swaps: tuple[Swap, ...] = ()
     #: Monotonic counters by metric name and labels, as the wires keep them.
     counters: Counters = field(default_factory=dict)
     #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).

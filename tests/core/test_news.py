@@ -23,26 +23,25 @@ from agent.core.model import (
 from agent.core.news import news
 from agent.core.notices import ACTIONS, Notice, PodRef, Refusal, Swap
 from agent.core.vendor import State
-from agent.core.view import Counters, View
+from agent.core.view import UNKNOWN, Glance
 
 from .values import GPU, allocation, node, status
 
-UNKNOWN = View(node="", version="")
-WELL = View(node="node-1", version="1", snapshot=node(*(status(f"GPU-{n}", n) for n in range(4))))
+WELL = replace(UNKNOWN, snapshot=node(*(status(f"GPU-{n}", n) for n in range(4))))
 
 
-def sick(count: int = 1, of: int = 4, **fields: Any) -> View:
+def sick(count: int = 1, of: int = 4, **fields: Any) -> Glance:
     """The first `count` of the cards are unhealthy."""
     cards = (status(f"GPU-{n}", n, healthy=n >= count, **fields) for n in range(of))
     return replace(WELL, snapshot=node(*cards))
 
 
-def only(before: View, after: View, *pods: Candidate) -> Notice:
+def only(before: Glance, after: Glance, *pods: Candidate) -> Notice:
     (notice,) = news(before, after, pods)
     return notice
 
 
-def with_card(**fields: Any) -> View:
+def with_card(**fields: Any) -> Glance:
     return replace(WELL, snapshot=node(replace(status("GPU-0"), **fields)))
 
 
@@ -85,10 +84,9 @@ def test_another_error_of_the_config_is_told_and_so_is_its_end() -> None:
 
 def test_a_checkpoint_that_is_set_aside_is_told_at_the_first_look_and_what_was_read_back_once_it_is() -> None:
     aside = replace(WELL, set_aside="checkpoint.json: torn; set aside as checkpoint.json.corrupt-1")
-    counters: Counters = {("reconcile_actions", (("action", "recall"),)): 3.0}
 
     assert only(UNKNOWN, aside) == Notice("CheckpointSetAside", aside.set_aside)
-    assert only(aside, replace(aside, rebuilt=True, counters=counters)) == Notice(
+    assert only(aside, replace(aside, rebuilt=True, read_back=3)) == Notice(
         "CheckpointRebuilt", "the allocations are known again: 3 were read back from the kubelet", "Normal"
     )
 
@@ -100,7 +98,7 @@ def test_of_a_checkpoint_that_was_good_nothing_is_told() -> None:
 # Vendors
 
 
-def vendors(*its: VendorStatus, required: bool = False) -> View:
+def vendors(*its: VendorStatus, required: bool = False) -> Glance:
     names = frozenset(it.name for it in its) if required else frozenset[str]()
     return replace(WELL, snapshot=NodeSnapshot(vendors=its), required_vendors=names)
 
@@ -214,7 +212,7 @@ def test_a_cordon_that_was_there_at_the_start_is_no_news() -> None:
     assert news(UNKNOWN, with_card(cordon=Cordon("alice"))) == ()
 
 
-def sliced(*, card: bool, slices: bool) -> View:
+def sliced(*, card: bool, slices: bool) -> Glance:
     its = (status(f"MIG-{n}", parent="GPU-0", slice=n, healthy=slices) for n in range(2))
     return replace(WELL, snapshot=node(status("GPU-0", healthy=card), *its))
 
@@ -250,7 +248,7 @@ WEB, DB = PodRef("default", "web", "uid-web"), PodRef("default", "db", "uid-db")
 TEXT = f'invalid allocation request for "{GPU}": device GPU-0 is unhealthy: hot'
 
 
-def refused(*waiting: PodRef, number: int = 1) -> View:
+def refused(*waiting: PodRef, number: int = 1) -> Glance:
     return replace(WELL, refusals=(Refusal(number, GPU, ("GPU-0",), TEXT, waiting),))
 
 
@@ -304,7 +302,7 @@ def claim(ref: PodRef) -> Claim:
     return Claim(ref.uid, ref.namespace, ref.name, "main")
 
 
-def swapped(after: Claim | None, owner: Owner | None = None, number: int = 1) -> View:
+def swapped(after: Claim | None, owner: Owner | None = None, number: int = 1) -> Glance:
     held = allocation("a1", ["GPU-0"], claim=after, owner=owner)
     return replace(WELL, swaps=(Swap(number, "a1", GPU, claim(WEB), after),), allocations=(held,))
 
@@ -325,7 +323,7 @@ def test_a_claim_that_changed_hands_is_told_on_the_pod_that_has_it(owner: Owner 
 @pytest.mark.parametrize(
     "after", [swapped(None, Owner("uid-x", "main")), swapped(claim(DB), Owner("uid-x", "main"))]
 )
-def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node(after: View) -> None:
+def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node(after: Glance) -> None:
     assert only(WELL, after).pod is None
 
 
