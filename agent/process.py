@@ -70,7 +70,7 @@ async def serve(
     log.info("ended")
 
 
-def recalled(state_dir: Path) -> Remembered:
+def remembered_from(state_dir: Path) -> Remembered:
     """What chose the config when the agent with this state directory last ran."""
     saved = CheckpointFile(state_dir / CHECKPOINT).peek()
     return Remembered(saved.labels, saved.config)

@@ -30,14 +30,14 @@ def run(args: argparse.Namespace) -> int:
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
     from agent.fleet import check
-    from agent.process import recalled, serve
+    from agent.process import remembered_from, serve
 
     given, node_name = given_by(args), node_name_of(args)
     source, flags = given_source(given, os.environ), given_flags(given, os.environ)
     kubeconfig = named(args.kubeconfig, os.environ)
     access = find(kubeconfig.path, os.environ, by=kubeconfig.by)
     labels: Cell[Labels | None] | None = Cell(None) if access else None
-    watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=recalled)
+    watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=remembered_from)
     logs.configure(watch.cell.value.config.agent.log)
     if kubeconfig.warning:
         structlog.get_logger().warning(kubeconfig.warning)

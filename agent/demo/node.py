@@ -18,7 +18,7 @@ from agent.core.health import Timing
 from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
 from agent.pace import Pace
-from agent.process import recalled, serve
+from agent.process import remembered_from, serve
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PACE = Pace(
@@ -42,7 +42,9 @@ def main() -> None:
     named = os.environ.get("XPU_AGENT_KUBECONFIG")
     access = find(Path(named) if named else None, {})
     labels: Cell[Labels | None] | None = Cell(None) if access else None
-    watch = ConfigWatch(Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1, labels=labels, recall=recalled)
+    watch = ConfigWatch(
+        Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1, labels=labels, recall=remembered_from
+    )
     logs.configure(watch.cell.value.config.agent.log)
     anyio.run(serve, watch, os.environ["NODE_NAME"], PACE, access, labels)
 
