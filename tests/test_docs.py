@@ -49,6 +49,16 @@ def test_the_first_steps_config_is_valid() -> None:
     assert parse(config, "my.yaml", "a-node").vendors["simulated"].settings == {"devices": 4}
 
 
+def test_the_rooms_of_the_architecture_name_every_package_and_every_module_of_the_process() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    rooms = {it.split("`")[1]: set(re.findall(r"`(\w+)`", it)) for it in page.splitlines() if "| `" in it[:3]}
+    there = [it for it in (ROOT / "agent").iterdir() if not it.name.startswith("__")]
+
+    assert rooms["agent/*.py"] >= {it.stem for it in there if it.suffix == ".py"}
+    packages = {f"agent/{it.name}" for it in there if (it / "__init__.py").exists()}
+    assert {name.removesuffix("/<name>") for name in rooms} == {*packages, "agent/*.py"}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
