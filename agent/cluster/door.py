@@ -75,6 +75,7 @@ class Door:
         self.node: Cell[OwnNode | None] = Cell(None)
         self._mirrors: dict[str, Cell[Mirror[Any]]] = {}
         self._writer: LabelWriter | None = None
+        self._api: Api | None = None
         self._error = "not opened yet"
 
     def seen(self, base: View) -> View:
@@ -92,9 +93,14 @@ class Door:
         seen = ((what, it.value) for what, it in self._mirrors.items())
         followed = {what: Followed(it.synced, it.error, it.refused) for what, it in seen}
         if not followed:
-            return ApiServer(str(self._access), error=self._error)
+            return ApiServer(str(self._reached), error=self._error)
         error = next((f"{what}: {it.error}" for what, it in followed.items() if it.error), "")
-        return ApiServer(str(self._access), all(it.synced for it in followed.values()), error, followed)
+        return ApiServer(str(self._reached), all(it.synced for it in followed.values()), error, followed)
+
+    @property
+    def _reached(self) -> Access:
+        """The access with the server of now: a kubeconfig that was rewritten may name another."""
+        return replace(self._access, server=self._api.server) if self._api else self._access
 
     def _counters(self) -> Counters:
         counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
@@ -105,7 +111,7 @@ class Door:
 
     async def run(self, wanted: Cell[Wanted | None]) -> None:
         """Serve for ever. `wanted`: the labels that the Node is to have."""
-        api = await self._opened()
+        self._api = api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
         self._writer = LabelWriter(
             api, self._node_name, self._access.namespace, wanted, self.node, note=self._note
@@ -161,7 +167,7 @@ class Door:
             if wrong and wrong != told:
                 log.warning(wrong, list=what, node=self._node_name, error=seen.error)
             elif told and not wrong:
-                log.info(FOLLOWED, list=what, server=self._access.server)
+                log.info(FOLLOWED, list=what, server=self._reached.server)
             told = wrong
 
 

@@ -228,6 +228,19 @@ async def test_a_server_that_goes_away_is_said_once_of_each_list_and_so_is_its_r
     assert sorted(it["list"] for it in logs if it["event"] == door.AWAY) == ["nodes", "pods"]
 
 
+async def test_a_server_that_a_rewritten_kubeconfig_names_is_shown(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        await eventually(lambda: here.door.status.synced)
+        assert "//127.0.0.1:" in here.door.status.address
+        rewritten = tmp_path / "rewritten"
+        here.server.kubeconfig(rewritten)
+        rewritten.write_text(rewritten.read_text().replace("//127.0.0.1:", "//localhost:"))
+        rewritten.replace(tmp_path / "kubeconfig")
+        await here.server.go_away()  # so that it is asked often
+
+        await eventually(lambda: "//localhost:" in here.door.status.address)
+
+
 async def test_while_the_server_is_away_what_was_seen_stays_and_what_was_told_follows(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
         here.server.put_object(pod("mine", NODE))
