@@ -136,6 +136,31 @@ async def _unlabelled(access: Access, node_name: str, made: Sequence[str]) -> No
         await api.close()
 
 
+def await_nodes(access: Access, daemonsets: Sequence[str], within: float) -> None:
+    """Wait until the pods of these DaemonSets, which uninstall the agent, are done on each node.
+
+    Raises:
+        NotRemoved: Some are not after so many seconds.
+        ApiError: The way to the API server can not be used.
+    """
+    missing = anyio.run(_undone, access, daemonsets, within)
+    if missing:
+        where = f"kubectl -n {access.namespace} get pods -o wide -l xpu-agent.io/uninstall"
+        raise NotRemoved(f"after {within:g} s not every node is clean: {missing}; which: {where}")
+    _say(f"{', '.join(daemonsets)}: every node is clean")
+
+
+async def _undone(access: Access, daemonsets: Sequence[str], within: float) -> str:
+    from agent.cluster.client import open_api
+    from agent.cluster.daemonsets import unready
+
+    api = await open_api(access)
+    try:
+        return await unready(api, access.namespace, daemonsets, within)
+    finally:
+        await api.close()
+
+
 def _unfinished(path: Path) -> list[Path]:
     prefix = f".{path.name}."
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import pytest
@@ -267,3 +268,34 @@ def test_without_an_api_server_it_says_which_node_feature_it_has_not_looked_for(
     assert machine.uninstall() == 0
 
     assert "NodeFeature in gpu: not looked for" in capsys.readouterr().out
+
+
+async def awaited(kubeconfig: Path, within: str) -> int:
+    """Wait for the DaemonSet `cleaner` of the namespace `default`."""
+    verb = ["uninstall", "--await-nodes=cleaner", f"--within={within}", "--kubeconfig", str(kubeconfig)]
+    return await anyio.to_thread.run_sync(main, verb)
+
+
+async def test_who_waits_for_nodes_hears_when_all_are_clean_or_how_many_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cleaner(clean: int) -> dict[str, Any]:
+        status = {"numberReady": clean, "desiredNumberScheduled": 2}
+        metadata = {"name": "cleaner", "namespace": "default"}
+        return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": status}
+
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        server.put_object(cleaner(1))
+        assert await awaited(kubeconfig, "0.1") == 1
+        assert "cleaner: done on 1 of 2 nodes; which: kubectl -n default get" in capsys.readouterr().err
+
+        server.put_object(cleaner(2))
+        assert await awaited(kubeconfig, "60") == 0
+    assert "cleaner: every node is clean" in capsys.readouterr().out
+
+
+def test_nobody_can_wait_for_nodes_without_an_api_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["uninstall", "--await-nodes", "cleaner"]) == 1
+
+    assert "no API server is known here" in capsys.readouterr().err

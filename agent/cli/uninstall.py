@@ -32,11 +32,22 @@ def add(verbs: Verbs) -> None:
         "--node-name", metavar="N", help="whose labels (default: NODE_NAME, else the host name)"
     )
     parser.add_argument("--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)")
+    parser.add_argument(
+        "--await-nodes",
+        action="append",
+        metavar="DAEMONSET",
+        help="remove nothing; wait until this DaemonSet of the pod's namespace has done so on all its nodes",
+    )
+    parser.add_argument(
+        "--within", type=float, default=120.0, metavar="SECONDS", help="how long to wait for nodes (120)"
+    )
     parser.set_defaults(verb=uninstall)
 
 
 def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
+    if args.await_nodes:
+        return _awaited(args)
     from agent.cluster.access import find, named
     from agent.config import AgentSettings
     from agent.uninstall import uninstall, unlabel
@@ -55,3 +66,15 @@ def uninstall(args: argparse.Namespace) -> int:
             sys.stdout.write(f"NodeFeature in {', '.join(made)}: not looked for, as no API server is known\n")
 
     return uninstall(state_dir, Path(kubelet_dir), args.also, unlabel=unlabelled, force=args.force)
+
+
+def _awaited(args: argparse.Namespace) -> int:
+    from agent.cluster.access import find, named
+    from agent.uninstall import NotRemoved, await_nodes
+
+    kubeconfig = named(args.kubeconfig, os.environ)
+    access = find(kubeconfig.path, os.environ, by=kubeconfig.by)
+    if access is None:
+        raise NotRemoved("--await-nodes: no API server is known here; give --kubeconfig")
+    await_nodes(access, args.await_nodes, args.within)
+    return 0

@@ -477,10 +477,57 @@ def test_after_an_uninstall_every_pool_s_nodes_are_cleaned_and_helm_waits(chart:
         "xpu-agent-uninstall-nvidia",
         "xpu-agent-uninstall-test",
         "xpu-agent-uninstall",
+        "xpu-agent-uninstall-wait",
     }
+    [waiter] = rendered.one("Job")["spec"]["template"]["spec"]["containers"]
+    assert waiter["args"][:3] == [
+        "uninstall",
+        "--await-nodes=xpu-agent-uninstall-nvidia",
+        "--await-nodes=xpu-agent-uninstall-test",
+    ]
     pod = rendered.one("DaemonSet", "xpu-agent-uninstall-test")["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"pool": "cpu"}
     assert pod["initContainers"][0]["args"] == ["uninstall"]
+
+
+def test_who_waits_for_the_nodes_may_look_at_what_cleans_them_and_nothing_else(chart: Chart) -> None:
+    rendered = chart.render({"uninstall": {"hook": True}})
+    account = rendered.one("Job")["spec"]["template"]["spec"]["serviceAccountName"]
+
+    [binding] = [
+        it
+        for it in (*rendered.all("RoleBinding"), *rendered.all("ClusterRoleBinding"))
+        if account in {subject["name"] for subject in it["subjects"]}
+    ]
+
+    [rule] = rendered.one("Role", binding["roleRef"]["name"])["rules"]
+    assert rule == {
+        "apiGroups": ["apps"],
+        "resources": ["daemonsets"],
+        "verbs": ["get"],
+        "resourceNames": ["xpu-agent-uninstall-nvidia"],
+    }
+
+
+@pytest.mark.parametrize("more", [MATRIX["no API server"], {"rbac": {"create": False}}])
+def test_where_nobody_may_look_at_the_nodes_they_are_given_their_time(
+    chart: Chart, more: dict[str, Any]
+) -> None:
+    pod = chart.render({**more, "uninstall": {"hook": True, "seconds": 30}}).one("Job")["spec"]["template"]
+
+    assert pod["spec"]["containers"][0]["command"] == ["sleep", "30"]
+    assert pod["spec"]["automountServiceAccountToken"] is False
+
+
+def test_on_the_host_s_network_the_hook_is_so_too_and_a_rollout_does_not_trust_the_first_answer(
+    chart: Chart,
+) -> None:
+    rendered = chart.render({"hostNetwork": True, "uninstall": {"hook": True}})
+
+    pods = [it["spec"]["template"]["spec"] for it in (*rendered.all("DaemonSet"), rendered.one("Job"))]
+    assert [it.get("hostNetwork") for it in pods] == [True] * 3
+    assert rendered.one("DaemonSet", "xpu-agent-nvidia")["spec"]["minReadySeconds"] == 10
+    assert "minReadySeconds" not in chart.render().one("DaemonSet")["spec"]
 
 
 def test_what_cleans_a_node_sees_each_place_where_the_agent_wrote(chart: Chart) -> None:

@@ -83,3 +83,22 @@ recursiveReadOnly: IfPossible
 {{- define "xpu-agent.unlabels" -}}
 {{- if and .Values.api.enabled .Values.rbac.create (has .Values.labels.output (list "node" "nodeFeature")) -}}yes{{- end -}}
 {{- end -}}
+
+{{/* Whether the uninstall hook can ask the API server how far the nodes are. */}}
+{{- define "xpu-agent.asksForNodes" -}}
+{{- if and .Values.api.enabled .Values.rbac.create -}}yes{{- end -}}
+{{- end -}}
+
+{{/* The host's network, where pods have none of their own. */}}
+{{- define "xpu-agent.network" -}}
+{{- if .Values.hostNetwork -}}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end -}}
+{{- end -}}
+
+{{/* On the host's network it is the last agent that answers the next one's probes, until it ends. */}}
+{{- define "xpu-agent.minReadySeconds" -}}
+{{- $seconds := toString .Values.minReadySeconds -}}
+{{- if ne $seconds "auto" -}}{{ $seconds }}{{- else if .Values.hostNetwork -}}10{{- end -}}
+{{- end -}}
