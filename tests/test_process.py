@@ -175,7 +175,7 @@ async def test_readiness_tells_why_there_is_none() -> None:
     broken = CONFIG.replace("devices: 2", "scenario: /nonexistent/scenario.json")
     with reserved() as port:
         async with running("--http", f"127.0.0.1:{port}", config=broken) as it:
-            await it.inspected(lambda seen: not seen["ready"])
+            await it.inspected(lambda seen: "/nonexistent/scenario.json" in str(seen["troubles"]))
 
             status, text = await _get_when_up(f"http://127.0.0.1:{port}/readyz")
 
