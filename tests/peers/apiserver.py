@@ -22,6 +22,8 @@ MASTERS = "system:masters"
 #: How long a start or an end may take, in seconds; on an idle machine a start takes some three.
 PATIENCE = 60.0
 ASK_EVERY = 0.05
+#: kubectl's option that no error repeats.
+TOKEN = "--token="
 
 
 def built_cluster() -> Path | None:
@@ -42,7 +44,7 @@ async def kubectl(command: Sequence[str | Path], *arguments: str, stdin: str = "
     """Run `command`, which is kubectl and its options, with these arguments, and return what it printed.
 
     Raises:
-        KubectlFailed: It ended with an error.
+        KubectlFailed: It ended with an error. A token given as one argument, --token=..., is left out of it.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -58,7 +60,8 @@ async def kubectl(command: Sequence[str | Path], *arguments: str, stdin: str = "
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise KubectlFailed(f"kubectl {' '.join(arguments)}: {complaint.decode(errors='replace').strip()}")
+        said = (it for it in arguments if not it.startswith(TOKEN))
+        raise KubectlFailed(f"kubectl {' '.join(said)}: {complaint.decode(errors='replace').strip()}")
     return printed.decode()
 
 
@@ -155,7 +158,7 @@ class RealApiServer:
             "--cache-dir",
             cache,
         ]
-        as_user = [] if token is None else ["--token", token]
+        as_user = [] if token is None else [f"{TOKEN}{token}"]
         return await kubectl(command, *as_user, *arguments, stdin=stdin)
 
     async def __aenter__(self) -> Self:
