@@ -204,7 +204,7 @@ class Line:
         state = self._config.value
         return Glance(
             config_source=state.source,
-            config_error=state.error,
+            config_error="" if state.labels_awaited else state.error,
             config_awaited=state.waiting,
             required_vendors=required_vendors(state.config),
             snapshot=self._node.snapshot.value,

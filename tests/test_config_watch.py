@@ -508,12 +508,15 @@ async def test_labels_that_are_not_known_yet_are_awaited_and_not_guessed(path: P
     async with labelled(path, labels) as watch:
         waiting = watch.cell.value
         assert waiting.waiting
+        assert waiting.labels_awaited
         assert "match.labels: the label 'pool' is not known of this Node yet" in waiting.error
         assert waiting.error.endswith("nothing is served until it is")
 
         labels.set({"pool": "train"})
 
-        assert not (await state(watch, http(2))).waiting
+        taken_in = await state(watch, http(2))
+        assert not taken_in.waiting
+        assert not taken_in.labels_awaited
 
 
 async def test_while_labels_are_awaited_the_agent_s_own_settings_hold(path: Path) -> None:

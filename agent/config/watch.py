@@ -42,6 +42,8 @@ class ConfigState:
     error: str = ""
     #: Whether there was no good one yet: nothing is served until there is.
     waiting: bool = False
+    #: Whether it waits for the Node's labels alone, which is nothing wrong with the config.
+    labels_awaited: bool = False
     #: Which of a directory it is; empty for a single file, and for all defaults.
     name: str = ""
     #: The Node's labels that it was chosen and read by. With the name they are what a restart needs.
@@ -184,7 +186,13 @@ class ConfigWatch:
         if isinstance(error, LabelsUnknown):
             with suppress(ConfigError):
                 config = taken(self._taken.seen, self._node_name, flags=self._flags, labels=seen_labels({}))
-        return ConfigState(config, self._taken.seen.source, _waits(error), waiting=True)
+        return ConfigState(
+            config,
+            self._taken.seen.source,
+            _waits(error),
+            waiting=True,
+            labels_awaited=isinstance(error, LabelsUnknown),
+        )
 
     def _as_before(self, name: str, error: ConfigError) -> ConfigState | None:
         """The one of the directory that held when the agent last ran: a restart is no reason to lose it."""

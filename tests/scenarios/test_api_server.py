@@ -129,6 +129,11 @@ async def test_a_config_that_asks_for_labels_waits_for_them_rather_than_guess(
     await api.come_back()
 
     await node.counts({XPU: (4, 4)})
+    # To wait is no Event: what is told now is the first.
+    node.cards.fail(1)
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
+    assert "ConfigRefused" not in {it.get("reason") for it in api.objects}
 
 
 async def test_labels_that_chose_the_config_are_known_at_the_next_start_without_the_api_server(
