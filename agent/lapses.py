@@ -36,7 +36,7 @@ class Lapses:
         allocatable: Allocatable,
         renew: Callable[[str], None],
         every: float = 10.0,
-        sure: float = 1.0,
+        sure: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`offered`: the resources of which the kubelet was told a healthy device, each with the number of

@@ -114,7 +114,7 @@ class Line:
             pace.sure,
         )
         self._lapses = Lapses(
-            self._sessions.offered, lister.allocatable, self._sessions.renew, pace.lapses, pace.sure
+            self._sessions.offered, lister.allocatable, self._sessions.renew, pace.lapses, pace.lapsed
         )
 
         # What follows from what the kubelet and the hardware say of allocations.

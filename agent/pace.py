@@ -32,6 +32,8 @@ class Pace:
     sure: float = 1.0
     #: Between two looks whether the kubelet still lists the devices that we call healthy.
     lapses: float = 10.0
+    #: Until that is looked at again, and believed: a long list takes a slow kubelet its time.
+    lapsed: float = 5.0
     #: What the pod of a refused Allocate gets to show our words, before the refusal is told.
     whose: float = 3.0
     backoff: tuple[float, float] = (0.1, 30.0)

@@ -156,6 +156,8 @@ async def test_a_node_that_may_not_be_written_is_an_error_of_the_labels(
 
 
 async def test_a_node_feature_is_made_changed_and_removed(api_server: RealApiServer, tmp_path: Path) -> None:
+    # The server is that of other tests, too, which may have brought the kind.
+    await api_server.kubectl("delete", "crd", CRD["metadata"]["name"], "--ignore-not-found")
     async with labelling(api_server, tmp_path, told_as="nodeFeature") as here:
         # A cluster without node-feature-discovery, and then with it.
         await until(lambda: "install node-feature-discovery there" in here.writer.error)

@@ -124,6 +124,7 @@ async def test_a_stream_that_breaks_is_followed_by_one_registration(node: Node, 
 async def test_another_plugin_that_comes_and_goes_is_outlived_and_not_fought(
     node: Node, lister: FaultyPodResources, kind: Kind, own: bool
 ) -> None:
+    node.pace = replace(node.pace, lapses=0.1)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     ids = node.cards.uuids[:3] if own else ("alien-0", "alien-1", "alien-2")
@@ -146,7 +147,6 @@ async def test_another_plugin_that_comes_and_goes_is_outlived_and_not_fought(
 
 
 async def test_a_list_of_ours_does_not_hide_that_another_plugin_has_gone(node: Node) -> None:
-    node.pace = replace(node.pace, lapses=600.0)  # the list is there before anybody looks
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 
