@@ -526,8 +526,8 @@ def test_on_the_host_s_network_the_hook_is_so_too_and_a_rollout_does_not_trust_t
 
     pods = [it["spec"]["template"]["spec"] for it in (*rendered.all("DaemonSet"), rendered.one("Job"))]
     assert [it.get("hostNetwork") for it in pods] == [True] * 3
-    assert rendered.one("DaemonSet", "xpu-agent-nvidia")["spec"]["minReadySeconds"] == 10
-    assert "minReadySeconds" not in chart.render().one("DaemonSet")["spec"]
+    assert rendered.agent()["readinessProbe"]["initialDelaySeconds"] == 10
+    assert "initialDelaySeconds" not in chart.render().agent()["readinessProbe"]
 
 
 def test_what_cleans_a_node_sees_each_place_where_the_agent_wrote(chart: Chart) -> None:

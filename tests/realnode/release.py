@@ -207,6 +207,5 @@ def _on_this_node(api: Api, port: int) -> Values:
         "http": {"address": "127.0.0.1", "port": port},
         "api": {"host": host, "port": api_port},
         # A test waits for them.
-        "minReadySeconds": 0,
-        "probes": {"readiness": {"periodSeconds": 1}},
+        "probes": {"readiness": {"periodSeconds": 1, "initialDelaySeconds": 0}},
     }

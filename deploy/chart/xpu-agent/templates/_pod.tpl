@@ -97,8 +97,13 @@ dnsPolicy: ClusterFirstWithHostNet
 {{- end -}}
 {{- end -}}
 
-{{/* On the host's network it is the last agent that answers the next one's probes, until it ends. */}}
-{{- define "xpu-agent.minReadySeconds" -}}
-{{- $seconds := toString .Values.minReadySeconds -}}
-{{- if ne $seconds "auto" -}}{{ $seconds }}{{- else if .Values.hostNetwork -}}10{{- end -}}
+{{/*
+On the host's network it is the last agent that answers the next one's probes, until it ends: it is given the time to
+start. minReadySeconds would do so too, but the DaemonSet controller (1.36) may forget to look again, where a rollout
+follows another one within them.
+*/}}
+{{- define "xpu-agent.readiness" -}}
+{{- $given := dict -}}
+{{- if .Values.hostNetwork -}}{{- $given = dict "initialDelaySeconds" 10 -}}{{- end -}}
+{{- toYaml (mergeOverwrite $given .Values.probes.readiness) -}}
 {{- end -}}
