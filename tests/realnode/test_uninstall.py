@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +17,12 @@ from .api import Object
 from .cluster import Cluster
 from .kubelet import DIRECTORY
 from .place import ROOT
-from .release import CDI, NAME, NAMESPACE, STATE, HelmFailed, Release
+from .release import CDI, FEATURES, NAME, NAMESPACE, STATE, HelmFailed, Release
 from .space import Space, pod
 from .test_cdi import SPEC
 from .test_cdi import values as by_cdi
 from .until import until
 
-FEATURES = Path("/etc/kubernetes/node-feature-discovery/features.d")
 PLUGINS = DIRECTORY / "device-plugins"
 NODE_FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/nodefeatures"
 #: All kinds of the chart, of hooks, and of what controllers make for them.
