@@ -37,8 +37,8 @@ NAME = 253
 WAITING = 256
 #: The first and the longest pause after a try that failed, seconds.
 PAUSES = (1.0, 60.0)
-#: How many times a server that was away may forbid what it will take: it answers before it has read its rights
-#: (kube-apiserver 1.36: for some 2 s).
+#: How many times a server that was away may forbid what it will take: it answers before it has read its
+#: rights (kube-apiserver 1.36: for some 2 s).
 FRESH = 5
 #: The longest that a server may ask us to wait, seconds.
 PATIENCE = 600.0
