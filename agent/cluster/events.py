@@ -37,6 +37,9 @@ NAME = 253
 WAITING = 256
 #: The first and the longest pause after a try that failed, seconds.
 PAUSES = (1.0, 60.0)
+#: How many times a server that was away may forbid what it will take: it answers before it has read its
+#: rights (kube-apiserver 1.36: for some 2 s).
+FRESH = 5
 #: The longest that a server may ask us to wait, seconds.
 PATIENCE = 600.0
 
@@ -68,6 +71,7 @@ class Events:
         self._waiting: OrderedDict[Series, None] = OrderedDict()
         self._news = asyncio.Event()
         self._told = ""
+        self._fresh = 0
         #: How many writes were `sent`, `refused` and `retried`, how many notices `suppressed` and `dropped`.
         self.counts: Counter[str] = Counter()
 
@@ -149,13 +153,14 @@ class Events:
     def _sent(self) -> None:
         self.counts["sent"] += 1
         self._pauses.reset()
+        self._fresh = 0
         if self._told:
             log.info("events are taken again")
         self._told = ""
 
     def _failed(self, series: Series, exc: ApiError) -> float:
         """How long to wait before the next write, seconds. What may be taken later goes behind the others."""
-        if isinstance(exc, ApiAway | Busy) or (isinstance(exc, ApiRefused) and exc.status == 401):
+        if self._not_yet(exc):
             self._again(series)
             self._say("events wait, the API server does not take them now", exc)
             asked = exc.retry_after if isinstance(exc, Busy) else None
@@ -166,6 +171,15 @@ class Events:
         else:
             self._say("event refused", exc)
         return 0.0
+
+    def _not_yet(self, exc: ApiError) -> bool:
+        """Whether the same may be taken later."""
+        if isinstance(exc, ApiAway):
+            self._fresh = FRESH
+        elif isinstance(exc, Forbidden) and not _is_gone(exc) and self._fresh:
+            self._fresh -= 1
+            return True
+        return isinstance(exc, ApiAway | Busy) or (isinstance(exc, ApiRefused) and exc.status == 401)
 
     def _again(self, series: Series) -> None:
         self.counts["retried"] += 1

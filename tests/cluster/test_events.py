@@ -21,7 +21,7 @@ from agent.cluster.api import Object, Patch
 from agent.cluster.client import open_api
 from agent.cluster.correlation import BURST
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.events import INSTANCE, NOTE, Events, bounded
+from agent.cluster.events import FRESH, INSTANCE, NOTE, Events, bounded
 from agent.core.notices import Notice, PodRef
 from agent.core.pauses import Pauses
 from agent.testing.simapi import SimApiServer
@@ -372,6 +372,25 @@ async def test_what_is_forbidden_is_said_once_and_the_next_event_is_tried_nevert
     assert [it["event"] for it in logged] == ["event refused", "events are taken again"]
     assert logged[0]["error"] == "403 Forbidden: cannot create resource"
     assert events.counts == {"refused": 3, "sent": 1}
+
+
+async def test_a_server_that_is_back_and_has_not_read_its_rights_yet_is_asked_again() -> None:
+    early = [Forbidden(403, "Forbidden", "cannot create resource")] * 2
+    api = FakeApi(fails=[ApiAway("connection refused"), *early])
+
+    events = await sent(api, SICK)
+
+    assert events.counts == {"retried": 3, "sent": 1}
+
+
+async def test_a_server_that_is_back_and_still_forbids_it_is_not_asked_for_ever() -> None:
+    api = FakeApi(
+        fails=[ApiAway("connection refused")], always=Forbidden(403, "Forbidden", "cannot create resource")
+    )
+
+    events = await sent(api, SICK)
+
+    assert events.counts == {"retried": 1 + FRESH, "refused": 1}
 
 
 GONE = {

@@ -26,8 +26,9 @@ NAME = NAMESPACE = "xpu-agent"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 #: What `make image` makes; it has sh and python3, so pods of the scenarios run it as well.
 IMAGE = f"localhost/xpu-agent:{VERSION}"
-#: Where the chart has the agent's state and its CDI specs.
+#: Where the chart has the agent's state, its CDI specs and its labels.
 STATE, CDI = Path("/var/lib/xpu-agent"), Path("/var/run/cdi")
+FEATURES = Path("/etc/kubernetes/node-feature-discovery/features.d")
 _NAMESPACE = {
     "apiVersion": "v1",
     "kind": "Namespace",
@@ -76,6 +77,7 @@ class Release:
             await self.uninstall()
         for directory in (STATE, CDI):
             shutil.rmtree(directory, ignore_errors=True)
+        (FEATURES / "xpu-agent").unlink(missing_ok=True)
         await kubelet.forget()
         await self.hold(values)
 
