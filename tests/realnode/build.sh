@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds what a real node needs besides tests/peers/build.sh: containerd and its shim, the loopback network,
 # helm, runc, an image that holds pods, and the agent's image on a base of our own. What is up to date is kept.
+# With `foreign` only what comes from elsewhere: Debian's packages, and the base image that is made of them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=build/realnode-images
@@ -88,13 +89,22 @@ kubectl() {  # the cluster's binary by the name that it takes for a command
   ln -sf "../peers/${built##*/}" build/tools/kubectl
 }
 
+all() {
+  part "Kubernetes" tests/peers/build.sh cluster  # says, too, what it lacks of Go
+  part "containerd" programs
+  part "helm" make --no-print-directory --silent tools
+  part "kubectl" kubectl
+  part "pause image" pause_image
+  part "the agent's image" agent_image
+}
+
 mkdir -p "$out" build/tools
 exec 9>build/realnode-images.lock
 flock 9  # another one builds
 part "packages" packages
-part "Kubernetes" tests/peers/build.sh cluster  # says, too, what it lacks of Go
-part "containerd" programs
-part "helm" make --no-print-directory --silent tools
-part "kubectl" kubectl
-part "pause image" pause_image
-part "the agent's image" agent_image
+part "base image" tests/realnode/base.sh "$BASE"
+case ${1:-all} in
+  all) all ;;
+  foreign) ;;
+  *) echo "build.sh: there is no $1 to build, only: foreign" >&2; exit 2 ;;
+esac
