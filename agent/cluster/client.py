@@ -17,6 +17,7 @@ from agent.cluster.api import Object, Patch, Seen
 from agent.cluster.configuration import configured
 from agent.cluster.connections import Connections, Marks, Pool, marks
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused
+from agent.cluster.restart import Restart
 from agent.cluster.status import refusal
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
@@ -102,6 +103,7 @@ class Client:
         self._connections = connections
         self._errors: tuple[type[Exception], ...] = (*errors, OSError, ValueError)
         self._limits = limits
+        self._restart = Restart()
 
     @property
     def server(self) -> str:
@@ -130,6 +132,7 @@ class Client:
                     patience = (self._limits.connect, self._limits.silence)
                     query = {**query, "watch": "true"}
                     response = await _send(pool.client, "GET", path, query, None, JSON, patience)
+                    self._restart.answered()
             try:
                 if not 200 <= response.status < 300:
                     with self._failures(pool):
@@ -157,6 +160,7 @@ class Client:
             with self._failures(pool):
                 async with asyncio.timeout(limit):
                     response = await _send(pool.client, method, path, query or {}, body, content, limit)
+                    self._restart.answered()
                     try:
                         return await self._end(pool, response)
                     finally:
@@ -170,7 +174,10 @@ class Client:
         except (msgspec.DecodeError, RecursionError):
             answer = body[:1000].decode(errors="replace")
         if not 200 <= response.status < 300:
-            raise _refused(pool, response.status, answer, response.headers.get("Retry-After"))
+            error = _refused(pool, response.status, answer, response.headers.get("Retry-After"))
+            if response.status == 403 and self._restart.is_fresh:
+                raise ApiAway(f"{pool.server}: has only just come back, and says: {error}")
+            raise error
         if not isinstance(answer, dict):
             raise ApiAway(f"{pool.server}: answered {response.status} with no object; is it an API server?")
         return answer
@@ -204,8 +211,10 @@ class Client:
         except ApiError:
             raise
         except TimeoutError as error:
+            self._restart.missed()
             raise ApiAway(f"{pool.server}: {str(error) or 'no answer in time'}") from None
         except self._errors as error:
+            self._restart.missed()
             said = shorten(str(error) or type(error).__name__, 300)
             raise ApiAway(f"{pool.server}: {said}") from None
 

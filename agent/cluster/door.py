@@ -73,6 +73,8 @@ class Door:
         self.events = Events(node_name, instance)
         #: This node's Node, as last seen.
         self.node: Cell[OwnNode | None] = Cell(None)
+        #: How often the API server was away and came back.
+        self._returns = Cell(0)
         self._mirrors: dict[str, Cell[Mirror[Any]]] = {}
         self._writer: LabelWriter | None = None
         self._api: Api | None = None
@@ -122,8 +124,8 @@ class Door:
                 group.start_soon(node.follow, nodes.cell, self._node_name, self.node, self._labels)
                 if self._candidates is not None:
                     group.start_soon(self._follow_pods, api, self._candidates)
-                group.start_soon(self._writer.run)
-                group.start_soon(self.events.run, api)
+                group.start_soon(self._writer.run, self._returns)
+                group.start_soon(self.events.run, api, self._returns)
         finally:
             with anyio.move_on_after(GOODBYE, shield=True):
                 await api.close()
@@ -167,6 +169,7 @@ class Door:
             if wrong and wrong != told:
                 log.warning(wrong, list=what, node=self._node_name, error=seen.error)
             elif told and not wrong:
+                self._returns.set(self._returns.value + 1)
                 log.info(FOLLOWED, list=what, server=self._reached.server)
             told = wrong
 

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 import anyio
 import structlog
 
+from agent.core.cell import Cell
 from agent.core.notices import Notice, PodRef
 from agent.core.pauses import Pauses
 from agent.core.text import printable
@@ -37,9 +38,6 @@ NAME = 253
 WAITING = 256
 #: The first and the longest pause after a try that failed, seconds.
 PAUSES = (1.0, 60.0)
-#: How many times a server that was away may forbid what it will take: it answers before it has read its
-#: rights (kube-apiserver 1.36: for some 2 s).
-FRESH = 5
 #: The longest that a server may ask us to wait, seconds.
 PATIENCE = 600.0
 
@@ -71,7 +69,6 @@ class Events:
         self._waiting: OrderedDict[Series, None] = OrderedDict()
         self._news = asyncio.Event()
         self._told = ""
-        self._fresh = 0
         #: How many writes were `sent`, `refused` and `retried`, how many notices `suppressed` and `dropped`.
         self.counts: Counter[str] = Counter()
 
@@ -87,19 +84,26 @@ class Events:
             self.counts["dropped"] += 1
         self._news.set()
 
-    async def run(self, api: Api) -> None:
-        """Write what waits, for ever."""
+    async def run(self, api: Api, returns: Cell[int]) -> None:
+        """Write what waits, for ever. `returns` counts how often the server was away and came back."""
         while True:
             while not self._waiting:
                 self._news.clear()
                 await self._news.wait()
             series, _ = self._waiting.popitem(last=False)
+            before = returns.value
             try:
                 await self._write(api, series)
             except ApiError as exc:
-                await anyio.sleep(self._failed(series, exc))
+                await self._rest(self._failed(series, exc), returns, before)
             else:
                 self._sent()
+
+    async def _rest(self, pause: float, returns: Cell[int], before: int) -> None:
+        """Wait, but for no longer than until the server is back."""
+        with anyio.move_on_after(pause):
+            await returns.other_than(before)
+            self._pauses.reset()
 
     async def _write(self, api: Api, series: Series) -> None:
         if series.known and await self._patched(api, series):
@@ -153,14 +157,13 @@ class Events:
     def _sent(self) -> None:
         self.counts["sent"] += 1
         self._pauses.reset()
-        self._fresh = 0
         if self._told:
             log.info("events are taken again")
         self._told = ""
 
     def _failed(self, series: Series, exc: ApiError) -> float:
         """How long to wait before the next write, seconds. What may be taken later goes behind the others."""
-        if self._not_yet(exc):
+        if _not_yet(exc):
             self._again(series)
             self._say("events wait, the API server does not take them now", exc)
             asked = exc.retry_after if isinstance(exc, Busy) else None
@@ -171,15 +174,6 @@ class Events:
         else:
             self._say("event refused", exc)
         return 0.0
-
-    def _not_yet(self, exc: ApiError) -> bool:
-        """Whether the same may be taken later."""
-        if isinstance(exc, ApiAway):
-            self._fresh = FRESH
-        elif isinstance(exc, Forbidden) and not _is_gone(exc) and self._fresh:
-            self._fresh -= 1
-            return True
-        return isinstance(exc, ApiAway | Busy) or (isinstance(exc, ApiRefused) and exc.status == 401)
 
     def _again(self, series: Series) -> None:
         self.counts["retried"] += 1
@@ -208,6 +202,11 @@ def _fit(notice: Notice) -> Notice:
         named = _NAMESPACE.match(pod.namespace) and _SUBDOMAIN.match(pod.name)
         pod = replace(pod, uid=pod.uid if _UID.match(pod.uid) else "") if named else None
     return replace(notice, message=bounded(notice.message, NOTE), pod=pod)
+
+
+def _not_yet(exc: ApiError) -> bool:
+    """Whether the same may be taken later."""
+    return isinstance(exc, ApiAway | Busy) or (isinstance(exc, ApiRefused) and exc.status == 401)
 
 
 def _is_gone(exc: ApiError) -> bool:

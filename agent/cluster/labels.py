@@ -197,14 +197,20 @@ class LabelWriter:
         self.waits = ""
         self.writes = 0
 
-    async def run(self) -> None:
-        """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them."""
+    async def run(self, returns: Cell[int]) -> None:
+        """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them.
+
+        `returns` counts how often the server was away and came back.
+        """
         async with anyio.create_task_group() as group:
             group.start_soon(self._hear, self._wanted)
             group.start_soon(self._hear, self._node)
             while True:
                 self._news = anyio.Event()
-                await anyio.sleep(await self.once())
+                before, pause = returns.value, await self.once()
+                with anyio.move_on_after(pause):
+                    await returns.other_than(before)
+                    self._pauses.reset()
                 with anyio.move_on_after(self._every * (0.5 + self._jitter() / 2)):
                     await self._news.wait()
 

@@ -51,3 +51,8 @@ class Cell(Generic[T]):
         """Return once the cell holds this value."""
         while self._value != wanted:
             await self._changed.wait()
+
+    async def other_than(self, value: T) -> None:
+        """Return once the cell holds another value than this."""
+        while self._value == value:
+            await self._changed.wait()

@@ -57,6 +57,9 @@ class FakeApi(Unasked):
         self.objects[path] = kept
         return copy.deepcopy(kept)
 
+    def has_been_called(self, times: int) -> bool:
+        return len(self.calls) >= times
+
     def verbs(self) -> list[str]:
         return [verb for verb, _ in self.calls]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.cluster import restart
 from agent.cluster.access import Access
 from agent.cluster.api import Patch, Seen
 from agent.cluster.client import Client, Limits, open_api
@@ -396,3 +397,52 @@ async def test_a_kubeconfig_that_gives_nothing_to_speak_with_is_said(
 ) -> None:
     with pytest.raises(ApiAway, match=said):
         await open_api(kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user))
+
+
+# A server that has just come back
+
+
+def answers(*each: Answer) -> Answer:
+    """Answer each request as the next of these, the last ones as the last."""
+    left = list(each)
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await (left.pop(0) if len(left) > 1 else left[0])(asked, writer)
+
+    return answer
+
+
+async def cut(_: Asked, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+FORBIDS = says(403, {"reason": "Forbidden", "message": "nodes is forbidden", "code": 403})
+
+
+async def test_a_server_that_has_just_come_back_forbids_nothing_in_earnest() -> None:
+    """It answers before it has read its roles."""
+    async with talking(answers(cut, FORBIDS, FORBIDS, says(200, {}))) as (client, _):
+        with pytest.raises(ApiAway):
+            await client.post(NODE, {})
+        with pytest.raises(ApiAway, match=r"only just come back.*nodes is forbidden"):
+            await client.get(NODE)
+        with pytest.raises(ApiAway, match="only just come back"):
+            await followed(client)
+        assert await client.get(NODE) == {}
+
+
+async def test_what_is_still_forbidden_after_a_moment_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart, "GRACE", 0.0)
+    async with talking(answers(cut, FORBIDS)) as (client, _):
+        with pytest.raises(ApiAway):
+            await client.post(NODE, {})
+        with pytest.raises(Forbidden):
+            await client.get(NODE)
+
+
+async def test_other_refusals_of_a_server_that_has_just_come_back_are_believed() -> None:
+    async with talking(answers(cut, says(404, {"reason": "NotFound", "code": 404}))) as (client, _):
+        with pytest.raises(ApiAway):
+            await client.post(NODE, {})
+        with pytest.raises(NotFound):
+            await client.get(NODE)

@@ -259,6 +259,21 @@ async def test_while_the_server_is_away_what_was_seen_stays_and_what_was_told_fo
         await eventually(lambda: not here.door.status.error)
 
 
+async def test_what_waits_for_the_server_goes_out_once_its_lists_are_followed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.cluster.events.PAUSES", (3600.0, 3600.0))
+    async with opened(tmp_path) as here:
+        await eventually(lambda: here.door.status.synced)
+        await here.server.go_away()
+        await eventually(lambda: here.door.status.error)
+        here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
+        await eventually(lambda: here.door.events.counts["retried"])
+        await here.server.come_back()
+
+        await eventually(here.events)
+
+
 async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.cluster.door.PAUSES", (0.01, 0.02))
     tries = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,8 @@ from agent.cluster.api import Object, Patch
 from agent.cluster.client import open_api
 from agent.cluster.correlation import BURST
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.events import FRESH, INSTANCE, NOTE, Events, bounded
+from agent.cluster.events import INSTANCE, NOTE, Events, bounded
+from agent.core.cell import Cell
 from agent.core.notices import Notice, PodRef
 from agent.core.pauses import Pauses
 from agent.testing.simapi import SimApiServer
@@ -77,8 +79,8 @@ def made(node: str = "node-1", **more: Any) -> Events:
 
 
 @asynccontextmanager
-async def running(events: Events, api: Any) -> AsyncIterator[None]:
-    task = asyncio.create_task(events.run(api))
+async def running(events: Events, api: Any, returns: Cell[int] | None = None) -> AsyncIterator[None]:
+    task = asyncio.create_task(events.run(api, returns or Cell(0)))
     try:
         yield
     finally:
@@ -92,7 +94,7 @@ async def until(condition: Callable[[], Any]) -> None:
         while True:
             if condition():
                 return
-            await anyio.sleep(0.001)
+            await asyncio.sleep(0.001)
 
 
 async def sent(api: FakeApi, *notices: Notice, **more: Any) -> Events:
@@ -105,6 +107,10 @@ async def sent(api: FakeApi, *notices: Notice, **more: Any) -> Events:
             await until(partial(_has_grown, events, before))
         await until(lambda: events.counts["sent"] + events.counts["refused"] >= len(notices))
     return events
+
+
+def _has_been_called(api: FakeApi, times: int) -> bool:
+    return len(api.calls) == times
 
 
 def _has_grown(events: Events, before: int) -> bool:
@@ -301,20 +307,44 @@ async def test_an_event_that_could_not_be_sent_is_sent_later_once(fault: ApiErro
 
 
 async def test_the_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
+    paused: list[float] = []
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
+    def pause(seconds: float) -> anyio.CancelScope:
+        paused.append(seconds)
+        return anyio.CancelScope(deadline=-math.inf)
 
-    monkeypatch.setattr("agent.cluster.events.anyio.sleep", sleep)
+    monkeypatch.setattr("agent.cluster.events.anyio.move_on_after", pause)
     api = FakeApi(fails=[Busy(429, "", "", 30.0), Busy(429, "", "", 1e9), Busy(429, "", "", -5.0)])
     events = made()
     events.tell(SICK)
     async with running(events, api):
         await api.took.wait()
 
-    assert slept[:2] == [30.0, 600.0]
-    assert 0 < slept[2] <= 0.002
+    assert paused[:2] == [30.0, 600.0]
+    assert 0 < paused[2] <= 0.002
+
+
+async def test_a_server_that_is_back_is_written_to_at_once_however_long_the_pause() -> None:
+    api, returns = FakeApi(fails=[ApiAway("connection refused")] * 3), Cell(0)
+    events = Events("node-1", pauses=Pauses(3600.0, 3600.0))
+    events.tell(SICK)
+    async with running(events, api, returns):
+        for tries in range(1, 4):
+            await until(partial(_has_been_called, api, tries))
+            returns.set(tries)
+        await until(lambda: events.counts["sent"])
+
+
+async def test_a_server_that_came_back_while_it_was_asked_in_vain_is_asked_again() -> None:
+    returns, hangs = Cell(0), asyncio.Event()
+    api = FakeApi(fails=[ApiAway("no answer in time")], hangs=hangs)
+    events = Events("node-1", pauses=Pauses(3600.0, 3600.0))
+    events.tell(SICK)
+    async with running(events, api, returns):
+        await until(lambda: api.calls)
+        returns.set(1)
+        hangs.set()
+        await until(lambda: events.counts["sent"])
 
 
 async def test_after_a_write_that_came_through_pauses_begin_anew() -> None:
@@ -372,25 +402,6 @@ async def test_what_is_forbidden_is_said_once_and_the_next_event_is_tried_nevert
     assert [it["event"] for it in logged] == ["event refused", "events are taken again"]
     assert logged[0]["error"] == "403 Forbidden: cannot create resource"
     assert events.counts == {"refused": 3, "sent": 1}
-
-
-async def test_a_server_that_is_back_and_has_not_read_its_rights_yet_is_asked_again() -> None:
-    early = [Forbidden(403, "Forbidden", "cannot create resource")] * 2
-    api = FakeApi(fails=[ApiAway("connection refused"), *early])
-
-    events = await sent(api, SICK)
-
-    assert events.counts == {"retried": 3, "sent": 1}
-
-
-async def test_a_server_that_is_back_and_still_forbids_it_is_not_asked_for_ever() -> None:
-    api = FakeApi(
-        fails=[ApiAway("connection refused")], always=Forbidden(403, "Forbidden", "cannot create resource")
-    )
-
-    events = await sent(api, SICK)
-
-    assert events.counts == {"retried": 1 + FRESH, "refused": 1}
 
 
 GONE = {

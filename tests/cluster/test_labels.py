@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -219,7 +220,7 @@ def test_a_node_feature_that_makes_no_sense_is_mended(spec: Any) -> None:
 class Here:
     """A Node at a fake API server, the cells that a writer follows, and the writer."""
 
-    def __init__(self, wanted: Wanted | None, *, every: float = 3600.0) -> None:
+    def __init__(self, wanted: Wanted | None, *, every: float = 3600.0, pauses: Pauses | None = None) -> None:
         self.api = FakeApi()
         self.api.put_object(NODE, raw({"pool": "a"}))
         self.wanted = Cell(wanted)
@@ -230,10 +231,11 @@ class Here:
             "ours",
             self.wanted,
             self.node,
-            pauses=Pauses(0.001, 0.004),
+            pauses=pauses or Pauses(0.001, 0.004),
             between=0.001,
             every=every,
         )
+        self.returns = Cell(0)
         self.see()
 
     def see(self) -> None:
@@ -252,7 +254,7 @@ class Here:
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.writer.run())
+        task = asyncio.create_task(self.writer.run(self.returns))
         try:
             yield
         finally:
@@ -392,6 +394,16 @@ async def test_an_outage_is_told_once_and_is_no_error_of_the_labels() -> None:
         "labels wait for the API server",
         "labels are as they should be again",
     ]
+
+
+async def test_a_server_that_is_back_is_written_to_at_once_however_long_the_pause() -> None:
+    here = Here(told(TWO), pauses=Pauses(3600.0, 3600.0))
+    here.api.fails = [ApiAway("nobody answers")] * 3
+    async with here.runs():
+        for tries in range(1, 4):
+            await until(partial(here.api.has_been_called, tries))
+            here.returns.set(tries)
+        await until(lambda: here.labels == {"pool": "a", **TWO})
 
 
 async def test_a_refusal_is_an_error_and_told_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ async def serving(tmp_path: Path, before: Remembered, *, away: bool = False) -> 
         writer = LabelWriter(api, NODE, "ours", wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
         watch = ConfigWatch(configs, NODE, settle=0.01, labels=labels, recall=lambda _: before)
         async with anyio.create_task_group() as group:
-            for loop in (nodes.run, writer.run, watch.run):
+            for loop in (nodes.run, partial(writer.run, Cell(0)), watch.run):
                 group.start_soon(loop)
             group.start_soon(node.follow, nodes.cell, NODE, mine, labels)
             yield Here(server, watch, wanted)

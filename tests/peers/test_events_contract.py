@@ -17,6 +17,7 @@ import pytest
 from agent.cluster.access import find
 from agent.cluster.client import open_api
 from agent.cluster.events import NOTE, Events
+from agent.core.cell import Cell
 from agent.core.notices import ACTIONS, Notice, PodRef
 from agent.core.pauses import Pauses
 
@@ -50,7 +51,7 @@ async def telling(
     assert access is not None
     api = await open_api(access)
     events = Events(node, pauses=Pauses(0.01, 0.1))
-    task = asyncio.create_task(events.run(api))
+    task = asyncio.create_task(events.run(api, Cell(0)))
     try:
         yield events
     finally:

@@ -86,7 +86,7 @@ async def labelling(
     writer = LabelWriter(api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
     async with anyio.create_task_group() as group:
         group.start_soon(nodes.run)
-        group.start_soon(writer.run)
+        group.start_soon(writer.run, Cell(0))
         group.start_soon(node.follow, nodes.cell, name, mine, labels)
         yield Here(server, name, wanted, mine, writer)
         group.cancel_scope.cancel()

@@ -1,0 +1,32 @@
+"""A server that has just come back: for a moment it forbids what it will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+#: Seconds after its first answer in which its refusals are not believed. kube-apiserver 1.36 answers some 2 s
+#: before it has read its roles and bindings, longer where it has many.
+GRACE = 5.0
+
+
+class Restart:
+    """Told what becomes of each call, it says whether the server may not have read its rights yet."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._away = False
+        self._believed_from = 0.0
+
+    def missed(self) -> None:
+        """Nobody answered."""
+        self._away = True
+
+    def answered(self) -> None:
+        """Whatever it said."""
+        if self._away:
+            self._away, self._believed_from = False, self._clock() + GRACE
+
+    @property
+    def is_fresh(self) -> bool:
+        return self._clock() < self._believed_from
