@@ -45,6 +45,10 @@ class Distance(StrEnum):
     SYSTEM = "system"
 
 
+#: Attributes of a device that the agent itself reads, of whatever vendor: 580.65.06, and pci0000:3a.
+DRIVER_VERSION = "driver-version"
+PCIE_ROOT = "pcie-root"
+
 #: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
 DRIVER_NOT_LOADED = "driver-not-loaded"
 

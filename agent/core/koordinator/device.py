@@ -6,26 +6,217 @@ pkg/koordlet/statesinformer/impl/states_device_linux.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from agent.core.koordinator.report import Report
+from agent.core.koordinator import partitions
+from agent.core.koordinator.report import LABELS, MAX_MINOR, Card, Report, Status
+from agent.core.koordinator.resources import CORE, MEMORY, RATIO, WHOLE, quantity
+from agent.core.quantity import whole
 
 API_VERSION = "scheduling.koordinator.sh/v1alpha1"
+KIND = "Device"
+
+_NODE = "node.koordinator.sh/"
+VENDOR, MODEL, DRIVER = f"{_NODE}gpu-vendor", f"{_NODE}gpu-model", f"{_NODE}gpu-driver-version"
+POLICY, PREFER = f"{_NODE}gpu-partition-policy", "Prefer"
+
+#: The type of every accelerator; the others are not ours.
+_GPU = "gpu"
+_HEALTHY = "Healthy"
+_OWN = frozenset({CORE, MEMORY, RATIO})
+
+_Object = Mapping[str, Any]
 
 
 def device(
-    node: str, uid: str, report: Report, existing: Mapping[str, Any] | None, now: float
+    node: str, uid: str, report: Report, existing: _Object | None, now: float
 ) -> dict[str, Any] | None:
     """The Device to create (`existing` None) or to PUT; None where it says all of it already.
 
     `uid`: of the Node, which owns the Device. `now`: Unix seconds, of conditions that change.
     An object to PUT has the resourceVersion of `existing`. Entries of other types, labels and annotations
-    that are not ours, and other owners stay as they are.
+    that are not ours, and other owners stay as they are. One that is being deleted is left alone.
     """
-    raise NotImplementedError
+    there = existing if existing is not None else {}
+    metadata, spec = _mapping(there.get("metadata")), _mapping(there.get("spec"))
+    if metadata.get("deletionTimestamp"):
+        return None
+    fresh = {
+        **_without(metadata, "managedFields"),
+        "name": node,
+        "labels": _labels(metadata, report),
+        "annotations": _annotations(metadata, report),
+        "ownerReferences": _owners(metadata, node, uid),
+    }
+    entries = _sorted(_entries(spec, report, _time(now)))
+    same = [_mapping(metadata.get("labels")), _mapping(metadata.get("annotations"))] == [
+        fresh["labels"],
+        fresh["annotations"],
+    ]
+    owned = _list(metadata.get("ownerReferences")) == fresh["ownerReferences"]
+    if existing is not None and same and owned and _list(spec.get("devices")) == entries:
+        return None
+    return {
+        **there,
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {key: it for key, it in fresh.items() if it or key in metadata},
+        "spec": {**spec, "devices": entries},
+    }
 
 
-def told(existing: Mapping[str, Any] | None) -> Report | None:
+def told(existing: _Object | None) -> Report | None:
     """What a Device says of cards; None where it says nothing. It may be anybody's: nonsense is left out."""
-    raise NotImplementedError
+    if existing is None:
+        return None
+    metadata = _mapping(existing.get("metadata"))
+    labels = _mapping(metadata.get("labels"))
+    vendor, model, driver = (_text(labels.get(key)) for key in (VENDOR, MODEL, DRIVER))
+    found: dict[int, Card] = {}
+    for it in _list(_mapping(existing.get("spec")).get("devices")):
+        card = _card(_mapping(it), model)
+        if card is not None:
+            found.setdefault(card.minor, card)
+    links = partitions.parsed(_text(_mapping(metadata.get("annotations")).get(partitions.ANNOTATION)))
+    cards = tuple(found[minor] for minor in sorted(found))
+    return Report(vendor, cards, model, driver, links) if cards else None
+
+
+def _labels(metadata: _Object, report: Report) -> dict[str, Any]:
+    """A policy that somebody chose stays; without links there is nothing to prefer."""
+    labels = _without(_mapping(metadata.get("labels")), VENDOR, MODEL, DRIVER)
+    ours = {VENDOR: report.vendor, MODEL: report.model, DRIVER: report.driver}
+    if report.links:
+        labels.setdefault(POLICY, PREFER)
+    elif labels.get(POLICY) == PREFER:
+        del labels[POLICY]
+    return {**labels, **{key: value for key, value in ours.items() if value}}
+
+
+def _annotations(metadata: _Object, report: Report) -> dict[str, Any]:
+    """Groups that somebody wrote by hand stay where no links are known, but not those of another vendor."""
+    annotations = dict(_mapping(metadata.get("annotations")))
+    before = _mapping(metadata.get("labels")).get(VENDOR, report.vendor)
+    if report.links:
+        if partitions.parsed(_text(annotations.get(partitions.ANNOTATION))) != report.links:
+            annotations[partitions.ANNOTATION] = partitions.annotation(report.links)
+    elif before != report.vendor:
+        annotations.pop(partitions.ANNOTATION, None)
+    return annotations
+
+
+def _owners(metadata: _Object, node: str, uid: str) -> list[Any]:
+    """The Node owns it, so that both go together; the new one after it was made anew."""
+    there = _list(metadata.get("ownerReferences"))
+    if not uid:
+        return there
+    others = [it for it in there if not _is_node(_mapping(it), node)]
+    controls = not any(_mapping(it).get("controller") for it in others)  # the API server takes one alone
+    ours = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    own = {**ours, "controller": controls, "blockOwnerDeletion": True}
+    kept = [it for it in there if _is_node(_mapping(it), node) and _mapping(it).get("uid") == uid]
+    return there if kept and len(others) + 1 == len(there) else [*others, own]
+
+
+def _is_node(owner: _Object, node: str) -> bool:
+    return owner.get("apiVersion") == "v1" and owner.get("kind") == "Node" and owner.get("name") == node
+
+
+def _entries(spec: _Object, report: Report, now: str) -> list[Any]:
+    there = _list(spec.get("devices"))
+    foreign = [it for it in there if _mapping(it).get("type") != _GPU]
+    ours = {_text(it.get("id")): it for it in map(_mapping, there) if it.get("type") == _GPU}
+    return [*foreign, *(_entry(it, ours.get(it.uuid, {}), now) for it in report.cards)]
+
+
+def _entry(card: Card, there: _Object, now: str) -> dict[str, Any]:
+    """The card's entry. What others added to it, as a moduleID or labels, stays."""
+    others = {key: it for key, it in _mapping(there.get("labels")).items() if not key.startswith(LABELS)}
+    memory = {MEMORY: quantity(card.memory)} if card.memory else {}
+    entry = {
+        **there,
+        "type": _GPU,
+        "id": card.uuid,
+        "minor": card.minor,
+        "health": card.healthy,
+        "labels": {**others, **card.labels},
+        "resources": {CORE: WHOLE, **memory, RATIO: WHOLE, **card.resources},
+        "topology": {"socketID": -1, "nodeID": card.numa, "pcieID": card.pcie, "busID": card.pci},
+        "conditions": _conditions(card, _list(there.get("conditions")), now),
+    }
+    return entry if entry["labels"] else _without(entry, "labels")
+
+
+def _conditions(card: Card, there: Sequence[Any], now: str) -> list[Any]:
+    own = next((it for it in map(_mapping, there) if it.get("type") == _HEALTHY), {})
+    since = _text(own.get("lastTransitionTime")) if own.get("status") == card.status else ""
+    condition = {
+        "type": _HEALTHY,
+        "status": card.status,
+        "reason": card.reason or ("DeviceHealthy" if card.healthy else "Unknown"),
+        "message": card.message or ("device is healthy" if card.healthy else "device is unhealthy"),
+        "lastTransitionTime": since or now,
+    }
+    others = [it for it in there if _mapping(it).get("type") != _HEALTHY]
+    return [{**own, **condition}, *others]
+
+
+def _card(entry: _Object, model: str) -> Card | None:
+    uuid, minor = _text(entry.get("id")), entry.get("minor")
+    if entry.get("type") != _GPU or not uuid or type(minor) is not int or not 0 <= minor <= MAX_MINOR:
+        return None
+    topology, resources = _mapping(entry.get("topology")), _mapping(entry.get("resources"))
+    labels, numa = _mapping(entry.get("labels")), topology.get("nodeID")
+    conditions = map(_mapping, _list(entry.get("conditions")))
+    condition = next((it for it in conditions if it.get("type") == _HEALTHY), {})
+    healthy = entry.get("health") is True
+    status: Status = "True" if healthy else "False"
+    if condition.get("status") == "Unknown":
+        status = "Unknown"
+    return Card(
+        uuid=uuid,
+        minor=minor,
+        healthy=healthy,
+        status=status,
+        reason="" if status == "True" else _text(condition.get("reason")),
+        message="" if status == "True" else _text(condition.get("message")),
+        memory=whole(resources.get(MEMORY, "")) or 0,
+        model=_text(labels.get(f"{LABELS}model")) or model,
+        numa=numa if type(numa) is int else -1,
+        pcie=_text(topology.get("pcieID")),
+        pci=_text(topology.get("busID")),
+        labels={key: _text(it) for key, it in labels.items() if key.startswith(LABELS)},
+        resources={key: str(it) for key, it in resources.items() if key not in _OWN},
+    )
+
+
+def _sorted(entries: list[Any]) -> list[Any]:
+    """As koordlet sorts them: by type, and by minor."""
+
+    def place(entry: _Object) -> tuple[str, int]:
+        minor = entry.get("minor")
+        return _text(entry.get("type")), minor if type(minor) is int else -1
+
+    return sorted(entries, key=lambda it: place(_mapping(it)))
+
+
+def _time(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _mapping(value: Any) -> _Object:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _without(mapping: _Object, *keys: str) -> dict[str, Any]:
+    return {key: it for key, it in mapping.items() if key not in keys}

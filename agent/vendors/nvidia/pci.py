@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from . import facts
+
+#: Of the path that a card's link leads to: devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
+ROOT = re.compile(r"(?<=/)pci[0-9a-f]{4,}:[0-9a-f]{2}(?=/)", re.ASCII)
 
 #: Of the configuration space (PCI Local Bus 3.0, 6.1 and 6.7); only root may read more than 64 bytes of it.
 CONFIG_SIZE = 256
@@ -25,8 +30,10 @@ def numa_node(sysfs: Path, pci: str) -> int | None:
 
 
 def attributes(sysfs: Path, pci: str) -> dict[str, str]:
-    """The PCI class, and of a vGPU the version and the branch of its host's driver."""
+    """The PCI class, the root complex, and of a vGPU the version and the branch of its host's driver."""
     found = {}
+    if root := ROOT.search(os.path.realpath(sysfs / "bus/pci/devices" / pci)):
+        found[facts.PCIE_ROOT] = root[0]
     if pci_class := _read(sysfs, pci, "class", 16).strip():
         found[facts.PCI_CLASS] = pci_class.decode("ascii", "replace")
     if host := vgpu_host(_read(sysfs, pci, "config", CONFIG_SIZE)):
