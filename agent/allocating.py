@@ -82,6 +82,10 @@ class TimedAllocator:
                 ms=round(took * 1000, 2),
             )
 
+    async def expect(self, resource: str, count: int) -> None:
+        """Hear of the pods that may ask for so many IDs now, where the resource's cards are chosen for it."""
+        await self._allocator.expect(resource, count)
+
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
     ) -> list[str]:

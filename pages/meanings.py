@@ -95,7 +95,11 @@ MEANINGS: Mapping[str, str] = {
         "Which cards a request gets first: `distributed` (least used), `packed` (most used), `aligned` (best "
         "connected). Without it the vendor's way."
     ),
-    "vendors.NAME.resources.placement": "Who chooses the card: `local`, the kubelet and this agent.",
+    "vendors.NAME.resources.placement": (
+        "Who chooses the card: `local`, the kubelet and this agent; `claim`, a scheduler, and a pod of which "
+        "none has spoken is refused; `auto`, a scheduler where one has, else as `local`. The last two list no "
+        "NUMA node."
+    ),
     "vendors.NAME.resources.ids": (
         "How device IDs are written: `uuid`, `minor` (a card that has none is not listed; use it for one "
         "vendor of a node) or `short` (six characters made of the uuid)."

@@ -349,8 +349,6 @@ def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
         (resource("{name: a/b, sharing: {kind: slices}}"), "sharing.kind: 'slices'"),
         (resource("{name: a/b, sharing: {kind: fraction}}"), "sharing.kind: 'fraction'"),
         (resource("{name: a/b, sharing: {unit: 1Gi}}"), "sharing.unit: is"),
-        (resource("{name: a/b, placement: claim}"), "placement: 'claim'"),
-        (resource("{name: a/b, placement: auto}"), "placement: 'auto'"),
         (resource("{name: a/b, modes: dynamic}"), "modes: is"),
         ("vendors: {nvidia: {configFile: /x}}", "vendors.nvidia.configFile: is"),
         ("vendors: {nvidia: {configDir: /x}}", "vendors.nvidia.configDir: is"),
@@ -369,7 +367,9 @@ def test_a_key_of_a_later_release_is_refused_by_name(text: str, named: str) -> N
 
 
 def test_a_refused_value_names_those_that_work() -> None:
-    assert refusal(resource("{name: a/b, placement: auto}")).endswith("it serves 'local'")
+    refused = refusal(resource("{name: a/b, sharing: {kind: slices}}"))
+
+    assert refused.endswith("it serves 'exclusive' or 'replicas'")
 
 
 # Rules

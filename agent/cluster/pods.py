@@ -23,6 +23,7 @@ MAX_ANNOTATIONS = 64 << 10
 MAX_UID = 128
 #: Characters of what the kubelet says of a pod.
 MAX_MESSAGE = 4096
+MAX_SCHEDULER = 253
 #: Of a mirror pod: the uid of the static pod that it shows, and the same again as the mark of a mirror.
 STATIC_UID = "kubernetes.io/config.hash"
 MIRROR_OF = "kubernetes.io/config.mirror"
@@ -56,6 +57,8 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         over="deletionTimestamp" in metadata or text(status, "phase") in _OVER,
         message=text(status, "message")[:MAX_MESSAGE],
         static=bool(static),
+        ended=text(status, "phase") in _OVER,
+        scheduler=text(spec, "schedulerName")[:MAX_SCHEDULER],
     )
 
 

@@ -26,7 +26,6 @@ KEYS: dict[tuple[type, str], str] = {
 #: (shape, key): the values that are known and not served.
 VALUES: dict[tuple[type, str], tuple[str, ...]] = {
     (Sharing, "kind"): ("memory", "slices", "fraction"),
-    (ResourceRule, "placement"): ("claim", "auto"),
     (ReportSettings, "mode"): ("feed", "device"),
 }
 

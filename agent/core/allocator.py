@@ -11,14 +11,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from agent.core.attribution import Attribution, attribute, exchanged, places, promised, starting
-from agent.core.claims import Candidate, Claim
+from agent.core import steering
+from agent.core.attribution import (
+    Attribution,
+    Waiting,
+    attribute,
+    exchanged,
+    places,
+    promised,
+    starting,
+    waiting,
+)
+from agent.core.claims import Candidate, Cards, Claim, Dialect
 from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
     CordonedDevice,
     GivenTwice,
     InvalidRequest,
     NotAllocated,
+    NotPromised,
+    PromisedElsewhere,
     StillHeld,
     UnhealthyDevice,
     UnknownDevice,
@@ -26,6 +38,7 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.evidence import Granted
+from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.notices import Swap
@@ -37,6 +50,12 @@ from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 ALLOCATION = "xpu-agent.io/allocation"
 #: Claims that changed hands and are still shown.
 SWAPS = 64
+#: The dialects that are heard for every vendor, after its own.
+DIALECTS: tuple[Dialect, ...] = (KOORDINATOR,)
+#: Seconds that a request waits for a claim, over GetPreferredAllocation and Allocate, where it needs one.
+CLAIMED_WITHIN = 2.0
+#: Seconds until it is asked again for pods, where nothing is heard.
+ASK_AGAIN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +70,8 @@ class Scene:
     withheld: Mapping[str, str] | None = None
     #: The pods bound to this node, as far as an API server tells.
     candidates: tuple[Candidate, ...] = ()
+    #: Those, by namespace and name, that schedulers' locks of the node name.
+    locked: frozenset[tuple[str, str]] = frozenset()
 
 
 class Store(Protocol):
@@ -81,6 +102,26 @@ class Witness(Protocol):
         """Those of the IDs with which it lists a pod now: to its namespace and name; in doubt none."""
 
 
+class Pods(Protocol):
+    """The pods bound to this node, asked for where the scene knows of none that may be meant."""
+
+    async def now(self) -> Sequence[Candidate]:
+        """Those that the API server lists now; none where it can not say so soon."""
+
+    async def news(self) -> None:
+        """Return when the scene may have others."""
+
+
+class NoPods:
+    """Where there is no API server."""
+
+    async def now(self) -> Sequence[Candidate]:
+        return ()
+
+    async def news(self) -> None:
+        await asyncio.Event().wait()
+
+
 class Allocator:
     """Turns requests into allocations, one at a time."""
 
@@ -93,6 +134,9 @@ class Allocator:
         prepare: Prepare,
         release: ReleaseSlices,
         witness: Witness,
+        pods: Pods | None = None,
+        *,
+        claimed_within: float = CLAIMED_WITHIN,
     ) -> None:
         self._scene = scene
         self._ledger = ledger
@@ -106,6 +150,12 @@ class Allocator:
         #: Allocations that are being answered now, which are nobody else's business.
         self.busy: set[str] = set()
         self._swaps: deque[Swap] = deque(maxlen=SWAPS)
+        self._pods = pods or NoPods()
+        self._claimed_within = claimed_within
+        #: What was asked for beyond what the scene knew then: that, and the pods.
+        self._late: tuple[tuple[Candidate, ...], tuple[Candidate, ...]] = ((), ())
+        #: Until when a request for so many IDs of a resource waits for its claim, on the loop's clock.
+        self._patience: dict[tuple[str, int], float] = {}
 
     @property
     def swaps(self) -> tuple[Swap, ...]:
@@ -123,6 +173,9 @@ class Allocator:
                 raise InvalidRequest(resource, "it asks for no container")
             scene = self._scene()
             chosen = [admit(scene, resource, ids) for ids in containers]
+            for ids in containers:
+                await self.expect(resource, len(set(ids)))
+                self._patience.pop((resource, len(set(ids))), None)
             if await self._asked_for_holders(resource, [one for ids in containers for one in ids]):
                 scene = self._scene()  # a card may have failed meanwhile
                 chosen = [admit(scene, resource, ids) for ids in containers]
@@ -184,6 +237,7 @@ class Allocator:
         begun: list[str],
     ) -> ContainerEdits:
         unique = tuple(dict.fromkeys(ids))
+        claim, instead = self._chosen(scene, vendor, resource, unique, devices)
         allocation = Allocation(
             id=secrets.token_hex(8),
             resource=resource,
@@ -193,7 +247,8 @@ class Allocator:
             state=AllocationState.INTENT,
             since=self._clock(),
             life=self._witness.life,
-            claim=self._attributed(scene, vendor, resource, unique, devices).claim,
+            claim=claim,
+            diverged=tuple(it.uuid for it in instead),
         )
         begun.append(allocation.id)
         self.busy.add(allocation.id)
@@ -201,33 +256,110 @@ class Allocator:
         if vendor.prepares:
             await self._make(vendor, allocation, request)
             admit(self._scene(), resource, ids)  # a card may have failed while its slice was made
-        distinct = list({it.uuid: it for it in devices}.values())
+        distinct = list({it.uuid: it for it in instead or devices}.values())
         edits = usable(vendor.name, vendor.container_edits(distinct, request))
         # What stands in the ledger may bear another's claim by now.
         known = self._ledger.get(allocation.id) or allocation
         self._ledger.record(replace(known, state=AllocationState.DONE))
         return replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
 
+    def _chosen(
+        self, scene: Scene, vendor: Vendor, resource: str, ids: Sequence[str], devices: Sequence[Device]
+    ) -> tuple[Claim | None, Sequence[Device]]:
+        """The claim of a request, and the cards that it gets instead of those of its IDs.
+
+        Raises:
+            PromisedElsewhere: A scheduler chose another card, which can not be had by these IDs.
+            NotPromised: A scheduler was to choose, and did not.
+        """
+        planned = scene.plan[resource]
+        found = self._attributed(scene, vendor, resource, ids, devices)
+        placement = planned.rule.placement
+        if found.claim is not None or placement == "local":
+            return found.claim, ()
+        if found.elsewhere and (placement == "claim" or not found.unclaimed):
+            given = sorted({it.uuid for it in devices})
+            if not all(map(planned.shares, ids)):
+                raise PromisedElsewhere(resource, given, found.doubt)
+            for claim in found.elsewhere:
+                if steering.has_room(planned, claim.devices, len(ids), self._ledger.in_use()):
+                    return claim, [it.device for it in map(scene.snapshot.device, claim.devices) if it]
+            raise PromisedElsewhere(resource, given, f"{found.doubt}, which have no room")
+        if placement == "claim":
+            raise NotPromised(resource, found.doubt)
+        return None, ()
+
     def _attributed(
         self, scene: Scene, vendor: Vendor, resource: str, ids: Sequence[str], devices: Sequence[Device]
     ) -> Attribution:
-        if not (vendor.dialects and scene.candidates):
-            return Attribution()
-        return attribute(
-            resource,
-            len(ids),
-            {it.uuid for it in devices},
-            scene.candidates,
-            vendor.dialects,
+        its = self._waiting(scene, vendor, resource)
+        if not its.candidates:
+            return Attribution(doubt="no pod of this node is known")
+        return attribute(resource, len(ids), {it.uuid for it in devices}, its)
+
+    def _waiting(self, scene: Scene, vendor: Vendor, resource: str) -> Waiting:
+        in_use = self._ledger.in_use()
+        planned = scene.plan[resource]
+        holders = {} if planned.rule.sharing.kind != "exclusive" else steering.holders(in_use, resource)
+        return Waiting(
+            self._candidates(scene),
+            _dialects(vendor),
             _by_minor(scene, vendor),
-            places(self._ledger.in_use(), resource),
+            places(in_use, resource),
+            holders,
+            scene.locked,
         )
+
+    def _candidates(self, scene: Scene) -> tuple[Candidate, ...]:
+        """The pods, those that were asked for last with them, until the scene has others."""
+        known, late = self._late
+        return late if late and known is scene.candidates else scene.candidates
+
+    async def expect(self, resource: str, count: int) -> None:
+        """Hear of the pods that may ask for so many IDs now, where the resource's cards are chosen for it."""
+        scene = self._scene()
+        planned = scene.plan.get(resource)
+        placement = planned.rule.placement if planned else "local"
+        if placement == "auto" and not self._asks(resource, count):
+            await self._ask()
+        if placement != "claim":
+            return
+        now = asyncio.get_running_loop().time
+        until = self._patience.setdefault((resource, count), now() + self._claimed_within)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while not self._is_promised(resource, count):
+                    news = asyncio.ensure_future(self._pods.news())
+                    try:
+                        await self._ask()
+                        if not self._is_promised(resource, count):
+                            await asyncio.wait((news,), timeout=ASK_AGAIN)
+                    finally:
+                        news.cancel()
+
+    def _asks(self, resource: str, count: int) -> bool:
+        """Whether a pod is known that waits for as many."""
+        taken = places(self._ledger.in_use(), resource)
+        return bool(waiting(resource, count, self._candidates(self._scene()), taken))
+
+    def _is_promised(self, resource: str, count: int) -> bool:
+        """Whether a pod is known that was promised as many."""
+        scene = self._scene()
+        vendor = _vendor(scene, resource)
+        found = attribute(resource, count, (), self._waiting(scene, vendor, resource))
+        return found.claim is not None or bool(found.elsewhere)
+
+    async def _ask(self) -> None:
+        known = self._scene().candidates
+        if late := await self._pods.now():
+            its = {it.uid: it for it in (*known, *late)}
+            self._late = (known, tuple(its.values()))
 
     async def _make(self, vendor: Vendor, allocation: Allocation, request: Request) -> None:
         """Intent on disk, then hardware, then done on disk; after a crash the partitions decide."""
         self._ledger.record(allocation)
         await self._store.save(durable=True)
-        partitions = await self._prepare(vendor.name, request, allocation.devices)
+        partitions = await self._prepare(vendor.name, request, allocation.cards)
         self._ledger.made(allocation.id, partitions, AllocationState.PREPARED)
         await self._store.save(durable=True)
 
@@ -258,6 +390,10 @@ class Allocator:
         planned = scene.plan.get(resource)
         if planned is None:
             return []
+        vendor = scene.vendors.get(planned.vendor)
+        if vendor is not None and planned.rule.placement != "local":
+            its = self._waiting(scene, vendor, resource)
+            return steering.steered(planned, available, required, size, scene.topology, its)
         return prefer(planned, available, required, size, scene.topology)
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
@@ -289,7 +425,7 @@ class Allocator:
         it = self._ledger.get(allocation)
         if it is None:
             return False
-        made = await self._prepare(vendor.name, requested(it), it.devices)
+        made = await self._prepare(vendor.name, requested(it), it.cards)
         return self._ledger.made(allocation, made, AllocationState.DONE)
 
     def exchange(self, granted: Sequence[Granted]) -> Sequence[str]:
@@ -322,17 +458,21 @@ def _vendor(scene: Scene, resource: str) -> Vendor:
 
 def _promised(scene: Scene, pods: Mapping[str, Candidate], it: Allocation, grant: Granted) -> Claim | None:
     vendor, pod = scene.vendors.get(it.vendor), pods.get(grant.uid)
-    if vendor is None or pod is None or not vendor.dialects:
+    if vendor is None or pod is None:
         return None
-    claim = promised(it.resource, pod, grant.container, vendor.dialects, _by_minor(scene, vendor))
-    fits = claim is not None and (not claim.devices or set(claim.devices) == set(it.devices))
+    claim = promised(it.resource, pod, grant.container, _dialects(vendor), _by_minor(scene, vendor))
+    fits = claim is not None and (not claim.devices or set(claim.devices) == set(it.cards))
     return claim if fits else None
 
 
-def _by_minor(scene: Scene, vendor: Vendor) -> Sequence[str]:
-    """The uuids of the vendor's cards, as schedulers count them."""
+def _dialects(vendor: Vendor) -> Sequence[Dialect]:
+    return (*vendor.dialects, *DIALECTS)
+
+
+def _by_minor(scene: Scene, vendor: Vendor) -> Cards:
+    """The vendor's cards as schedulers count them; a slice has no number of its own."""
     cards = sorted(scene.snapshot.present(vendor.name), key=lambda it: (it.minor is None, it.minor or 0))
-    return [it.uuid for it in cards]
+    return {it.uuid: it.minor if it.parent is None else None for it in cards}
 
 
 def requested(it: Allocation) -> Request:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from agent.core.claims import Candidate, Claim, Dialect
+from agent.core.claims import Candidate, Cards, Claim, Dialect
 from agent.core.evidence import Granted
 from agent.core.model import Allocation
 from agent.core.text import shorten
@@ -15,48 +15,170 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """All that is known of who may ask: the pods, their schedulers' words, and who has what already."""
+
+    candidates: Sequence[Candidate]
+    dialects: Sequence[Dialect]
+    #: The vendor's cards.
+    devices: Cards
+    #: The containers that have an allocation of the resource.
+    taken: Collection[Place] = ()
+    #: Card to the uid of the pod that has it whole.
+    holders: Mapping[str, str] = field(default_factory=dict)
+    #: The pods, by namespace and name, that schedulers' locks of this node name.
+    locked: Collection[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Attribution:
     """The claim that a request most likely is, or none. `doubt` says why it may be another's, or why none."""
 
     claim: Claim | None = None
     doubt: str = ""
+    #: Where there is none: the claims for as many IDs that are on other cards, who was bound first before.
+    elsewhere: tuple[Claim, ...] = ()
+    #: Whether a pod without any claim waits for as many, too.
+    unclaimed: bool = False
 
 
-def attribute(
-    resource: str,
-    count: int,
-    cards: Collection[str],
-    candidates: Iterable[Candidate],
-    dialects: Sequence[Dialect],
-    devices: Sequence[str],
-    taken: Collection[Place],
-) -> Attribution:
+def attribute(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> Attribution:
     """The claim behind a request for `count` IDs on these cards.
 
-    `devices` are the uuids of the vendor's cards in the order of their minors, `taken` the containers that
-    have an allocation of the resource. Only containers that ask for exactly as many IDs come into question;
-    the pod that has waited longest comes first.
+    Only containers that ask for exactly as many IDs come into question; the pod that was bound first, or
+    waits longest, comes first.
     """
-    claims: list[Claim] = []
-    others: list[str] = []
-    wrong: list[str] = []
-    for pod in sorted(candidates, key=lambda it: (it.created, it.uid)):
-        asking = _asking(pod, resource, count, taken)
-        if not asking:
-            continue
-        found = _claims(pod, resource, dialects, devices, wrong)
-        mine = [it for it in found if it.uid == pod.uid and it.container in asking]
-        claims += mine
-        if not mine:
-            others.append(f"{pod.namespace}/{pod.name}")
+    room = _Room(resource, waiting)
     wanted = set(cards)
-    fitting = [it for it in claims if not it.devices or set(it.devices) == wanted]
+    claims, others = room.asking(count)
+    exact = [it for it in claims if not it.devices or set(it.devices) == wanted]
+    fitting = exact or [
+        replace(it, devices=other)
+        for it in claims
+        for other in (room.within_pod(it, wanted), room.settled(it))
+        if set(other) == wanted
+    ]
     if fitting:
-        return Attribution(fitting[0], _doubt(fitting, others))
+        return Attribution(fitting[0], _doubt(fitting, others), unclaimed=bool(others))
     if claims:
         names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in claims[:3])
-        return Attribution(None, f"claims are on other cards: {names}")
-    return Attribution(None, "; ".join(wrong[:3]) or "no pod that waits has a claim")
+        return Attribution(None, f"claims are on other cards: {names}", tuple(claims), bool(others))
+    return Attribution(
+        None, "; ".join(room.wrong[:3]) or "no pod that waits has a claim", unclaimed=bool(others)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Intention:
+    """Who most likely asks next: its claim, and the cards that it is to get; or the cards of others."""
+
+    claim: Claim | None = None
+    cards: tuple[str, ...] = ()
+    #: Those that are promised to pods that wait, where the next one has no promise.
+    avoid: frozenset[str] = frozenset()
+
+
+def intended(
+    resource: str, count: int, held: Collection[str], free: Collection[str], waiting: Waiting
+) -> Intention:
+    """Whose request for `count` IDs comes next. `held`: cards that it has already; `free`: those left."""
+    room = _Room(resource, waiting)
+    claims, _ = room.asking(count)
+    there = {*held, *free}
+    for it in claims:
+        if not it.devices:
+            return Intention(it)
+        for cards in (it.devices, room.settled(it), room.within_pod(it, {*held})):
+            if cards and set(held) <= set(cards) <= there:
+                return Intention(it, cards)
+    return Intention(avoid=room.promised())
+
+
+class _Room:
+    """The claims of a resource, each pod's read once and where it is needed."""
+
+    def __init__(self, resource: str, waiting: Waiting) -> None:
+        self._resource = resource
+        self._waiting = waiting
+        self._pods = {it.uid: it for it in waiting.candidates}
+        self._claims: dict[str, Sequence[Claim]] = {}
+        #: What is wrong with annotations, a sentence each.
+        self.wrong: list[str] = []
+
+    def asking(self, count: int) -> tuple[list[Claim], list[str]]:
+        """The claims of those that ask for as many IDs, and the pods that do and have none."""
+        claims: list[Claim] = []
+        others: list[str] = []
+        for pod in sorted(self._pods.values(), key=self._order):
+            asking = _asking(pod, self._resource, count, self._waiting.taken)
+            if not asking:
+                continue
+            mine = [it for it in self.of(pod.uid) if it.container in asking]
+            claims += mine
+            if not mine:
+                others.append(f"{pod.namespace}/{pod.name}")
+        named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
+        return named or claims, others
+
+    def of(self, uid: str) -> Sequence[Claim]:
+        """All claims of a pod."""
+        if uid not in self._claims:
+            pod, its = self._pods.get(uid), self._waiting
+            found = _claims(pod, self._resource, its.dialects, its.devices, self.wrong) if pod else ()
+            self._claims[uid] = [it for it in found if it.uid == uid]
+        return self._claims[uid]
+
+    def within_pod(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
+        """As many cards of its pod as it claims, those that are wanted first; none where they are not.
+
+        Which container gets which card of its pod is not the scheduler's word, and an init container's go to
+        any of those after it: shares of one size change hands.
+        """
+        same = (it for it in self.of(claim.uid) if it.parameters == claim.parameters)
+        its = [card for it in same for card in it.devices]
+        if not set(its).issuperset(wanted) or len(wanted) > len(claim.devices):
+            return ()
+        rest = [it for it in dict.fromkeys((*claim.devices, *its)) if it not in wanted]
+        return (*wanted, *rest[: len(claim.devices) - len(wanted)])
+
+    def settled(self, claim: Claim) -> tuple[str, ...]:
+        """The cards that are left for it where others, who ask for the like, got its own."""
+        cards: list[str] = []
+        for card in claim.devices:
+            left = self._left(card, claim.uid)
+            if left is None or left in cards:
+                return ()
+            cards.append(left)
+        return tuple(cards)
+
+    def _left(self, card: str, uid: str) -> str | None:
+        holders = self._waiting.holders
+        for _ in range(len(holders) + 1):
+            holder = holders.get(card, uid)
+            if holder == uid:
+                return card
+            promised = (one for it in self.of(holder) for one in it.devices)
+            after = next((one for one in promised if holders.get(one) != holder), None)
+            if after is None:
+                return None
+            card = after
+        return None
+
+    def promised(self) -> frozenset[str]:
+        """The cards that pods that wait are to get."""
+        return frozenset(
+            card
+            for pod in self._pods.values()
+            if not pod.over and any(self._resource in it.limits for it in pod.containers)
+            for it in self.of(pod.uid)
+            if (pod.uid, it.container) not in self._waiting.taken
+            for card in it.devices
+        )
+
+    def _order(self, pod: Candidate) -> tuple[float, float, str]:
+        said = (dialect.bound(pod) for dialect in self._waiting.dialects)
+        bound = next((it for it in said if it is not None), pod.created)
+        return bound, pod.created, pod.uid
 
 
 def waiting(
@@ -77,7 +199,7 @@ def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place])
 
 
 def _claims(
-    pod: Candidate, resource: str, dialects: Sequence[Dialect], devices: Sequence[str], wrong: list[str]
+    pod: Candidate, resource: str, dialects: Sequence[Dialect], devices: Cards, wrong: list[str]
 ) -> Sequence[Claim]:
     """What the first dialect that speaks of the pod makes of it."""
     for dialect in dialects:
@@ -91,7 +213,7 @@ def _claims(
 
 def _fit(claim: Claim) -> Claim:
     """The same claim, fit to be written down; raises ValueError or what else a wrong one brings about."""
-    texts = (claim.uid, claim.namespace, claim.pod, claim.container, *claim.devices)
+    texts = (claim.uid, claim.namespace, claim.pod, claim.container, claim.remark, *claim.devices)
     for text in (*texts, *claim.parameters.keys(), *claim.parameters.values()):
         text.encode()
     return claim
@@ -104,7 +226,7 @@ def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
 
 
 def promised(
-    resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Sequence[str]
+    resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Cards
 ) -> Claim | None:
     """The claim of a container that is known to be the one, as its pod says it now."""
     found = () if pod.over else _claims(pod, resource, dialects, devices, [])

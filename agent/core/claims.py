@@ -48,6 +48,10 @@ class Candidate:
     message: str = ""
     #: Whether the uid is that of a static pod, which the pod says of itself; else the server gave it.
     static: bool = False
+    #: Whether it has failed or succeeded: its containers run no more.
+    ended: bool = False
+    #: The scheduler that it asks for; empty where nobody says.
+    scheduler: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,14 @@ class Claim:
     devices: tuple[str, ...] = ()
     #: What the hardware is made with, in the vendor's own words.
     parameters: Mapping[str, str] = field(default_factory=dict)
+    #: What the people of the pod should know of it: where it is not what the container asks for, say.
+    remark: str = ""
 
 
-Claims = Callable[[Candidate, str, Sequence[str]], Sequence[Claim]]
-"""The claims of a pod on a resource, given the uuids of the cards in the order of their minor numbers.
+#: uuid to minor number, in the order of those; None of one that has none of its own.
+Cards = Mapping[str, int | None]
+Claims = Callable[[Candidate, str, Cards], Sequence[Claim]]
+"""The claims of a pod on a resource, given the cards of the vendor that serves it.
 
 Pure. Raises ValueError where the annotations make no sense; the pod then has no claim, and the text is told.
 """
@@ -77,5 +85,8 @@ class Dialect:
 
     name: str
     claims: Claims
+    #: When the scheduler bound the pod, Unix time in seconds; None where it does not say. Who was bound first
+    #: asks first, as far as anybody can tell.
+    bound: Callable[[Candidate], float | None] = lambda _: None
     #: How the keys of the annotations begin that it reads beside `PROMISES`, such as `acme.com/`.
     reads: tuple[str, ...] = ()

@@ -10,6 +10,8 @@ AgentError
 │   ├── GivenTwice
 │   ├── InvalidRequest
 │   ├── NotAllocated
+│   ├── NotPromised
+│   ├── PromisedElsewhere
 │   └── StillHeld
 ├── ListTooLong
 ├── NoSuchDevice
@@ -95,6 +97,22 @@ class GivenTwice(AllocationError):
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
             f"{namespace}/{pod}, as the kubelet's PodResources shows; create this pod anew to get another"
+        )
+
+
+class NotPromised(AllocationError):
+    def __init__(self, resource: str, why: str) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": no scheduler has chosen a card for it: {why}; '
+            "the resource's placement is 'claim'"
+        )
+
+
+class PromisedElsewhere(AllocationError):
+    def __init__(self, resource: str, cards: Sequence[str], why: str) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": the kubelet gave {_some(cards)}, {why}; '
+            "create this pod anew to have its card chosen again"
         )
 
 

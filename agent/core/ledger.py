@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.vendor import Partition
 
 #: What is remarked of an allocation that the kubelet has forgotten.
@@ -47,6 +47,8 @@ class Ledger:
         if self._held is None:
             held: dict[str, dict[str, str]] = {}
             for it in self.in_use():
+                if it.source is Source.ANNOTATION:
+                    continue  # the kubelet knows no IDs of it
                 cards = it.devices if len(it.devices) == len(it.ids) else it.devices[:1] * len(it.ids)
                 held.setdefault(it.resource, {}).update(zip(it.ids, cards, strict=False))
             self._held = held
@@ -62,10 +64,15 @@ class Ledger:
 
     def vendors(self) -> Mapping[str, str]:
         """Resource to vendor, of those in use."""
-        return {it.resource: it.vendor for it in self.in_use()}
+        return {it.resource: it.vendor for it in self.in_use() if it.source is not Source.ANNOTATION}
 
     def devices_in_use(self) -> frozenset[str]:
-        return frozenset(uuid for it in self.in_use() for uuid in it.devices)
+        return frozenset(uuid for it in self.in_use() for uuid in (*it.devices, *it.diverged))
+
+    def external(self) -> Mapping[str, Allocation]:
+        """Card to who has it by a scheduler's word alone, which the kubelet knows nothing of."""
+        its = (it for it in self.in_use() if it.source is Source.ANNOTATION)
+        return {uuid: it for it in its for uuid in it.devices}
 
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""

@@ -274,6 +274,7 @@ class Source(StrEnum):
     CHECKPOINT = "checkpoint"  # answered by an earlier one
     KUBELET = "kubelet"  # its checkpoint held what ours did not
     POD_RESOURCES = "pod-resources"  # shown there, with neither checkpoint to be had
+    ANNOTATION = "annotation"  # a scheduler gave it to a pod that never asks a device plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +314,13 @@ class Allocation:
     #: Whose it was to be, as a scheduler said; the owner is who the kubelet says has it.
     claim: Claim | None = None
     acks: tuple[Ack, ...] = ()
+    #: The cards that it has instead of those of its IDs, as a scheduler chose; empty where they are the same.
+    diverged: tuple[str, ...] = ()
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The uuids of the cards that it has."""
+        return self.diverged or self.devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,14 @@ def plan(
     owners: Mapping[str, str] | None = None,
     withheld: Collection[str] = (),
     forgotten: Mapping[str, Collection[str]] | None = None,
+    external: Collection[str] = (),
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
     `owners`: resource to vendor, of those in use. `withheld`: vendors of which nothing is to be given out.
     `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given out.
+    `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given whole to
+    nobody else, where the resource heeds schedulers.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
@@ -79,10 +82,17 @@ def plan(
     kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
     cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None and it.told_healthy)
     given = {
-        name: _withheld(it) if it.vendor in withheld else _holding(it, uses, cordoned)
+        name: _withheld(it)
+        if it.vendor in withheld
+        else _holding(it, uses, cordoned.union(external) if _heeds(it) else cordoned)
         for name, it in kept.items()
     }
     return {name: _hiding(it, (forgotten or {}).get(name, ())) for name, it in given.items()}
+
+
+def _heeds(resource: Resource) -> bool:
+    """Whether a card that a scheduler shares out on its own is not to be given whole to a pod."""
+    return resource.rule.placement != "local" and resource.rule.sharing.kind == "exclusive"
 
 
 def _withheld(resource: Resource) -> Resource:
@@ -90,14 +100,14 @@ def _withheld(resource: Resource) -> Resource:
 
 
 def _holding(resource: Resource, uses: _Uses, cordoned: frozenset[str]) -> Resource:
-    """The resource whose cordoned cards are well for those who have them, and for nobody else.
+    """The resource whose cards that are cordoned, or in use elsewhere, are well for who has them alone.
 
     The kubelet must take a pod back after its restart, which it does only where the pod's IDs are healthy.
     """
     if cordoned.isdisjoint(card.uuid for card in resource.cards):
         return resource
     held = (
-        replace(card, held=uses.listed(resource.name, card)) if card.uuid in cordoned else card
+        replace(card, healthy=False, held=uses.listed(resource.name, card)) if card.uuid in cordoned else card
         for card in resource.cards
     )
     return replace(resource, cards=tuple(held))

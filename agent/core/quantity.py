@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _WRITTEN = re.compile(r"([0-9]{1,18})(?:\.0*)?([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?")
+#: Anything that a Quantity may be, but negative (apimachinery pkg/api/resource/quantity.go).
+_ANY = re.compile(
+    r"\+?(?P<whole>[0-9]{0,18})(?:\.(?P<part>[0-9]{0,18}))?(?P<unit>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
+)
+_SMALL = {"n": 9, "u": 6, "m": 3}
 _DECIMAL = "kMGTPE"
 _BINARY = "KMGTPE"
 
@@ -19,3 +25,21 @@ def whole(text: object) -> int | None:
         return number << 10 * (_BINARY.index(unit[0]) + 1)
     zeros = int(unit[1:]) if len(unit) > 1 else 3 * (_DECIMAL.index(unit) + 1) if unit else 0
     return int(f"{number}{'0' * zeros}")
+
+
+def exact(text: object) -> Fraction | None:
+    """What a Quantity says, as exactly as it was written; None of what is none, and of a negative one."""
+    found = _ANY.fullmatch(str(text)) if isinstance(text, str | int) and not isinstance(text, bool) else None
+    if found is None or not (found["whole"] or found["part"]):
+        return None
+    part, unit = found["part"] or "", found["unit"] or ""
+    number = Fraction(int(f"{found['whole']}{part}"), 10 ** len(part))
+    if unit.endswith("i"):
+        return number * (1 << 10 * (_BINARY.index(unit[0]) + 1))
+    return number * Fraction(10) ** _zeros(unit)
+
+
+def _zeros(unit: str) -> int:
+    if unit in _SMALL:
+        return -_SMALL[unit]
+    return int(unit[1:]) if len(unit) > 1 else 3 * (_DECIMAL.index(unit) + 1) if unit else 0

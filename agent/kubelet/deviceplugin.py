@@ -45,6 +45,9 @@ class Answers(Protocol):
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerEdits]:
         """What each container gets. Runs in a task of the agent, cancelled at its deadline only."""
 
+    async def expect(self, resource: str, count: int) -> None:
+        """Hear of who may ask for so many IDs before a choice is made; may take as long as it is let."""
+
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
     ) -> Sequence[str]:
@@ -266,9 +269,20 @@ class DevicePlugin:
         except Exception as exc:
             log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
             asked = ()
+        await self._expected(asked)
         choices = await self._choices(asked)
         self.stats.preferred_empty += not any(choices)
         return _preferred_response(choices)
+
+    async def _expected(self, asked: Sequence[PreferredRequest]) -> None:
+        try:
+            async with asyncio.timeout(self._budget):
+                for one in asked:
+                    await self._answers.expect(self.name, one.size)
+        except TimeoutError:
+            pass  # Allocate waits for the rest
+        except Exception as exc:
+            log.error("preferred allocation expects nobody", resource=self.name, exc_info=exc)
 
     async def _choices(self, asked: Sequence[PreferredRequest]) -> list[Sequence[str]]:
         if sum(len(one.available) for one in asked) < _MANY_IDS:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene, UnusableEdits, admit
-from agent.core.claims import Candidate, Claim, Dialect, PodContainer
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
@@ -584,7 +584,7 @@ WAITING = tuple(
 )
 
 
-def claims(pod: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
     return [Claim(pod.uid, pod.namespace, pod.name, "main", (), pod.annotations)]
 
 
@@ -608,10 +608,10 @@ async def test_hardware_is_made_as_the_pod_that_has_waited_longest_was_promised(
 
 
 async def test_devices_are_named_to_schedulers_in_the_order_of_their_minors() -> None:
-    named: list[Sequence[str]] = []
+    named: list[Sequence[tuple[str, int | None]]] = []
 
-    def listen(pod: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
-        named.append(devices)
+    def listen(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+        named.append([*devices.items()][:3])
         return ()
 
     minors = {"late": 2, "none": None, "first": 0}
@@ -633,7 +633,7 @@ async def test_devices_are_named_to_schedulers_in_the_order_of_their_minors() ->
 
     await room.allocator.allocate(WHOLE, [["c0"]])
 
-    assert [it[:3] for it in named] == [["first", "late", "none"]]
+    assert named[0] == [("first", 0), ("late", 2), ("none", None)]
 
 
 async def test_claims_follow_what_the_kubelet_did() -> None:

@@ -102,6 +102,9 @@ class FakeAnswers:
         self.finished += 1
         return [ContainerEdits(env={"IDS": ",".join(ids)}) for ids in containers]
 
+    async def expect(self, resource: str, count: int) -> None:
+        return
+
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
     ) -> Sequence[str]:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agent.core.claims import Candidate, Claim, Dialect
+from agent.core.claims import Candidate, Cards, Claim, Dialect
 
 #: Annotation of a pod: JSON, container to {"devices": [uuid, ...], "parameters": {name: text}}.
 ANNOTATION = "xpu-agent.io/simulated-claim"
 
 
-def claims(pod: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Claim]:
+def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
     """The claims of the pod's containers; raises ValueError where the annotation makes no sense."""
     text = pod.annotations.get(ANNOTATION)
     if text is None:
@@ -23,7 +23,7 @@ def claims(pod: Candidate, resource: str, devices: Sequence[str]) -> Sequence[Cl
     return [_claim(pod, name, its, devices) for name, its in said.items()]
 
 
-def _claim(pod: Candidate, container: str, said: Any, devices: Sequence[str]) -> Claim:
+def _claim(pod: Candidate, container: str, said: Any, devices: Cards) -> Claim:
     if not isinstance(said, dict):
         raise ValueError(f"{ANNOTATION}: {container} has no JSON object")
     cards, parameters = said.get("devices", []), said.get("parameters", {})

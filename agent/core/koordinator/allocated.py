@@ -1,0 +1,151 @@
+"""What koord-scheduler writes on a pod that it binds: cards, and how much of each. Anybody may write that.
+
+Source: koordinator-sh/koordinator, apis/extension/device_share.go and
+pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go, at a7a1b76b.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.core.claims import Candidate, PodContainer
+from agent.core.quantity import exact
+from agent.core.text import shorten
+
+#: JSON: device type to a list of {"minor", "id", "resources"}; of the whole pod, in the order of allocation.
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+#: Unix time in nanoseconds, decimal.
+BOUND = "scheduling.koordinator.sh/bind-timestamp"
+PREFIX = "koordinator.sh/"
+CORE, MEMORY, RATIO = f"{PREFIX}gpu-core", f"{PREFIX}gpu-memory", f"{PREFIX}gpu-memory-ratio"
+SHARED, GPU = f"{PREFIX}gpu.shared", f"{PREFIX}gpu"
+#: Names of device plugins of which the scheduler counts whole cards.
+WHOLE = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
+
+MAX_GRANTS = 64
+MAX_MINOR = (1 << 31) - 1
+MAX_MEMORY = 1 << 60
+MAX_ID = 253
+_NANOSECONDS = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A card, and how much of it: `core` and `ratio` (of its memory) in percent, `memory` in bytes.
+
+    None: the scheduler did not say. The uuid is empty where it named the minor alone.
+    """
+
+    minor: int
+    uuid: str = ""
+    core: int | None = None
+    memory: int | None = None
+    ratio: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.ratio == 100 and self.core in (None, 100)
+
+
+def allocated(text: str) -> tuple[Grant, ...]:
+    """The cards of the annotation `ALLOCATED`; none of one that speaks of other devices.
+
+    Raises:
+        ValueError: It is not what a scheduler writes.
+    """
+    try:
+        said: Any = json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError as exc:
+        raise ValueError("too deep to be read") from exc
+    if not isinstance(said, dict):
+        raise ValueError("no JSON object")
+    its = said.get("gpu", [])
+    if not isinstance(its, list) or len(its) > MAX_GRANTS:
+        raise ValueError(f"gpu is no list of up to {MAX_GRANTS} cards")
+    grants = tuple(map(_grant, its))
+    if len({it.minor for it in grants}) < len(grants):
+        raise ValueError("a minor is named twice")
+    uuids = [it.uuid for it in grants if it.uuid]
+    if len(set(uuids)) < len(uuids):
+        raise ValueError("an id is named twice")
+    return grants
+
+
+def bound(pod: Candidate) -> float | None:
+    """When the pod was bound, Unix time in seconds; None where nobody says."""
+    text = pod.annotations.get(BOUND, "")
+    return int(text) / 1e9 if _NANOSECONDS.fullmatch(text) else None
+
+
+def split(pod: Candidate) -> tuple[list[tuple[PodContainer, slice]], int]:
+    """The part of the pod's cards that each container gets, and how many cards the pod asks for.
+
+    The annotation does not say whose which is. Init containers hand theirs on; those that run beside the
+    others (sidecars) keep them.
+    """
+    parts, taken, most = [], 0, 0
+    for it in pod.containers:
+        count = cards(it.limits)
+        parts.append((it, slice(taken, taken + count)))
+        most = max(most, taken + count)
+        if not it.init or it.restartable:
+            taken += count
+    return parts, most
+
+
+def cards(limits: Mapping[str, int]) -> int:
+    """How many cards these limits mean to the scheduler (devicehandler_gpu.go)."""
+    if shared := limits.get(SHARED, 0):
+        return shared
+    percent = max(limits.get(name, 0) for name in (GPU, RATIO, CORE))
+    if percent or limits.get(MEMORY):
+        return max(1, percent // 100)
+    return sum(limits.get(name, 0) for name in WHOLE)
+
+
+def wish(limits: Mapping[str, int]) -> Grant:
+    """What a container asks for of each of its cards, as far as it says."""
+    count = max(1, cards(limits))
+    percent = limits.get(GPU)
+    core, memory, ratio = (
+        None if it is None else it // count
+        for it in (limits.get(CORE, percent), limits.get(MEMORY), limits.get(RATIO, percent))
+    )
+    return Grant(0, "", core, memory, ratio)
+
+
+def _grant(said: Any) -> Grant:
+    if not isinstance(said, dict):
+        raise ValueError("a card is no JSON object")
+    minor, uuid, resources = said.get("minor"), said.get("id", ""), said.get("resources", {})
+    if type(minor) is not int or not 0 <= minor <= MAX_MINOR:
+        raise ValueError(f"minor {shorten(repr(minor), 40)} is no number from 0 on")
+    if not isinstance(uuid, str) or len(uuid) > MAX_ID:
+        raise ValueError(f"the id of minor {minor} is no text of up to {MAX_ID} characters")
+    if not isinstance(resources, dict):
+        raise ValueError(f"the resources of minor {minor} are no JSON object")
+    amounts = dict(_amounts(minor, resources))
+    return Grant(minor, uuid, amounts.get(CORE), amounts.get(MEMORY), amounts.get(RATIO))
+
+
+def _amounts(minor: int, resources: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, most in ((CORE, 100), (RATIO, 100), (MEMORY, MAX_MEMORY)):
+        if name in resources:
+            found = exact(resources[name])
+            if found is None or found > most:
+                raise ValueError(f"{name} of minor {minor} is {shorten(repr(resources[name]), 40)}")
+            yield name, int(found)
+
+
+def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object that names nothing twice: of two readers each might take another one."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{shorten(key, 40)!r} stands there twice")
+        found[key] = value
+    return found

@@ -1,0 +1,88 @@
+"""How koord-scheduler hands over its choice, for the cards of every vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated, bound, split, wish
+from agent.core.text import shorten
+
+#: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
+OTHER = "default-scheduler"
+GIB = 1 << 30
+
+
+def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+    """The claims of the containers that ask for the resource, in their order.
+
+    Raises:
+        ValueError: The annotation makes no sense, alone or beside what the pod asks for.
+    """
+    text = pod.annotations.get(ALLOCATED)
+    grants = allocated(text) if text is not None else ()
+    parts, most = split(pod)
+    asking = [(it, part) for it, part in parts if it.limits.get(resource) and part.start < part.stop]
+    if not (grants and asking):
+        return ()
+    if pod.scheduler == OTHER:
+        raise ValueError(f"{ALLOCATED} is not believed of a pod of {OTHER}")
+    if most != len(grants):
+        raise ValueError(f"{ALLOCATED} names {len(grants)} cards, its containers ask for {most}")
+    uuids = [uuid_of(it, cards) for it in grants]
+    return [_claim(pod, it, grants[part], tuple(uuids[part])) for it, part in asking]
+
+
+def uuid_of(grant: Grant, cards: Cards) -> str:
+    """The card that is meant: by its id; by its minor where it has none.
+
+    Raises:
+        ValueError: It is not among these.
+    """
+    if grant.uuid:
+        found = grant.uuid if grant.uuid in cards else None
+    else:
+        found = next((uuid for uuid, minor in cards.items() if minor == grant.minor), None)
+    if found is None:
+        raise ValueError(
+            f"{ALLOCATED} names {shorten(grant.uuid or str(grant.minor), 80)}, which is not here"
+        )
+    return found
+
+
+def _claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant], uuids: tuple[str, ...]) -> Claim:
+    each = _least(grants)
+    said = {"core": each.core, "memory": each.memory, "ratio": each.ratio}
+    parameters = {} if each.whole else {key: str(value) for key, value in said.items() if value is not None}
+    return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, parameters, _averaged(it, each))
+
+
+def _least(grants: Sequence[Grant]) -> Grant:
+    """What every one of these cards gives: of cards of two sizes half is not the same."""
+    cores, memories, ratios = ([getattr(it, name) for it in grants] for name in ("core", "memory", "ratio"))
+    core, memory, ratio = (None if None in its else min(its) for its in (cores, memories, ratios))
+    return Grant(0, "", core, memory, ratio)
+
+
+def _averaged(it: PodContainer, granted: Grant) -> str:
+    """That the container gets another share than it asks for: the scheduler divides the pod's sums evenly."""
+    own = wish(it.limits)
+    both = ((own.core, granted.core), (own.memory, granted.memory), (own.ratio, granted.ratio))
+    if all(asked is None or given is None or asked == given for asked, given in both):
+        return ""
+    return (
+        f"container {it.name} asks for {_share(own)} of a card and gets {_share(granted)}: "
+        "the scheduler grants each container the average of its pod"
+    )
+
+
+def _share(it: Grant) -> str:
+    said = [f"{it.core} % of the cores"] if it.core is not None else []
+    if it.memory is not None:
+        said.append(f"{it.memory / GIB:g}Gi")
+    elif it.ratio is not None:
+        said.append(f"{it.ratio} % of the memory")
+    return " and ".join(said)
+
+
+KOORDINATOR = Dialect("koordinator", claims, bound=bound)

@@ -1,0 +1,81 @@
+"""How a scheduler's choice of cards becomes the kubelet's: GetPreferredAllocation names IDs on them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from agent.core.attribution import Waiting, intended
+from agent.core.model import Allocation, Resource
+from agent.core.placement import prefer
+from agent.core.topology import Topology
+
+
+def steered(
+    resource: Resource,
+    available: Sequence[str],
+    required: Sequence[str],
+    size: int,
+    topology: Topology,
+    waiting: Waiting,
+) -> list[str]:
+    """`size` of the available IDs, the required ones among them, on the cards of who most likely asks.
+
+    Who was promised nothing is kept from the cards of who was, as long as there are others.
+    """
+    cards = {one: card.uuid for one in available if (card := resource.card_of(one))}
+    held = {cards[one] for one in required if one in cards}
+    aim = intended(resource.name, size, held, {*cards.values()}, waiting)
+    if aim.cards and (chosen := _even(aim.cards, available, required, size, cards)):
+        return chosen
+    others = [one for one in available if one in required or cards.get(one) not in aim.avoid]
+    chosen = prefer(resource, others, required, size, topology) if aim.avoid else []
+    return chosen or prefer(resource, available, required, size, topology)
+
+
+def _even(
+    aim: Sequence[str],
+    available: Sequence[str],
+    required: Sequence[str],
+    size: int,
+    cards: Mapping[str, str],
+) -> list[str]:
+    """As many IDs of each of these cards, the first ones more where it does not come out; [] if it fails."""
+    must = list(dict.fromkeys(required))
+    left = {
+        uuid: deque(one for one in available if cards.get(one) == uuid and one not in must) for uuid in aim
+    }
+    got = Counter(cards[one] for one in must if one in cards)
+    chosen = must
+    while len(chosen) < size:
+        uuid = min((it for it in aim if left[it]), key=lambda it: got[it], default=None)
+        if uuid is None:
+            return []
+        chosen.append(left[uuid].popleft())
+        got[uuid] += 1
+    return chosen if len(chosen) == size and set(got) == set(aim) else []
+
+
+def holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
+    """Card to the uid of the pod that has it, as the kubelet or else a claim says."""
+    return {
+        uuid: place.uid
+        for it in in_use
+        if it.resource == resource and (place := it.owner or it.claim) is not None and place.uid
+        for uuid in it.cards
+    }
+
+
+def has_room(resource: Resource, uuids: Sequence[str], count: int, in_use: Iterable[Allocation]) -> bool:
+    """Whether `count` replicas more fit on these cards, whatever IDs those before bear."""
+    wanted = Counter(uuids[n % len(uuids)] for n in range(count))
+    taken = Counter(
+        it.cards[n % len(it.cards)]
+        for it in in_use
+        if it.resource == resource.name and it.cards
+        for n in range(len(it.ids))
+    )
+    there = {card.uuid: len(card) for card in resource.cards if card.healthy}
+    return len(uuids) <= count and all(
+        taken[uuid] + more <= there.get(uuid, 0) for uuid, more in wanted.items()
+    )

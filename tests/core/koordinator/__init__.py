@@ -1,0 +1,1 @@
+"""What Koordinator is told, and what its scheduler says."""
