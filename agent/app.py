@@ -12,6 +12,7 @@ from agent.config import ConfigState
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
+from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.view import Glance, View
@@ -97,6 +98,12 @@ class Agent:
         return self._line.wanted_labels
 
     @property
+    def exchange(self) -> Exchange:
+        """Between who chooses how the cards are told and the API server; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.exchange
+
+    @property
     def reads(self) -> Cell[tuple[str, ...]]:
         """How the keys begin of the pods' annotations that are read; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
@@ -132,4 +139,5 @@ class Agent:
 
     def glance(self) -> Glance | None:
         """What people are told of when it changes; None of an agent that does not serve."""
-        return self._line.glance() if self._line is not None else None
+        glance = self._line.glance() if self._line is not None else None
+        return self.door.glanced(glance) if glance and self.door else glance

@@ -42,8 +42,10 @@ def read(path: Path, limit: int, *, devices: bool = False, links: bool = True) -
         return file.read(limit + 1)
 
 
-def replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str, *, sync: bool = False) -> None:
     """Write a file that all may read in one step: whoever reads it sees the old one or the new one.
+
+    `sync`: also after a crash of the machine.
 
     Raises:
         OSError: It can not be written.
@@ -55,6 +57,9 @@ def replace(path: Path, text: str) -> None:
         with open(unfinished, "x", encoding="utf-8") as file:
             os.fchmod(file.fileno(), 0o644)  # whatever the umask says
             file.write(text)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         unfinished.replace(path)
     except BaseException:
         with suppress(OSError):

@@ -18,10 +18,12 @@ from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotOnDisk
+from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.vendor import Partition, Request, Vendor
-from agent.core.view import Counters, Glance, View
+from agent.core.view import Counters, Glance, Reported, View
+from agent.deviceinfos import DeviceInfosFile
 from agent.evidence import Sources, running_pods
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
@@ -38,6 +40,7 @@ from agent.notices import Refusals
 from agent.pace import Pace
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
+from agent.reporting import Reporting
 from agent.sessions import Sessions
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
@@ -141,6 +144,8 @@ class Line:
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
         self._features = FeaturesFile(self._labelling.wanted, pace.specs, note=note)
+        self._reporting = Reporting(config, self._node.snapshot, self._node.plan, api=api)
+        self._infos = DeviceInfosFile(self._reporting.exchange.telling, pace.infos, note=note)
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
         return VendorProcess(
@@ -171,6 +176,8 @@ class Line:
             self._withhold_what_has_no_spec,
             self._labelling.run,
             self._features.run,
+            self._reporting.run,
+            self._infos.run,
             self._remember_config,
         ]
         try:
@@ -186,6 +193,11 @@ class Line:
     def wanted_labels(self) -> Cell[Wanted | None]:
         """The labels that the API server is to be told; None while nobody knows."""
         return self._labelling.wanted
+
+    @property
+    def exchange(self) -> Exchange:
+        """What goes to and fro between who chooses how the cards are told and the API server."""
+        return self._reporting.exchange
 
     @property
     def reads(self) -> Cell[tuple[str, ...]]:
@@ -215,6 +227,7 @@ class Line:
             allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
+            reported=self._reported,
         )
 
     def seen(self, view: View) -> View:
@@ -231,11 +244,16 @@ class Line:
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
+            reported=self._reported,
             complaints=self._node.complaints,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
         )
+
+    @property
+    def _reported(self) -> Reported:
+        return self._reporting.seen(self._infos.error, self._infos.left_out)
 
     def _refused(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
         self._refusals.add(resource, containers, text)
@@ -247,6 +265,7 @@ class Line:
             for action, count in self._reconciler.actions.items()
         }
         counters["checkpoint_saves", ()] = self._store.saves
+        counters["device_infos_writes", ()] = self._infos.writes
         if self._set_aside:
             counters["checkpoint_set_aside", (("why", self._set_aside.why),)] = 1
         for source, count in self._reconciler.unreadable.items():

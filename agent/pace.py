@@ -28,6 +28,8 @@ class Pace:
     pods_at_once: float = 0.02
     #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
+    #: Between two looks at koordlet's directory, where others write, too.
+    infos: float = 5.0
     #: Until it is looked again whether another plugin serves a resource of ours, before that is said.
     sure: float = 1.0
     #: Between two looks whether the kubelet still lists the devices that we call healthy.

@@ -138,7 +138,14 @@ async def _cluster(
     note = Remains(settings.state_dir / REMAINS).note_namespace
     pods = agent.pods if settings.watch_pods else None
     agent.door = opened = door.Door(
-        access, node_name, labels, pods, reads=agent.reads, instance=instance, note=note
+        access,
+        node_name,
+        labels,
+        pods,
+        reads=agent.reads,
+        exchange=agent.exchange,
+        instance=instance,
+        note=note,
     )
 
     def tell(notice: Notice) -> None:

@@ -105,7 +105,12 @@ MEANINGS: Mapping[str, str] = {
         "vendor of a node) or `short` (six characters made of the uuid)."
     ),
     "report": "What the cluster is told.",
-    "report.mode": "Whether the devices are reported to the scheduler. They are not yet, whatever it says.",
+    "report.mode": (
+        "How Koordinator hears of the cards: `feed` by a file for koordlet, `device` by the node's Device "
+        "object, `auto` by whichever fits, `none` not at all. [More](#koordinator)."
+    ),
+    "report.vendor": 'The vendor whose cards Koordinator hears of; `""` for the one with most cards.',
+    "report.deviceInfosDir": "Where koordlet looks for files of cards (its `-xpu-device-infos-dir`).",
     "report.labels": f"Whether the Node is labelled. {_LABELS_OFF}",
     "report.featuresFile": (
         'A file in node-feature-discovery\'s `features.d` that the labels are written to; `""` for none.'

@@ -101,7 +101,7 @@ vendors:
         placement: local
         ids: short
 report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineFile: "", labelsAs: file,
-  namespace: gpu, events: false}
+  namespace: gpu, events: false, vendor: nvidia, deviceInfosDir: /d}
 """)
 
     assert config.agent.kubelet_dir == Path("/k")
@@ -116,7 +116,9 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     assert config.agent.watch_pods is False
     assert config.agent.health == Timing(5, 4, 90.0, 60.0, 7200.0)
     assert config.agent.reconcile == ReconcileSettings(10.0, 300.0)
-    assert config.report == ReportSettings("none", False, "/f", False, "", "file", "gpu", False)
+    assert config.report == ReportSettings(
+        "none", False, "/f", False, "", "file", "gpu", False, "nvidia", "/d"
+    )
 
 
 @pytest.mark.parametrize(
@@ -353,9 +355,6 @@ def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
         ("vendors: {nvidia: {configFile: /x}}", "vendors.nvidia.configFile: is"),
         ("vendors: {nvidia: {configDir: /x}}", "vendors.nvidia.configDir: is"),
         ("vendors: {metax: {configDir: /x}}", "vendors.metax.configDir: is"),
-        ("report: {mode: feed}", "report.mode: 'feed'"),
-        ("report: {mode: device}", "report.mode: 'device'"),
-        ("report: {vendor: nvidia}", "report.vendor: is"),
         ("agent: {kubeconfig: /x}", "agent.kubeconfig: is"),
     ],
 )
@@ -399,9 +398,7 @@ def test_a_resource_name_is_one_that_the_kubelet_takes(name: str, why: str) -> N
     assert why in error
 
 
-@pytest.mark.parametrize(
-    "name", ["nvidia.com/gpu", "koordinator.sh/gpu-core", "a/B_c.d", "vendor.com/" + "a" * 63]
-)
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "a/B_c.d", "vendor.com/" + "a" * 63])
 def test_a_good_resource_name_is_taken(name: str) -> None:
     assert read(resource(f"{{name: {name}}}")).vendors["nvidia"].resources[0].name == name
 
@@ -634,6 +631,8 @@ def test_the_effective_configuration_has_every_default() -> None:
             "labelsAs": "auto",
             "namespace": "",
             "events": True,
+            "vendor": "",
+            "deviceInfosDir": "/var/run/koordlet/xpu-device-infos",
         },
     }
 
@@ -668,3 +667,43 @@ def test_state_in_the_kubelet_s_directory_is_refused(state: str) -> None:
     assert refusal(f"agent:\n  stateDir: {state}").startswith(
         f"xpu.yaml:2: agent.stateDir: the state directory '{state}' lies in the kubelet's directory"
     )
+
+
+# Koordinator
+
+
+@pytest.mark.parametrize("mode", ["feed", "device"])
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "amd.com/gpu"])
+def test_shares_that_a_scheduler_takes_for_cards_are_refused_with_a_report_and_told_to_be_renamed(
+    mode: str, name: str
+) -> None:
+    shares = resource(f"{{name: {name}, sharing: {{kind: replicas, replicas: 2}}}}")
+
+    error = refusal(f"{shares}\nreport: {{mode: {mode}}}")
+
+    assert f"vendors.nvidia.resources[0].name: '{name}' counts replicas" in error
+    assert f"rename them: '{name}.shared' would do" in error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        resource("{name: nvidia.com/gpu.shared, sharing: {kind: replicas, replicas: 2}}")
+        + "\nreport: {mode: device}",
+        resource("{name: nvidia.com/gpu}") + "\nreport: {mode: device}",
+        # Whoever never heard of Koordinator keeps what was good.
+        resource("{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}"),
+        resource("{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}") + "\nreport: {mode: none}",
+    ],
+)
+def test_cards_shares_of_another_name_and_shares_without_a_report_are_taken(text: str) -> None:
+    assert read(text).vendors["nvidia"].resources
+
+
+@pytest.mark.parametrize("name", ["koordinator.sh/gpu", "koordinator.sh/gpu.shared"])
+def test_a_name_of_koordinator_s_own_is_refused(name: str) -> None:
+    assert f"'{name}' is Koordinator's own" in refusal(resource(f"{{name: {name}}}"))
+
+
+def test_the_directory_of_koordlet_s_files_is_an_absolute_path() -> None:
+    assert "report.deviceInfosDir: must be an absolute path" in refusal("report: {deviceInfosDir: here}")

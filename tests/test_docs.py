@@ -72,12 +72,6 @@ def test_what_other_plugins_have_and_this_one_does_not_is_refused_by_name(wrong:
         parse(config, "my.yaml", "a-node")
 
 
-@pytest.mark.parametrize("mode", ["feed", "device"])
-def test_a_report_to_koordinator_is_refused_by_name(mode: str) -> None:
-    with pytest.raises(ConfigError, match="is not served by this release"):
-        parse(f"report: {{mode: {mode}}}", "my.yaml", "a-node")
-
-
 def test_vendors_that_the_page_for_those_who_come_says_are_missing_are() -> None:
     page = (ROOT / "docs/coming-from.md").read_text()
     missing = re.findall(r"there is no vendor `(\w+)` yet", page)

@@ -17,14 +17,16 @@ from agent.cluster.api import Api
 from agent.cluster.client import open_api
 from agent.cluster.errors import ApiAway
 from agent.cluster.events import Events
+from agent.cluster.koordinator import Koordinator
 from agent.cluster.labels import LabelWriter
 from agent.cluster.node import OwnNode, own_node
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
+from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
-from agent.core.view import ApiServer, Counters, Followed, View
+from agent.core.view import ApiServer, Counters, Followed, Glance, Reported, View
 
 log = structlog.get_logger()
 
@@ -41,7 +43,7 @@ FOLLOWED = "the API server is followed again"
 
 
 class Door:
-    """Follows this node's Node and pods, and writes its labels and events, for as long as it runs."""
+    """Follows this node's Node and pods, and writes labels, events and its Device, for as long as it runs."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Door:
         candidates: Cell[tuple[Candidate, ...]] | None,
         *,
         reads: Cell[tuple[str, ...]],
+        exchange: Exchange | None = None,
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
@@ -60,13 +63,14 @@ class Door:
 
         Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
         `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
-        made.
+        made. In `exchange` is said how Koordinator hears of the cards.
         """
         self._access = access
         self._node_name = node_name
         self._labels = labels
         self._candidates = candidates
         self._reads = reads
+        self._exchange = exchange or Exchange()
         self._note = note
         self._following = following
         self._opening = opening
@@ -77,6 +81,7 @@ class Door:
         self._returns = Cell(0)
         self._mirrors: dict[str, Cell[Mirror[Any]]] = {}
         self._writer: LabelWriter | None = None
+        self._koordinator: Koordinator | None = None
         self._api: Api | None = None
         self._error = "not opened yet"
 
@@ -87,8 +92,17 @@ class Door:
             base,
             api_server=self.status,
             labels_error="; ".join(it for it in (base.labels_error, error) if it),
+            reported=self._reported(base.reported),
             counters={**base.counters, **self._counters()},
         )
+
+    def glanced(self, base: Glance) -> Glance:
+        """The same of what people are told of."""
+        return replace(base, reported=self._reported(base.reported))
+
+    def _reported(self, base: Reported) -> Reported:
+        error = self._koordinator.error if self._koordinator and base.mode == "device" else ""
+        return replace(base, error=base.error or error)
 
     @property
     def status(self) -> ApiServer:
@@ -109,6 +123,7 @@ class Door:
             ("events", (("outcome", outcome),)): count for outcome, count in self.events.counts.items()
         }
         counters["label_writes", ()] = self._writer.writes if self._writer else 0
+        counters["koordinator_device_writes", ()] = self._koordinator.writes if self._koordinator else 0
         return counters
 
     async def run(self, wanted: Cell[Wanted | None]) -> None:
@@ -118,6 +133,7 @@ class Door:
         self._writer = LabelWriter(
             api, self._node_name, self._access.namespace, wanted, self.node, note=self._note
         )
+        self._koordinator = Koordinator(api, self._node_name, self._exchange, self.node, self._following)
         try:
             async with anyio.create_task_group() as group:
                 self._follow(group, "nodes", nodes)
@@ -125,6 +141,7 @@ class Door:
                 if self._candidates is not None:
                     group.start_soon(self._follow_pods, api, self._candidates)
                 group.start_soon(self._writer.run, self._returns)
+                group.start_soon(self._koordinator.run, self._returns)
                 group.start_soon(self.events.run, api, self._returns)
         finally:
             with anyio.move_on_after(GOODBYE, shield=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.config.settings import AgentSettings, ReportSettings, VendorSettings
+from agent.config.settings import AgentSettings, VendorSettings
 from agent.core.vendor import ResourceRule, Sharing
 
 #: (shape, key): why, or nothing.
@@ -20,13 +20,11 @@ KEYS: dict[tuple[type, str], str] = {
     (Sharing, "profile"): "",
     (Sharing, "memory"): "",
     (Sharing, "core"): "",
-    (ReportSettings, "vendor"): "",
 }
 
 #: (shape, key): the values that are known and not served.
 VALUES: dict[tuple[type, str], tuple[str, ...]] = {
     (Sharing, "kind"): ("memory", "slices", "fraction"),
-    (ReportSettings, "mode"): ("feed", "device"),
 }
 
 

@@ -28,6 +28,11 @@ MIN_MEMORY, MAX_MEMORY = 64 << 20, 1 << 40
 MAX_POLLS = 1000
 HOUR = 3600
 
+#: Names that only Koordinator writes.
+KOORDINATOR = "koordinator.sh/"
+#: What its scheduler takes for whole cards (pkg/scheduler/plugins/deviceshare/utils.go).
+WHOLE_CARDS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu"})
+
 _VENDOR = re.compile(LABEL)
 
 
@@ -67,6 +72,7 @@ def problems(config: Config) -> Iterator[Problem]:
             yield from _rule(rule, ("vendors", name, "resources", index))
         yield from _overlaps(vendor, ("vendors", name, "resources"))
     yield from _twice(config.vendors)
+    yield from _counted_twice(config)
 
 
 def _agent(agent: AgentSettings) -> Iterator[Problem]:
@@ -118,7 +124,7 @@ def _report(report: ReportSettings) -> Iterator[Problem]:
     for key, path in (("featuresFile", report.features_file), ("machineFile", report.machine_file)):
         if path:
             yield from _absolute(path, ("report", key))
-
+    yield from _absolute(report.device_infos_dir, ("report", "deviceInfosDir"))
     if report.labels_as == "file" and not report.features_file:
         why = "needs the file that the labels go to: set report.featuresFile"
         yield Problem(("report", "labelsAs"), why, (("report", "featuresFile"),))
@@ -148,11 +154,39 @@ def not_absolute(text: str) -> str:
 
 
 def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
-    wrong = wrong_name(rule.name)
+    wrong = wrong_name(rule.name) or _koordinators(rule.name)
     if wrong:
         yield Problem((*path, "name"), wrong)
     yield from _sharing(rule.sharing, (*path, "sharing"))
     yield from _devices(rule, (*path, "devices"))
+
+
+def _koordinators(name: str) -> str:
+    if not name.startswith(KOORDINATOR):
+        return ""
+    why = "is Koordinator's own: its manager writes it to the Node, and the kubelet would undo that"
+    return f"the resource name '{shorten(name)}' {why}; name it in a vendor's domain"
+
+
+def _counted_twice(config: Config) -> Iterator[Problem]:
+    """To koord-scheduler one nvidia.com/gpu is a whole card, whichever share of one we make of it."""
+    if config.report.mode not in ("feed", "device"):
+        return
+    for vendor, index, rule in replicas_as_cards(config):
+        why = (
+            f"'{rule.name}' counts replicas, which koord-scheduler takes for whole cards "
+            f"(report.mode is '{config.report.mode}'); rename them: '{rule.name}.shared' would do"
+        )
+        at: Path = ("vendors", vendor, "resources", index, "name")
+        yield Problem(at, why, (("report", "mode"),))
+
+
+def replicas_as_cards(config: Config) -> Iterator[tuple[str, int, ResourceRule]]:
+    """The rules, with vendor and place in its list, whose shares have a name that means whole cards."""
+    for vendor, settings in config.vendors.items():
+        for index, rule in enumerate(settings.resources):
+            if rule.name in WHOLE_CARDS and rule.sharing.kind == "replicas":
+                yield vendor, index, rule
 
 
 def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:

@@ -10,12 +10,14 @@ from typing import Any, Literal
 from agent.config import place
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
+from agent.core.koordinator.feed import DIRECTORY
 from agent.core.vendor import ResourceRule
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 ToldAs = Literal["node", "nodeFeature", "file"]
+ReportMode = Literal["auto", "feed", "device", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class VendorSettings:
 class ReportSettings:
     """What is told to the cluster."""
 
-    mode: Literal["auto", "none"] = "auto"
+    #: How Koordinator hears of the cards: by koordlet's files, by the Device object, as it fits, or not.
+    mode: ReportMode = "auto"
     labels: bool = True
     #: A file in the features.d directory of node-feature-discovery; empty is none.
     features_file: str = ""
@@ -89,6 +92,10 @@ class ReportSettings:
     namespace: str = ""
     #: Whether what happens to cards, pods and config becomes Events of the cluster.
     events: bool = True
+    #: The vendor whose cards Koordinator hears of; empty is the one with most cards.
+    vendor: str = ""
+    #: Where koordlet looks for files of cards.
+    device_infos_dir: str = DIRECTORY
 
     @property
     def told_as(self) -> ToldAs | None:

@@ -10,7 +10,7 @@ from agent.core.health import LOST_CONTACT
 from agent.core.model import Allocation, DeviceStatus, VendorState, VendorStatus
 from agent.core.notices import Notice, PodRef, Refusal, Swap
 from agent.core.vendor import State
-from agent.core.view import Glance
+from agent.core.view import Glance, Reported
 
 #: Reasons that are no fault of a device, and no news: another resource has the card for now.
 QUIET = frozenset({"in-other-mode"})
@@ -34,6 +34,7 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_strangers(before, after),
         *_of_refusals(before, after, pods),
         *_of_claims(before, after),
+        *_of_report(before.reported, after.reported),
     )
 
 
@@ -218,3 +219,16 @@ def _holder(swap: Swap, it: Allocation | None) -> PodRef | None:
     if claim is None or (owner is not None and owner.uid != claim.uid):
         return None
     return PodRef(claim.namespace, claim.pod, claim.uid)
+
+
+def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
+    if after.overwritten and not before.overwritten:
+        now = "it is fed by a file from now on" if after.mode == "feed" else "the agent has stopped"
+        yield Notice("ReportOverwritten", f"koordlet overwrote this node's Device, {now}: {after.why}")
+    if after.error and after.error != before.error:
+        yield Notice("ReportFailed", f"Koordinator is not told of the cards as they are: {after.error}")
+    if before.error and not after.error:
+        yield Notice("ReportRestored", "Koordinator is told of the cards again", "Normal")
+    for sentence in after.left_out:
+        if sentence not in before.left_out:
+            yield Notice("CardsNotReported", sentence)

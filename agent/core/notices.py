@@ -26,6 +26,10 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "CheckpointSetAside": "LoadCheckpoint",
         "CheckpointRebuilt": "LoadCheckpoint",
         "SwapRepaired": "MoveClaim",
+        "ReportOverwritten": "Report",
+        "ReportFailed": "Report",
+        "ReportRestored": "Report",
+        "CardsNotReported": "Report",
     }
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from agent.core.model import (
     Allocation,
@@ -52,6 +53,26 @@ class ApiServer:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """What Koordinator is told of the cards; `mode` is empty while it is not known how."""
+
+    mode: Literal["feed", "device", "none", ""] = ""
+    #: Why this way.
+    why: str = ""
+    #: As Koordinator names it; empty while nothing is told.
+    vendor: str = ""
+    cards: int = 0
+    healthy: int = 0
+    #: A sentence for each thing that is not told.
+    left_out: tuple[str, ...] = ()
+    #: Whether a koordlet undid what we had written.
+    overwritten: bool = False
+    error: str = ""
+    #: Whether the config names a way, so that an error keeps the agent from being ready.
+    wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Glance:
     """What people are told of when it changes, and nothing else: it is looked at often."""
 
@@ -71,6 +92,7 @@ class Glance:
     #: The last Allocates that were refused, and claims that changed hands, oldest first.
     refusals: tuple[Refusal, ...]
     swaps: tuple[Swap, ...]
+    reported: Reported = Reported()
 
 
 #: Before anybody has looked.
@@ -113,6 +135,7 @@ class View:
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
+    reported: Reported = Reported()
     #: None where there is none to speak with. Nothing that is served waits for it.
     api_server: ApiServer | None = None
     #: What of the config can not be served with the devices there are.
@@ -138,6 +161,7 @@ class View:
             "checkpoint": self.checkpoint_error,
             "CDI specs": self.cdi_error,
             "labels": self.labels_error,
+            "report": self.reported.error if self.reported.wanted else "",
         }
         unwritten = (f"{what}: {error}" for what, error in files.items() if error)
         return (*self._vendor_troubles(), *self.complaints, *unwritten, *self._session_troubles())

@@ -28,6 +28,8 @@ COUNTED: Mapping[str, str] = {
     "checkpoint_set_aside": "Whether the agent began without its checkpoint, and why.",
     "events": "Events of the cluster: sent, tried again, refused, dropped, suppressed.",
     "evidence_unreadable": "Passes of reconcile in which a source could not be read.",
+    "device_infos_writes": "Writes of the file from which koordlet knows the cards.",
+    "koordinator_device_writes": "Writes of the node's Device object.",
     "label_writes": "Writes of the Node's labels, or of its NodeFeature object.",
     "reconcile_actions": "What reconcile did to allocations and slices.",
     "vendor_restarts": "How often the vendor's process was lost by its own fault.",

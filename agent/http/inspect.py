@@ -19,7 +19,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.vendor import Link
-from agent.core.view import ApiServer, View
+from agent.core.view import ApiServer, Reported, View
 
 
 def inspect(view: View) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def inspect(view: View) -> dict[str, Any]:
         "evidence": {"errors": dict(view.evidence_errors)},
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},
+        "report": _report(view.reported),
         "apiServer": _api_server(view.api_server),
         "complaints": list(view.complaints),
         "vendors": [_vendor(view, status) for status in view.snapshot.vendors],
@@ -53,6 +54,19 @@ def _api_server(it: ApiServer | None) -> dict[str, Any] | None:
         return None
     followed = {what: {"synced": each.synced, "error": each.error} for what, each in it.followed.items()}
     return {"address": it.address, "synced": it.synced, "error": it.error, "followed": followed}
+
+
+def _report(it: Reported) -> dict[str, Any]:
+    return {
+        "mode": it.mode,
+        "why": it.why,
+        "vendor": it.vendor,
+        "cards": it.cards,
+        "healthy": it.healthy,
+        "leftOut": list(it.left_out),
+        "overwritten": it.overwritten,
+        "error": it.error,
+    }
 
 
 def allocated(view: View) -> Mapping[str, int]:

@@ -59,6 +59,13 @@ def _agent(view: View) -> Iterator[Metric]:
         ("checkpoint_valid", "Whether the checkpoint can be read and written.", not view.checkpoint_error),
     ):
         yield _gauge(name, help_, (), [((), bool(holds))])
+    ways = [((way,), view.reported.mode == way) for way in ("device", "feed", "none")]
+    yield _gauge("report_mode", "Which way Koordinator hears of the cards.", ("mode",), ways)
+    told = view.reported
+    states = [(("healthy",), told.healthy), (("unhealthy",), told.cards - told.healthy)]
+    yield _gauge("report_cards", "Cards that Koordinator is told of.", ("state",), states)
+    help_ = "Whether what is told gets where it shall, and nobody undoes it."
+    yield _gauge("report_valid", help_, (), [((), not (told.error or told.overwritten))])
     if view.api_server is not None:
         help_ = "Whether the API server answers, if only to refuse; what is served does not wait for it."
         yield _gauge("api_server_up", help_, (), [((), view.api_server.up)])

@@ -1,0 +1,202 @@
+"""The node's Device object, from which Koordinator's scheduler and manager know the cards.
+
+It is read, changed and put back under its resourceVersion, never applied: its list of devices is one value
+to the API server, and who applies it would remove what others have in it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+import structlog
+
+from agent.cluster.api import Api, Object
+from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, NotFound
+from agent.cluster.fields import mapping, text
+from agent.cluster.koordlet import hand
+from agent.cluster.node import OwnNode
+from agent.cluster.reflector import Mirror
+from agent.core.cell import Cell
+from agent.core.koordinator.device import API_VERSION, device
+from agent.core.koordinator.mode import Telling
+from agent.core.pauses import Pauses
+
+log = structlog.get_logger()
+
+#: The API version, in which is said whether there are Devices, and where they are.
+VERSION = f"/apis/{API_VERSION}"
+DEVICES = f"{VERSION}/devices"
+#: Pauses between tries, seconds: where the server is away or busy, and where it refuses.
+PAUSES, REFUSED = (1.0, 60.0), (5.0, 600.0)
+#: Seconds for which a server that is busy is left alone at most, whatever it asks.
+LONGEST = 600.0
+
+
+def path(node_name: str) -> str:
+    return f"{DEVICES}/{quote(node_name, safe='')}"
+
+
+class DeviceWriter:
+    """Keeps the Device as it is told, for as long as that is by a Device. It stays when the agent ends.
+
+    It writes only what differs. It yields to a koordlet that writes, too, and says so in `overwritten`.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node_name: str,
+        telling: Cell[Telling | None],
+        node: Cell[OwnNode | None],
+        there: Cell[Mirror[Object]],
+        *,
+        clock: Callable[[], float] = time.time,
+        pauses: Pauses | None = None,
+        refused: Pauses | None = None,
+        between: float = 1.0,
+        every: float = 600.0,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`there`: the Device, as it is followed. Seconds: `between` two writes, so that a storm of health is
+        a few, and `every` how often it is looked at what stands there, whatever the watch says.
+        """
+        self._api = api
+        self._node_name = node_name
+        self._telling = telling
+        self._node = node
+        self._there = there
+        self._clock = clock
+        self._pauses = pauses or Pauses(*PAUSES, jitter)
+        self._patience = refused or Pauses(*REFUSED, jitter)
+        self._between = between
+        self._every = every
+        self._jitter = jitter
+        self._news = anyio.Event()
+        #: Whether we wrote since the start, and when koordlet had written before that.
+        self._wrote = False
+        self._before: float | None = None
+        #: Whether a koordlet undid what we had written.
+        self.overwritten = Cell(False)
+        #: Why the API server refuses it; empty while it does not.
+        self.error = ""
+        #: Why it waits: the server is away, or has too much to do.
+        self.waits = ""
+        self.writes = 0
+
+    async def run(self, returns: Cell[int]) -> None:
+        """Follow what is to be told, and what stands there, for ever.
+
+        `returns` counts how often the server was away and came back.
+        """
+        async with anyio.create_task_group() as group:
+            for cell in (self._telling, self._node, self._there, self.overwritten):
+                group.start_soon(self._hear, cell)
+            live = False
+            while True:
+                self._news = anyio.Event()
+                before, pause = returns.value, await self.once(live=live)
+                with anyio.move_on_after(pause):
+                    await returns.other_than(before)
+                    self._pauses.reset()
+                with anyio.move_on_after(self._every * (0.5 + self._jitter() / 2)) as slept:
+                    await self._news.wait()
+                live = slept.cancelled_caught
+
+    async def once(self, *, live: bool = False) -> float:
+        """Bring it up to date; returns for how many seconds the server is to be left alone.
+
+        `live`: look at what stands there, also where by the watch nothing is to be done.
+        """
+        before = self.writes
+        try:
+            await self._twice(live=live)
+        except (ApiAway, Busy, Conflict) as exc:
+            self._tell("", str(exc))
+            asked = exc.retry_after or 0.0 if isinstance(exc, Busy) else 0.0
+            return self._again(max(self._pauses.next(), min(asked, LONGEST)))
+        except ApiError as exc:
+            self._tell(str(exc), "")
+            return self._again(self._patience.next())
+        self._tell("", "")
+        self._pauses.reset()
+        self._patience.reset()
+        return self._between if self.writes > before else 0.0
+
+    def _again(self, pause: float) -> float:
+        self._news.set()  # it is still to be done
+        return pause
+
+    async def _hear(self, cell: Cell[Any]) -> None:
+        async for _ in cell.watch():
+            self._news.set()
+
+    async def _twice(self, *, live: bool) -> None:
+        """What is read before it is written may have changed meanwhile."""
+        try:
+            await self._write(live=live)
+        except Conflict:
+            await self._write(live=True)
+
+    async def _write(self, *, live: bool) -> None:
+        mirror = self._there.value
+        if not mirror.synced or not (live or self._body(mirror.objects.get(self._node_name))):
+            return
+        # What the watch told may be older than what is there.
+        there = await self._read()
+        body = self._body(there)
+        if body is None:
+            return
+        if self._undone(there):
+            self._yield(there)
+            return
+        if there is None:
+            await self._api.post(DEVICES, body)
+        else:
+            await self._api.put(path(self._node_name), body)
+        self.writes += 1
+        self._wrote, self._before = True, hand(there)
+
+    def _body(self, there: Object | None) -> dict[str, Any] | None:
+        """What to write over what is there; None where there is nothing to write."""
+        telling, node = self._telling.value, self._node.value
+        if telling is None or telling.mode != "device" or telling.report is None or node is None:
+            return None
+        if self.overwritten.value or not node.uid:
+            return None
+        return device(node.name, node.uid, telling.report, there, self._clock())
+
+    async def _read(self) -> Object | None:
+        try:
+            return await self._api.get(path(self._node_name))
+        except NotFound:
+            return None
+
+    def _undone(self, there: Object | None) -> bool:
+        """Whether koordlet wrote after us; before us it may have been another, whom we followed."""
+        its = hand(there)
+        return self._wrote and its is not None and (self._before is None or its > self._before)
+
+    def _yield(self, there: Object | None) -> None:
+        why = "koordlet writes this node's Device, too; it is left to it"
+        version = text(mapping(there, "metadata"), "resourceVersion")
+        log.warning(why, node=self._node_name, version=version)
+        self.overwritten.set(True)
+
+    def forgive(self) -> None:
+        """The koordlet is gone: what it did before is over."""
+        self._wrote = False
+        self.overwritten.set(False)
+
+    def _tell(self, error: str, waits: str) -> None:
+        if error and error != self.error:
+            log.error("Device refused", node=self._node_name, error=error)
+        elif waits and not self.waits:
+            log.warning("Device waits for the API server", node=self._node_name, error=waits)
+        elif (self.error or self.waits) and not (error or waits):
+            log.info("Device is as it should be again", node=self._node_name)
+        self.error, self.waits = error, waits

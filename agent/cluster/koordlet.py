@@ -1,0 +1,100 @@
+"""How the API server shows that a koordlet on this node reports accelerators: by its pod, and by its hand.
+
+Sources: koordinator-sh/charts v1.8.0, templates/koordlet.yaml (label, arguments), and koordinator
+pkg/koordlet/config/config.go (its name at the API server), pkg/features/koordlet_features.go (its gates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from agent.cluster.api import Object
+from agent.cluster.fields import mapping, text
+
+NAME = "koordlet"
+LABEL = "koord-app=koordlet"
+#: The gates that have it report accelerators; the first decides where both are said.
+GATE, ALL_GATES = "Accelerators", "AllAlpha"
+_FLAG = "feature-gates"
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+MAX_ARGUMENTS = 1000
+
+
+def query(node_name: str) -> Mapping[str, str]:
+    """Of a list or watch of pods: koordlet's on this node."""
+    return {"fieldSelector": f"spec.nodeName={node_name}", "labelSelector": LABEL}
+
+
+def reporting(pod: Object) -> str | None:
+    """How the pod shows that it reports accelerators; None of one that does not, or that is no koordlet.
+
+    Anybody may label a pod so, and must not silence us: only who may run privileged is believed.
+    """
+    metadata, spec, status = mapping(pod, "metadata"), mapping(pod, "spec"), mapping(pod, "status")
+    if text(status, "phase") in ("Succeeded", "Failed"):
+        return None
+    name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
+    containers = spec.get("containers")
+    for it in containers if isinstance(containers, list) else ():
+        trusted = isinstance(it, dict) and mapping(it, "securityContext").get("privileged") is True
+        if trusted and (gate := _gate(_arguments(it))):
+            return f"koordlet {name} runs here with {gate}=true"
+    return None
+
+
+def _arguments(container: Mapping[str, Any]) -> list[str]:
+    """Command and arguments, where the program is koordlet."""
+    words = [it for key in ("command", "args") for it in _texts(container.get(key))][:MAX_ARGUMENTS]
+    its = text(container, "name") == NAME or any(it.rpartition("/")[2] == NAME for it in words)
+    return words if its else []
+
+
+def _texts(value: object) -> Iterator[str]:
+    yield from (it for it in value if isinstance(it, str)) if isinstance(value, list) else ()
+
+
+def _gate(arguments: Iterable[str]) -> str:
+    """The gate that switches it on; empty where none does. As the flag is read: the last word counts."""
+    gates = dict(pair for value in _values(list(arguments)) for pair in _pairs(value))
+    if GATE in gates:
+        return GATE if gates[GATE] else ""
+    return ALL_GATES if gates.get(ALL_GATES) else ""
+
+
+def _values(arguments: list[str]) -> Iterator[str]:
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        flag, said, value = word.partition("=")
+        if word.startswith("-") and flag.lstrip("-") == _FLAG:
+            yield value if said else following
+
+
+def _pairs(value: str) -> Iterator[tuple[str, bool]]:
+    for pair in value.split(","):
+        gate, said, on = pair.partition("=")
+        if said:
+            yield gate.strip(), on.strip() in _TRUE
+
+
+def hand(device: Object | None) -> float | None:
+    """When koordlet last wrote cards to the Device, Unix seconds; None where it did not.
+
+    It is its by managedFields: an update by who calls itself koordlet, of `spec`.
+    """
+    fields = mapping(device, "metadata").get("managedFields")
+    times = [_time(it) for it in fields if _its(it)] if isinstance(fields, list) else []
+    return max((it for it in times if it is not None), default=None)
+
+
+def _its(entry: object) -> bool:
+    if not isinstance(entry, dict) or (entry.get("manager"), entry.get("operation")) != (NAME, "Update"):
+        return False
+    return "f:spec" in mapping(entry, "fieldsV1")
+
+
+def _time(entry: Mapping[str, Any]) -> float | None:
+    try:
+        return datetime.fromisoformat(text(entry, "time")).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,102 @@
+"""Which way Koordinator hears of the cards: by what the config says and the API server shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.core.cell import Cell
+from agent.core.koordinator.report import Report
+
+Mode = Literal["feed", "device", "none"]
+#: What the config says.
+Wanted = Literal["auto", "feed", "device", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the API server shows of Koordinator on this node."""
+
+    #: Whether it has Device objects at all, and why it does not let us see ours.
+    kind: bool = False
+    refused: str = ""
+    #: How it shows that a koordlet here reports accelerators by itself; empty where none does.
+    koordlet: str = ""
+    #: Whether that koordlet undid what we had written.
+    overwritten: bool = False
+    #: What the node's Device says of cards.
+    told: Report | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The way that is gone, and why. `trouble`: it is not the one that the config names."""
+
+    mode: Mode
+    why: str
+    trouble: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What is told now, and how. `withdrawn`: nobody wants it told, so that our file goes, too."""
+
+    mode: Mode
+    report: Report | None = None
+    #: Where koordlet looks for files of cards.
+    directory: str = ""
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What goes to and fro between who chooses and who speaks with the API server."""
+
+    #: Whether it is to be looked at what the API server shows.
+    looks: Cell[bool] = field(default_factory=lambda: Cell(False))
+    #: None while it is not known.
+    shown: Cell[Shown | None] = field(default_factory=lambda: Cell(None))
+    #: None while it is not chosen.
+    telling: Cell[Telling | None] = field(default_factory=lambda: Cell(None))
+
+
+NOT_ASKED = Choice("none", "report.mode is 'none'")
+AS_SAID = "report.mode says so"
+NO_SERVER = "no API server is known here"
+NO_KIND = "the API server has no Device objects: Koordinator is not installed"
+GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.koordinator.sh"
+
+
+def choice(wanted: Wanted, shown: Shown | None, *, api: bool, shares: str = "") -> Choice | None:
+    """How to tell; None while that is not known, so that it stays as it is.
+
+    `api`: whether there is an API server. `shares`: the resource whose shares koord-scheduler would take for
+    whole cards; the config refuses that together with a way that it names.
+    """
+    if wanted == "none":
+        return NOT_ASKED
+    if wanted == "feed":
+        return Choice("feed", AS_SAID)
+    named = wanted == "device"
+    if shares:
+        why = "counts replicas, which koord-scheduler takes for whole cards; rename it"
+        return Choice("none", f"{shares} {why}")
+    if not api:
+        return Choice("none", NO_SERVER, trouble=named)
+    if shown is None:
+        return None
+    if not shown.kind:
+        return Choice("none", NO_KIND, trouble=named)
+    if shown.koordlet:
+        return _beside(shown, named=named)
+    if shown.refused:
+        return Choice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
+    return Choice("device", AS_SAID if named else "no koordlet here reports accelerators")
+
+
+def _beside(shown: Shown, *, named: bool) -> Choice:
+    """Two who write one list would undo each other every few seconds."""
+    if not named:
+        return Choice("feed", shown.koordlet)
+    remedy = "set report.mode to auto or feed, or switch koordlet's feature gate Accelerators off"
+    return Choice("none", f"{shown.koordlet}, which would overwrite ours; {remedy}", trouble=True)

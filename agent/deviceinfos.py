@@ -1,0 +1,216 @@
+"""The file from which koordlet knows the cards, in the directory that it shares with other writers.
+
+koordlet takes every file there, hidden or half written, and none of them where it can not read one; a card
+in two files counts twice. Source: koordinator pkg/koordlet/metricsadvisor/collectors/noderesource
+(collector_xpu.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from agent import files
+from agent.core.cell import Cell
+from agent.core.errors import AgentError, ConfigError
+from agent.core.koordinator.feed import cards, device_infos, told, unlisted
+from agent.core.koordinator.mode import Telling
+from agent.core.koordinator.report import Report
+from agent.core.text import shorten
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+NAME = "xpu-agent.json"
+#: Where a file is written before it is moved: koordlet passes over directories, and reads all else.
+UNFINISHED = ".xpu-agent"
+#: Of one file, bytes, and of others in the directory.
+MAX_BYTES, MAX_FILES = 1 << 20, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What came of a look: what is wrong, and what was left out because others list it."""
+
+    error: str = ""
+    left_out: tuple[str, ...] = ()
+
+
+class DeviceInfosFile:
+    """Keeps the file for as long as it is told by one. It stays when the agent ends: without it koordlet
+    would tell of a node without cards.
+    """
+
+    def __init__(
+        self,
+        telling: Cell[Telling | None],
+        every: float = 5.0,
+        note: Callable[[Path], object] = lambda path: None,
+    ) -> None:
+        """`every`: seconds until it is looked again at what stands in the directory. `note` is told of the
+        file that is ours, before it is made.
+        """
+        self._telling = telling
+        self._every = every
+        self._note = note
+        self._news = asyncio.Event()
+        self._withdrawn = ""
+        #: Why the file is not as it should be; empty while it is, or nobody wants one.
+        self.error = ""
+        #: A sentence for each card that others list already.
+        self.left_out: tuple[str, ...] = ()
+        self.writes = 0
+
+    async def run(self) -> None:
+        """Follow what is to be told for ever."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hear)
+            while True:
+                self._news.clear()
+                await self.once()
+                with anyio.move_on_after(self._every):
+                    await self._news.wait()
+
+    async def once(self) -> None:
+        """Bring the file up to date."""
+        telling = self._telling.value
+        kept = Kept()
+        if telling is not None and telling.mode == "feed" and telling.report is not None:
+            self._withdrawn = ""
+            kept = await self._kept(Path(telling.directory), telling.report)
+        elif telling is not None and telling.withdrawn and self._withdrawn != telling.directory:
+            await _in_thread(partial(_remove, Path(telling.directory) / NAME))
+            self._withdrawn = telling.directory
+        self._tell(kept.error)
+        self.left_out = kept.left_out
+
+    async def _kept(self, directory: Path, report: Report) -> Kept:
+        try:
+            await _in_thread(partial(self._note, directory / NAME))
+            changed, kept = await _in_thread(partial(keep, directory, report))
+        except (AgentError, OSError) as exc:
+            return Kept(str(exc), self.left_out)
+        self.writes += changed
+        return kept
+
+    async def _hear(self) -> None:
+        async for _ in self._telling.watch():
+            self._news.set()
+
+    def _tell(self, error: str) -> None:
+        if error and error != self.error:
+            log.error("cards not told to koordlet", error=error)
+        if self.error and not error:
+            log.info("cards are told to koordlet again")
+        self.error = error
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    # A disk that hangs must not hold up the end of the agent.
+    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def said(directory: Path) -> Report | None:
+    """What our file there says, as an earlier agent may have left it; None where it is none of ours."""
+    try:
+        return told(_text(directory / NAME))
+    except OSError:
+        return None
+
+
+def keep(directory: Path, report: Report) -> tuple[bool, Kept]:
+    """Write the file where it is not as it should be; returns whether it was changed.
+
+    Where others list every card there is none: koordlet would count each twice.
+
+    Raises:
+        ConfigError: There is no such directory, or it can not be written.
+        OSError: A file of it can not be read.
+    """
+    if not directory.is_dir():
+        why = "koordlet makes it; mount the node's there, or say report.deviceInfosDir"
+        raise ConfigError(f"there is no directory {directory}: {why}")
+    listed: dict[str, int] = {}
+    broken = []
+    for path in _others(directory):
+        with suppress(FileNotFoundError):  # gone since it was listed
+            found = cards(files.read(path, MAX_BYTES).decode(errors="replace"))
+            if found is None:
+                broken.append(path.name)
+            listed |= found or {}
+    rest = unlisted(report, listed)
+    changed = _set(directory / NAME, device_infos(rest) if rest.cards else "")
+    more = tuple(it for it in rest.left_out if it not in report.left_out)
+    if broken:
+        error = f"koordlet reads no file of {directory} while '{shorten(broken[0], 60)}' is broken"
+        return changed, Kept(error, more)
+    return changed, Kept("", more)
+
+
+def _others(directory: Path) -> Iterator[Path]:
+    """The files that koordlet reads beside ours. They go when their writer restarts."""
+    names = (it for it in sorted(os.scandir(directory), key=lambda it: it.name) if not it.is_dir())
+    for count, it in enumerate(names):
+        if count == MAX_FILES:
+            raise ConfigError(f"{directory}: has more than {MAX_FILES} files; remove what nobody writes")
+        if it.name != NAME:
+            yield Path(it.path)
+
+
+def _text(path: Path) -> str:
+    try:
+        return files.read(path, MAX_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _set(path: Path, text: str) -> bool:
+    if text == _text(path):
+        return False
+    if not text:
+        _remove(path)
+        return True
+    try:
+        _replace(path, text)
+    except OSError as exc:
+        why = "give the agent a directory that it can write"
+        raise ConfigError(f"{path}: can not be written: {exc.strerror}; {why}") from exc
+    return True
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def _replace(path: Path, text: str) -> None:
+    """In one step, and on the disk before: half a file would cost koordlet all that it knows."""
+    unfinished = path.parent / UNFINISHED
+    unfinished.mkdir(mode=0o755, exist_ok=True)
+    try:
+        files.replace(unfinished / path.name, text, sync=True)
+        os.replace(unfinished / path.name, path)
+        _sync(path.parent)
+    finally:
+        with suppress(OSError):
+            (unfinished / path.name).unlink(missing_ok=True)
+            unfinished.rmdir()
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
