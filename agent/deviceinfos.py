@@ -136,7 +136,7 @@ def keep(directory: Path, report: Report) -> tuple[bool, Kept]:
 
     Raises:
         ConfigError: There is no such directory, or it can not be written.
-        OSError: A file of it can not be read.
+        OSError: It can not be read.
     """
     if not directory.is_dir():
         why = "koordlet makes it; mount the node's there, or say report.deviceInfosDir"
@@ -144,11 +144,15 @@ def keep(directory: Path, report: Report) -> tuple[bool, Kept]:
     listed: dict[str, int] = {}
     broken = []
     for path in _others(directory):
-        with suppress(FileNotFoundError):  # gone since it was listed
+        try:
             found = cards(files.read(path, MAX_BYTES).decode(errors="replace"))
-            if found is None:
-                broken.append(path.name)
-            listed |= found or {}
+        except FileNotFoundError:
+            continue  # gone since it was listed
+        except OSError:
+            found = None
+        if found is None:
+            broken.append(path.name)
+        listed |= found or {}
     rest = unlisted(report, listed)
     changed = _set(directory / NAME, device_infos(rest) if rest.cards else "")
     more = tuple(it for it in rest.left_out if it not in report.left_out)

@@ -1,0 +1,60 @@
+"""Which way Koordinator hears of the cards: never by two who undo each other, never by a guess."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.core.koordinator.mode import Shown, choice
+
+BESIDE = Shown(kind=True, koordlet="koordlet x runs here with Accelerators=true")
+ALONE = Shown(kind=True)
+BARE = Shown(kind=False)
+REFUSED = Shown(kind=True, refused="403 Forbidden")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown", "mode", "trouble"),
+    [
+        ("none", ALONE, "none", False),
+        ("none", None, "none", False),
+        # Who names it has it, with or without an API server.
+        ("feed", None, "feed", False),
+        ("feed", ALONE, "feed", False),
+        ("auto", None, None, None),
+        ("auto", BARE, "none", False),
+        ("auto", ALONE, "device", False),
+        ("auto", BESIDE, "feed", False),
+        ("auto", REFUSED, "none", False),
+        ("device", None, None, None),
+        ("device", BARE, "none", True),
+        ("device", ALONE, "device", False),
+        ("device", BESIDE, "none", True),
+        ("device", REFUSED, "none", True),
+    ],
+)
+def test_the_way_follows_from_the_config_and_what_is_shown(
+    wanted: Any, shown: Shown | None, mode: str | None, trouble: bool | None
+) -> None:
+    chosen = choice(wanted, shown, api=True)
+
+    assert (chosen and chosen.mode, chosen and chosen.trouble) == (mode, trouble)
+    assert chosen is None or chosen.why
+
+
+@pytest.mark.parametrize(("wanted", "trouble"), [("auto", False), ("device", True)])
+def test_without_an_api_server_nothing_is_told_and_who_named_it_hears_so(wanted: Any, trouble: bool) -> None:
+    chosen = choice(wanted, None, api=False)
+
+    assert chosen is not None
+    assert (chosen.mode, chosen.trouble, chosen.why) == ("none", trouble, "no API server is known here")
+
+
+@pytest.mark.parametrize("shown", [None, ALONE, BESIDE])
+def test_shares_that_a_scheduler_would_take_for_cards_are_not_told_by_itself(shown: Shown | None) -> None:
+    chosen = choice("auto", shown, api=True, shares="nvidia.com/gpu")
+
+    assert chosen is not None
+    assert chosen.mode == "none"
+    assert "nvidia.com/gpu counts replicas" in chosen.why

@@ -1,0 +1,200 @@
+"""The file that koordlet reads: whole or not at all, beside others, and there after the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cluster.koordlets import from_files
+from kubelet.fakes import eventually
+
+from agent.core.cell import Cell
+from agent.core.koordinator.mode import Telling
+from agent.core.koordinator.report import Card, Report
+from agent.deviceinfos import NAME, DeviceInfosFile, keep, said
+
+GIB = 1 << 30
+
+
+def reported(*uuids: str, healthy: bool = True) -> Report:
+    cards = tuple(
+        Card(
+            uuid, minor, healthy, memory=64 * GIB, model="C500", numa=0, pcie="pci0000:3a", pci="0000:3b:00.0"
+        )
+        for minor, uuid in enumerate(uuids)
+    )
+    return Report("metax", cards, "C500")
+
+
+def seen(directory: Path) -> list[tuple[str, int, bool]]:
+    """The cards that koordlet knows from the directory."""
+    devices = from_files(directory)
+    assert devices is not None, "koordlet takes no file of it"
+    return [(it["id"], it["minor"], it["health"]) for it in devices]
+
+
+def others(directory: Path, *uuids: str) -> Path:
+    """A file as koord-device-daemon writes it."""
+    entries = [
+        {"vendor": "metax", "model": "C500", "uuid": it, "minor": str(n), "resources": {"gpu-core": "100"}}
+        for n, it in enumerate(uuids)
+    ]
+    path = directory / "ic-device"
+    path.write_text(json.dumps(entries))
+    return path
+
+
+@asynccontextmanager
+async def keeping(
+    telling: Cell[Telling | None], every: float = 0.01, note: Callable[[Path], object] = lambda path: None
+) -> AsyncIterator[DeviceInfosFile]:
+    file = DeviceInfosFile(telling, every, note)
+    async with anyio.create_task_group() as group:
+        group.start_soon(file.run)
+        yield file
+        group.cancel_scope.cancel()
+
+
+async def test_what_is_told_stands_in_the_file_follows_it_and_stays_after_the_agent(tmp_path: Path) -> None:
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a", "b"), str(tmp_path)))
+    noted: list[Path] = []
+    async with keeping(telling, note=noted.append) as file:
+        await eventually(lambda: (tmp_path / NAME).exists())
+        assert seen(tmp_path) == [("a", 0, True), ("b", 1, True)]
+
+        telling.set(Telling("feed", reported("a", "b", healthy=False), str(tmp_path)))
+        await eventually(lambda: seen(tmp_path) == [("a", 0, False), ("b", 1, False)])
+        # What is not known is no reason to tell less.
+        telling.set(Telling("feed", None, str(tmp_path)))
+        await file.once()
+        telling.set(None)
+        await file.once()
+
+    assert seen(tmp_path) == [("a", 0, False), ("b", 1, False)]
+    assert file.writes == 2
+    assert noted[0] == tmp_path / NAME
+    assert said(tmp_path) is not None
+
+
+async def test_a_file_that_somebody_removes_or_changes_is_written_again(tmp_path: Path) -> None:
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a"), str(tmp_path)))
+    async with keeping(telling):
+        await eventually(lambda: (tmp_path / NAME).exists())
+        (tmp_path / NAME).unlink()
+        await eventually(lambda: (tmp_path / NAME).exists())
+        (tmp_path / NAME).write_text("[]")
+        await eventually(lambda: seen(tmp_path) == [("a", 0, True)])
+
+
+def test_no_half_written_and_no_other_file_of_ours_is_ever_in_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[list[str]] = []
+    real = os.replace
+
+    def look(source: Any, target: Any) -> None:
+        if target == tmp_path / NAME:
+            there.append([it.name for it in tmp_path.iterdir() if not it.is_dir()])
+        assert Path(source).read_text().endswith("]\n")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", look)
+    keep(tmp_path, reported("a"))
+    keep(tmp_path, reported("a", "b"))
+
+    assert there == [[], [NAME]]
+    assert [it.name for it in tmp_path.iterdir()] == [NAME]
+    assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o644
+
+
+def test_what_is_there_already_is_not_written_again(tmp_path: Path) -> None:
+    assert keep(tmp_path, reported("a"))[0]
+    before = (tmp_path / NAME).stat()
+
+    assert not keep(tmp_path, reported("a"))[0]
+    assert (tmp_path / NAME).stat() == before
+
+
+def test_a_card_that_another_file_lists_is_not_counted_twice(tmp_path: Path) -> None:
+    others(tmp_path, "a")
+    changed, kept = keep(tmp_path, reported("a", "b"))
+
+    assert changed
+    assert seen(tmp_path) == [("a", 0, True), ("b", 1, True)]
+    assert [it.split()[0] for it in kept.left_out] == ["a"]
+
+
+def test_where_others_list_every_card_there_is_no_file_of_ours_and_one_when_they_are_gone(
+    tmp_path: Path,
+) -> None:
+    keep(tmp_path, reported("a"))
+    theirs = others(tmp_path, "a")
+    keep(tmp_path, reported("a"))
+    assert seen(tmp_path) == [("a", 0, True)]
+    assert not (tmp_path / NAME).exists()
+
+    theirs.unlink()
+    keep(tmp_path, reported("a"))
+    assert seen(tmp_path) == [("a", 0, True)]
+
+
+@pytest.mark.parametrize("text", ["", "[", '[{"uuid": 1}]', "{}"])
+async def test_a_file_for_which_koordlet_takes_none_is_told_and_ours_is_written(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "broken").write_text(text)
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a"), str(tmp_path)))
+    async with keeping(telling) as file:
+        await eventually(lambda: "'broken' is broken" in file.error)
+        (tmp_path / "broken").unlink()
+        await eventually(lambda: not file.error)
+
+    assert seen(tmp_path) == [("a", 0, True)]
+
+
+async def test_without_the_directory_it_is_said_and_the_file_comes_with_it(tmp_path: Path) -> None:
+    directory = tmp_path / "xpu-device-infos"
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a"), str(directory)))
+    async with keeping(telling) as file:
+        await eventually(lambda: "there is no directory" in file.error)
+        directory.mkdir()
+        await eventually(lambda: not file.error)
+
+    assert seen(directory) == [("a", 0, True)]
+
+
+async def test_the_file_goes_where_nobody_wants_it_told_and_stays_where_only_the_way_is_another(
+    tmp_path: Path,
+) -> None:
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a"), str(tmp_path)))
+    async with keeping(telling) as file:
+        await eventually(lambda: (tmp_path / NAME).exists())
+        telling.set(Telling("device", reported("a"), str(tmp_path)))
+        await file.once()
+        telling.set(Telling("none", None, str(tmp_path)))
+        await file.once()
+        assert (tmp_path / NAME).exists()
+
+        telling.set(Telling("none", None, str(tmp_path), withdrawn=True))
+        await eventually(lambda: not (tmp_path / NAME).exists())
+
+
+async def test_directories_pipes_and_a_crowd_of_files_hold_nobody_up(tmp_path: Path) -> None:
+    (tmp_path / "ic-device-tmp").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a"), str(tmp_path)))
+    async with keeping(telling) as file:
+        await eventually(lambda: "'pipe' is broken" in file.error)
+        assert (tmp_path / NAME).exists()
+        (tmp_path / "pipe").unlink()
+        await eventually(lambda: not file.error)
+        for it in range(65):
+            (tmp_path / f"other-{it}").write_text("[]")
+        await eventually(lambda: "more than 64 files" in file.error)
