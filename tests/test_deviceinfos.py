@@ -71,6 +71,7 @@ async def test_what_is_told_stands_in_the_file_follows_it_and_stays_after_the_ag
 
         telling.set(Telling("feed", reported("a", "b", healthy=False), str(tmp_path)))
         await eventually(lambda: seen(tmp_path) == [("a", 0, False), ("b", 1, False)])
+        await eventually(lambda: file.writes == 2)
         # What is not known is no reason to tell less.
         telling.set(Telling("feed", None, str(tmp_path)))
         await file.once()
