@@ -76,7 +76,7 @@ def told(existing: _Object | None) -> Report | None:
     vendor, model, driver = (_text(labels.get(key)) for key in (VENDOR, MODEL, DRIVER))
     found: dict[int, Card] = {}
     for it in _list(_mapping(existing.get("spec")).get("devices")):
-        card = _card(_mapping(it), model)
+        card = _card(_mapping(it))
         if card is not None:
             found.setdefault(card.minor, card)
     links = partitions.parsed(_text(_mapping(metadata.get("annotations")).get(partitions.ANNOTATION)))
@@ -163,7 +163,7 @@ def _conditions(card: Card, there: Sequence[Any], now: str) -> list[Any]:
     return [{**own, **condition}, *others]
 
 
-def _card(entry: _Object, model: str) -> Card | None:
+def _card(entry: _Object) -> Card | None:
     uuid, minor = _text(entry.get("id")), entry.get("minor")
     if entry.get("type") != _GPU or not uuid or type(minor) is not int or not 0 <= minor <= MAX_MINOR:
         return None
@@ -183,7 +183,7 @@ def _card(entry: _Object, model: str) -> Card | None:
         reason="" if status == "True" else _text(condition.get("reason")),
         message="" if status == "True" else _text(condition.get("message")),
         memory=whole(resources.get(MEMORY, "")) or 0,
-        model=_text(labels.get(f"{LABELS}model")) or model,
+        model=_text(labels.get(f"{LABELS}model")),
         numa=numa if type(numa) is int else -1,
         pcie=_text(topology.get("pcieID")),
         pci=_text(topology.get("busID")),
