@@ -17,7 +17,6 @@ import structlog
 
 from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, NotFound
-from agent.cluster.fields import mapping, text
 from agent.cluster.koordlet import hand
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Mirror
@@ -151,8 +150,7 @@ class DeviceWriter:
         body = self._body(there)
         if body is None:
             return
-        if self._undone(there):
-            self._yield(there)
+        if self.yields(there):
             return
         if there is None:
             await self._api.post(DEVICES, body)
@@ -176,16 +174,19 @@ class DeviceWriter:
         except NotFound:
             return None
 
-    def _undone(self, there: Object | None) -> bool:
-        """Whether koordlet wrote after us; before us it may have been another, whom we followed."""
-        its = hand(there)
-        return self._wrote and its is not None and (self._before is None or its > self._before)
-
-    def _yield(self, there: Object | None) -> None:
-        why = "koordlet writes this node's Device, too; it is left to it"
-        version = text(mapping(there, "metadata"), "resourceVersion")
-        log.warning(why, node=self._node_name, version=version)
+    def yields(self, there: Object | None) -> bool:
+        """Whether what is there is koordlet's, who wrote after us: then it is left to it from now on."""
+        telling, its = self._telling.value, hand(there)
+        if telling is None or telling.mode != "device" or not self._wrote or its is None:
+            return False
+        # What it wrote before us may be of one that is gone.
+        if self._before is not None and its <= self._before:
+            return False
+        if not self.overwritten.value:
+            why = "koordlet writes this node's Device, too; it is left to it"
+            log.warning(why, node=self._node_name)
         self.overwritten.set(True)
+        return True
 
     def forgive(self) -> None:
         """The koordlet is gone: what it did before is over."""

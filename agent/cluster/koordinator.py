@@ -161,6 +161,7 @@ class Koordinator:
         if not (devices.synced or devices.refused) or not (koordlets.synced or koordlets.refused):
             return
         its = devices.objects.get(self._node_name)
+        writer.yields(its)
         sign = self._sign(its, koordlets, writer)
         self._exchange.shown.set(
             Shown(True, devices.error if devices.refused else "", sign, writer.overwritten.value, told(its))

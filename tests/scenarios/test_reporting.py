@@ -1,0 +1,205 @@
+"""What Koordinator is told of the cards, from the hardware to the API server or to koordlet's directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from cluster.koordlets import Koordlet, from_files, pod
+from kubelet.fakes import eventually
+
+from agent.testing.simapi import SimApiServer
+
+from .conftest import ANY_KUBELET, EVERY_VENDOR
+from .node import PATIENCE, Node, shared, whole
+from .process import AgentProcess
+
+pytestmark = ANY_KUBELET
+
+XPU = "example.com/xpu"
+DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+
+
+@pytest.fixture
+async def api(node: Node, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimApiServer]:
+    async with SimApiServer() as api:
+        api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}})
+        monkeypatch.setenv("XPU_AGENT_KUBECONFIG", str(api.kubeconfig(node.root / "kubeconfig")))
+        yield api
+
+
+def configure(node: Node, **report: Any) -> None:
+    node.configure(shared(XPU, 2))
+    directory = node.root / "infos"
+    directory.mkdir(exist_ok=True)
+    document = json.loads(node.config.read_text())
+    document["report"] = {"deviceInfosDir": str(directory), **report}
+    node.write(json.dumps(document, default=list))
+
+
+def told(api: SimApiServer) -> dict[int, bool]:
+    """The cards of the Device and their health, by minor."""
+    device = api.find("Device", "node") or {"spec": {"devices": []}}
+    return {it["minor"]: it["health"] for it in device["spec"]["devices"]}
+
+
+def written(node: Node) -> dict[int, bool] | None:
+    """The same of what koordlet makes of the file."""
+    devices = from_files(node.root / "infos")
+    return None if devices is None else {it["minor"]: it["health"] for it in devices}
+
+
+def writes(api: SimApiServer) -> int:
+    verbs = ("create", "update", "patch", "delete")
+    return sum(it.verb in verbs and it.path.startswith(DEVICES) for it in api.requests)
+
+
+async def until(api: SimApiServer, *health: bool) -> None:
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: told(it) == dict(enumerate(health)))
+
+
+@EVERY_VENDOR
+@pytest.mark.parametrize("mode", ["auto", "device"])
+async def test_a_sick_card_is_unhealthy_in_the_device_and_a_restart_of_the_agent_writes_nothing(
+    node: Node, process: AgentProcess, api: SimApiServer, mode: str
+) -> None:
+    configure(node, mode=mode)
+    await process.start()
+    await until(api, True, True, True, True)
+
+    node.cards.fail(1)
+    await until(api, True, False, True, True)
+    before = writes(api)
+    await process.kill()
+    await process.start()
+
+    shown = await process.until(lambda it: it["report"]["cards"])
+    assert shown["report"] | {"vendor": "", "why": ""} == {
+        "mode": "device",
+        "vendor": "",
+        "why": "",
+        "cards": 4,
+        "healthy": 3,
+        "leftOut": [],
+        "overwritten": False,
+        "error": "",
+    }
+    assert told(api) == {0: True, 1: False, 2: True, 3: True}
+    assert writes(api) == before
+
+
+async def test_an_outage_of_the_api_server_loses_no_word_of_a_card(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    configure(node, mode="device")
+    await process.start()
+    await until(api, True, True, True, True)
+    await api.go_away()
+
+    node.cards.fail(2)
+    await process.until(lambda it: it["report"]["healthy"] == 3)
+    await api.come_back()
+
+    await until(api, True, True, False, True)
+
+
+@EVERY_VENDOR
+async def test_beside_a_koordlet_the_file_is_kept_and_the_device_left_to_it(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    api.put_object(pod("node"))
+    koordlet = Koordlet(api, "node")
+    koordlet.report([])
+    configure(node, mode="auto")
+    await process.start()
+    await eventually(lambda: written(node) == dict.fromkeys(range(4), True), PATIENCE)
+
+    node.cards.fail(3)
+    await eventually(lambda: written(node) == {0: True, 1: True, 2: True, 3: False}, PATIENCE)
+    koordlet.report(from_files(node.root / "infos") or [])
+    await process.kill()
+
+    # koordlet reads it while the agent is away, too.
+    assert written(node) == told(api) == {0: True, 1: True, 2: True, 3: False}
+    assert writes(api) == 0
+
+
+async def test_a_koordlet_that_comes_and_overwrites_the_device_is_fed_from_then_on(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    configure(node, mode="auto")
+    await process.start()
+    await until(api, True, True, True, True)
+    koordlet = Koordlet(api, "node")
+
+    koordlet.report([])
+    await eventually(lambda: written(node) == dict.fromkeys(range(4), True), PATIENCE)
+    for _ in range(200):  # ten minutes of its loop
+        koordlet.report(from_files(node.root / "infos") or [])
+
+    assert koordlet.writes == 2
+    assert writes(api) == 1
+    shown = (await process.until(lambda it: it["report"]["overwritten"]))["report"]
+    assert (shown["mode"], shown["why"]) == ("feed", "a koordlet overwrote this node's Device")
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: "ReportOverwritten" in {one.get("reason") for one in it.objects})
+
+
+async def test_an_agent_told_to_keep_the_device_stops_beside_a_koordlet_and_is_not_ready(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    api.put_object(pod("node"))
+    configure(node, mode="device")
+    await process.start()
+
+    shown = await process.until(lambda it: it["troubles"])
+
+    assert "which would overwrite ours; set report.mode to auto or feed" in shown["troubles"][0]
+    assert writes(api) == 0
+    assert written(node) == {}
+
+
+async def test_without_koordinator_nothing_is_told_and_the_cards_are_served_as_ever(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    api.unserve("scheduling.koordinator.sh", "devices")
+    configure(node, mode="auto")
+    await process.start()
+    await node.counts({XPU: (8, 8)})
+
+    shown = await process.until(lambda it: it["ready"] and it["report"]["mode"] == "none")
+
+    assert "Koordinator is not installed" in shown["report"]["why"]
+    assert not [it for it in api.requests if it.path.startswith(DEVICES)]
+
+
+async def test_the_way_follows_the_config_while_the_agent_runs(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    configure(node, mode="none")
+    await process.start()
+    await process.until(lambda it: it["report"]["why"] == "report.mode is 'none'")
+    assert writes(api) == 0
+
+    configure(node, mode="feed")
+    await eventually(lambda: written(node) == dict.fromkeys(range(4), True), PATIENCE)
+    configure(node, mode="none")
+    await eventually(lambda: written(node) == {}, PATIENCE)
+    configure(node, mode="device")
+    await until(api, True, True, True, True)
+
+
+async def test_a_card_that_no_resource_offers_is_unhealthy_to_a_scheduler(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    node.configure(whole(XPU, [0, 2]))
+    await process.start()
+
+    await until(api, True, False, True, False)
+    device: Any = api.find("Device", "node")
+    why = {it["minor"]: it["conditions"][0] for it in device["spec"]["devices"]}[1]
+    assert (why["reason"], why["message"]) == ("NotOffered", "no resource offers it as a whole")
