@@ -219,6 +219,14 @@ def test_a_transition_has_the_time_of_the_change_and_keeps_it() -> None:
     assert conditions(worse)[1]["reason"] == "Fire"
 
 
+@pytest.mark.parametrize("key", ["labels", "annotations"])
+def test_what_somebody_changed_of_ours_is_written_again(key: str) -> None:
+    found = heard(node(linked({(0, 1): 1}, 2)))
+    existing = written(found)
+
+    assert written(found, changed(existing, {key: {}}))["metadata"][key] == existing["metadata"][key]
+
+
 def test_a_device_that_is_being_deleted_is_left_alone() -> None:
     dying = {"metadata": {"name": NODE, "deletionTimestamp": "2026-11-22T07:00:00Z"}}
 

@@ -96,6 +96,17 @@ def test_a_vendor_that_was_told_and_does_not_list_its_cards_gives_way_to_no_smal
     assert (found.vendor, [it.healthy for it in found.cards]) == ("enflame", [False] * 3)
 
 
+def test_nothing_of_one_vendor_is_told_of_another() -> None:
+    before = told(node(linked({(0, 1): 4}, 2)))
+
+    found = told(
+        node([card(0, "enflame", attributes={}), card(1, "enflame")]), before=replace(before, driver="9")
+    )
+
+    assert (found.links, found.driver) == ((), "2.32.0")
+    assert told(node([card(0, "enflame", attributes={})]), before=before).driver == ""
+
+
 def test_what_somebody_else_told_of_a_vendor_that_is_none_of_ours_stays() -> None:
     before = told(node(cards(2, "huawei")))
 

@@ -54,6 +54,26 @@ def test_the_class_and_the_vgpu_host_are_told_with_the_card(backend: NvmlBackend
 
 
 @pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("pci0000:3a/0000:3a:00.0/0000:11:00.0", "pci0000:3a"),
+        ("pci10000:e0/10000:e0:06.0/0000:11:00.0", "pci10000:e0"),
+        ("virtual/0000:11:00.0", None),
+    ],
+)
+def test_the_root_that_a_card_is_under_is_told_with_it(
+    backend: NvmlBackend, tmp_path: Path, path: str, expected: str | None
+) -> None:
+    """The kernel links each device to its place, bridge by bridge (sysfs-bus-pci)."""
+    sysfs = tmp_path / "sys"
+    (sysfs / "devices" / path).mkdir(parents=True)
+    (sysfs / "bus/pci/devices").mkdir(parents=True)
+    (sysfs / "bus/pci/devices/0000:11:00.0").symlink_to(f"../../../devices/{path}")
+
+    assert backend.discover()[1].attributes.get("pcie-root") == expected
+
+
+@pytest.mark.parametrize(
     "space",
     [
         config(capability(HOST)),
