@@ -35,8 +35,15 @@ Refused = Callable[[str, Sequence[Sequence[str]], str], None]
 class TimedAllocator:
     """Serves every resource of the node from one allocator."""
 
-    def __init__(self, allocator: Allocator, ledger: Ledger, refused: Refused = lambda *_: None) -> None:
-        """`refused` is told of each Allocate that was."""
+    def __init__(
+        self,
+        allocator: Allocator,
+        ledger: Ledger,
+        refused: Refused = lambda *_: None,
+        answered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`refused` is told of each Allocate that was, `answered` that one was not."""
+        self._tell_answered = answered
         self._allocator = allocator
         self._ledger = ledger
         self._tell_refused = refused
@@ -66,6 +73,7 @@ class TimedAllocator:
             self._tell_refused(resource, containers, str(exc))
             raise
         took = time.perf_counter() - started
+        self._tell_answered()
         for it in edits:
             # The kubelet has its answer by then: it does not wait for the log.
             asyncio.get_running_loop().call_later(TOLD_AFTER, self._tell, it.annotations[ALLOCATION], took)

@@ -15,6 +15,7 @@ from agent.core.errors import NotServing
 from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
+from agent.core.scheduled import Scheduled
 from agent.core.view import Glance, View
 from agent.line import Line, required_vendors
 from agent.pace import Pace
@@ -58,6 +59,8 @@ class Agent:
         self.registered = Cell(False)
         #: The pods bound to this node; whoever hears of them sets it.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
+        #: What schedulers and we have to tell each other of them.
+        self.scheduled = Scheduled(self.pods)
         self._line: Line | None = None
         #: The way to the API server, where there is one and it is open.
         self.door: Door | None = None
@@ -71,7 +74,7 @@ class Agent:
                 self._config,
                 self._pace,
                 self.registered,
-                self.pods,
+                self.scheduled,
                 in_process=self._in_process,
                 api=self._api,
             )

@@ -16,11 +16,11 @@ from agent.config import Config, ConfigState
 from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
 from agent.core.errors import NotOnDisk
 from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
+from agent.core.scheduled import Scheduled
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
 from agent.deviceinfos import DeviceInfosFile
@@ -41,6 +41,7 @@ from agent.pace import Pace
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from agent.reporting import Reporting
+from agent.schedulers import Schedulers
 from agent.sessions import Sessions
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
@@ -66,7 +67,7 @@ class Line:
         config: Cell[ConfigState],
         pace: Pace,
         registered: Cell[bool],
-        pods: Cell[tuple[Candidate, ...]],
+        scheduled: Scheduled,
         *,
         in_process: bool,
         api: bool = True,
@@ -81,7 +82,7 @@ class Line:
         # What is known from before, and the hardware that is there now.
         memory = recalled(settings, pace.health or settings.health, clock)
         self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
-        self._node = Node(memory.inventory, self._ledger, clock, pods)
+        self._node = Node(memory.inventory, self._ledger, clock, scheduled)
         self._fleet = Fleet(self._node, self._start)
 
         # What the kubelet says, by its files and its socket.
@@ -100,12 +101,22 @@ class Line:
 
         # What the kubelet is answered, and over which sessions.
         self._refusals = Refusals(
-            lambda: pods.value, lambda resource: places(self._ledger.in_use(), resource), pace.whose
+            lambda: scheduled.pods.value, lambda resource: places(self._ledger.in_use(), resource), pace.whose
         )
         allocator = Allocator(
-            self._node.scene, self._ledger, self._store, clock, self._prepare, self._release, sources
+            self._node.scene,
+            self._ledger,
+            self._store,
+            clock,
+            self._prepare,
+            self._release,
+            sources,
+            scheduled,
         )
-        self._allocator = TimedAllocator(allocator, self._ledger, self._refused)
+        self._schedulers = Schedulers(
+            scheduled, self._ledger, self._node.plan, self._node.snapshot, self._reconciled, clock
+        )
+        self._allocator = TimedAllocator(allocator, self._ledger, self._refused, self._schedulers.look_again)
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
@@ -171,6 +182,7 @@ class Line:
             lambda: self._strangers.run(self._directory.checkpoint),
             self._lapses.run,
             self._save_on_change,
+            self._schedulers.run,
             self._store.run,
             self._cdi.run,
             self._withhold_what_has_no_spec,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from agent.core.allocator import Scene
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
 from agent.core.health import Record
 from agent.core.inventory import Cleared, Inventory
+from agent.core.koordinator.locks import locks, named
 from agent.core.ledger import Ledger
 from agent.core.model import (
     Command,
@@ -24,6 +25,7 @@ from agent.core.model import (
 )
 from agent.core.offers import Offers, Wish
 from agent.core.plan import absent, plan
+from agent.core.scheduled import Scheduled
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
 
@@ -46,9 +48,9 @@ class Node:
         inventory: Inventory,
         ledger: Ledger,
         clock: Callable[[], float],
-        pods: Cell[tuple[Candidate, ...]] | None = None,
+        scheduled: Scheduled | None = None,
     ) -> None:
-        """`pods` are those bound to this node, as far as an API server tells."""
+        """`scheduled`: the pods bound to this node and its locks, as far as an API server tells."""
         self._inventory = inventory
         self._ledger = ledger
         self._clock = clock
@@ -56,7 +58,9 @@ class Node:
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self.vendors: Mapping[str, Vendor] = {}
-        self._pods = pods or Cell(())
+        #: What schedulers go by.
+        self._wall: Callable[[], float] = time.time
+        self._scheduled = scheduled or Scheduled()
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
         #: What must outlive the process: faults and what was proven of them, and the names of devices.
@@ -158,7 +162,8 @@ class Node:
         self.memory.set((self._inventory.records(), self._inventory.named()))
         owners, withheld = self._ledger.vendors(), self.withheld.keys()
         held, forgotten = self._ledger.held(), self._ledger.forgotten()
-        planned = plan(offers, after, held, self.plan.value, owners, withheld, forgotten)
+        external = self._ledger.external().keys()
+        planned = plan(offers, after, held, self.plan.value, owners, withheld, forgotten, external)
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)
@@ -215,7 +220,8 @@ class Node:
             self._topology,
             self.vendors,
             self.withheld,
-            self._pods.value,
+            self._scheduled.pods.value,
+            named(locks(self._scheduled.locks.value), self._wall()),
         )
 
 

@@ -144,6 +144,7 @@ async def _cluster(
         pods,
         reads=agent.reads,
         exchange=agent.exchange,
+        scheduled=agent.scheduled,
         instance=instance,
         note=note,
     )

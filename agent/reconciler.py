@@ -17,7 +17,7 @@ from agent.core.changes import Change, Confirm, Doubt, Find, Forget, Recall, Rel
 from agent.core.errors import VendorError
 from agent.core.evidence import Evidence, Granted
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState
+from agent.core.model import Allocation, AllocationState, Source
 from agent.core.reconcile import reconcile, revived
 from agent.core.slices import slices
 from agent.core.vendor import Vendor
@@ -137,12 +137,17 @@ class Reconciler:
     def _decided(self, evidence: Evidence, now: float) -> list[Change]:
         """What follows; `now` is from before the first source was read, as old as the oldest word of it."""
         busy = self._allocator.busy
-        in_use = self._ledger.in_use()
+        # Of what a scheduler alone gave, the kubelet knows nothing.
+        in_use = [it for it in self._ledger.in_use() if it.source is not Source.ANNOTATION]
         changes = reconcile(in_use, evidence, now, self._grace, busy)
         said = {it.allocation for it in changes if isinstance(it, Release | Forget)}
         mine = slices(in_use, evidence, busy)
         kept = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]
-        released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
+        released = (
+            it
+            for it in self._ledger.all()
+            if it.state is AllocationState.RELEASED and it.source is not Source.ANNOTATION
+        )
         back = revived(released, self._ledger.held(), evidence)
         return [*changes, *back, *self._aged(kept, evidence, now)]
 

@@ -15,10 +15,11 @@ from agent.cluster import node, pods
 from agent.cluster.access import Access
 from agent.cluster.api import Api
 from agent.cluster.client import open_api
-from agent.cluster.errors import ApiAway
+from agent.cluster.errors import ApiAway, ApiError
 from agent.cluster.events import Events
 from agent.cluster.koordinator import Koordinator
 from agent.cluster.labels import LabelWriter
+from agent.cluster.locks import LockWriter
 from agent.cluster.node import OwnNode, own_node
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.cell import Cell
@@ -26,6 +27,7 @@ from agent.core.claims import Candidate
 from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
+from agent.core.scheduled import Scheduled
 from agent.core.view import ApiServer, Counters, Followed, Glance, Reported, View
 
 log = structlog.get_logger()
@@ -54,6 +56,7 @@ class Door:
         *,
         reads: Cell[tuple[str, ...]],
         exchange: Exchange | None = None,
+        scheduled: Scheduled | None = None,
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
@@ -63,7 +66,8 @@ class Door:
 
         Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
         `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
-        made. In `exchange` is said how Koordinator hears of the cards.
+        made. In `exchange` is said how Koordinator hears of the cards, in
+        `scheduled` what schedulers and those who serve the kubelet have to tell each other.
         """
         self._access = access
         self._node_name = node_name
@@ -71,6 +75,8 @@ class Door:
         self._candidates = candidates
         self._reads = reads
         self._exchange = exchange or Exchange()
+        self._scheduled = scheduled or Scheduled()
+        self._locks: LockWriter | None = None
         self._note = note
         self._following = following
         self._opening = opening
@@ -123,6 +129,7 @@ class Door:
             ("events", (("outcome", outcome),)): count for outcome, count in self.events.counts.items()
         }
         counters["label_writes", ()] = self._writer.writes if self._writer else 0
+        counters["locks_freed", ()] = self._locks.freed if self._locks else 0
         counters["koordinator_device_writes", ()] = self._koordinator.writes if self._koordinator else 0
         return counters
 
@@ -134,16 +141,21 @@ class Door:
             api, self._node_name, self._access.namespace, wanted, self.node, note=self._note
         )
         self._koordinator = Koordinator(api, self._node_name, self._exchange, self.node, self._following)
+        self._locks = LockWriter(api, self._node_name, self._scheduled)
         try:
             async with anyio.create_task_group() as group:
                 self._follow(group, "nodes", nodes)
                 group.start_soon(node.follow, nodes.cell, self._node_name, self.node, self._labels)
                 if self._candidates is not None:
+                    self._scheduled.ask = partial(self._list_pods, api)
                     group.start_soon(self._follow_pods, api, self._candidates)
                 group.start_soon(self._writer.run, self._returns)
                 group.start_soon(self._koordinator.run, self._returns)
+                group.start_soon(self._follow_locks)
+                group.start_soon(self._locks.run)
                 group.start_soon(self.events.run, api, self._returns)
         finally:
+            self._scheduled.ask = None
             with anyio.move_on_after(GOODBYE, shield=True):
                 await api.close()
 
@@ -158,6 +170,25 @@ class Door:
                     log.error("no way to the API server", error=str(exc))
                 self._error = str(exc)
             await anyio.sleep(pauses.next())
+
+    async def _follow_locks(self) -> None:
+        """Keep the cell of locks as the Node has them, for ever."""
+        async for seen in self.node.watch():
+            self._scheduled.locks.set(seen.locks if seen is not None else {})
+
+    async def _list_pods(self, api: Api) -> list[Candidate]:
+        """The pods of this node that wait, as of now; none while the server is known to be away."""
+        if not self.status.up:
+            return []
+        selector = f"spec.nodeName={self._node_name},status.phase=Pending"
+        try:
+            found = await api.get(pods.PODS, {"fieldSelector": selector})
+        except ApiError as exc:
+            log.info("pods not listed for an Allocate", error=str(exc))
+            return []
+        items = found.get("items")
+        its = (pods.candidate(it, self._reads.value) for it in (items if isinstance(items, list) else ()))
+        return [it for it in its if it is not None]
 
     async def _follow_pods(self, api: Api, candidates: Cell[tuple[Candidate, ...]]) -> None:
         """Anew when other annotations are read: those of the pods that are here were not kept."""

@@ -12,6 +12,7 @@ from agent.cluster.api import Object
 from agent.cluster.fields import mapping, text, texts
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
+from agent.core.koordinator.locks import LOCKS
 from agent.core.names import wrong_label, wrong_name
 from agent.core.quantity import whole
 
@@ -44,6 +45,8 @@ class OwnNode:
     nfd: frozenset[str] = frozenset()
     allocatable: Mapping[str, int] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
+    #: Annotations in which schedulers hold the node, by key.
+    locks: Mapping[str, str] = field(default_factory=dict)
 
 
 def path(name: str) -> str:
@@ -73,6 +76,7 @@ def own_node(node: Object) -> OwnNode | None:
         frozenset(_nfd(annotations)),
         _counts(mapping(status, "allocatable")),
         _counts(mapping(status, "capacity")),
+        {key: annotations[key] for key in LOCKS if key in annotations},
     )
 
 

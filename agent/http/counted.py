@@ -29,6 +29,7 @@ COUNTED: Mapping[str, str] = {
     "events": "Events of the cluster: sent, tried again, refused, dropped, suppressed.",
     "evidence_unreadable": "Passes of reconcile in which a source could not be read.",
     "device_infos_writes": "Writes of the file from which koordlet knows the cards.",
+    "locks_freed": "Locks of schedulers on the node that were freed.",
     "koordinator_device_writes": "Writes of the node's Device object.",
     "label_writes": "Writes of the Node's labels, or of its NodeFeature object.",
     "reconcile_actions": "What reconcile did to allocations and slices.",

@@ -23,12 +23,15 @@ from agent.cluster.pods import PODS
 from agent.cluster.reflector import Following
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES, Candidate
+from agent.core.koordinator.locks import LOCKS, lock
 from agent.core.labels import Heard, Wanted
 from agent.core.notices import Notice
-from agent.core.view import Followed
+from agent.core.scheduled import Scheduled
+from agent.core.view import Followed, View
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
+(KEY,) = LOCKS
 QUICK = Following(shortest=0.01, longest=0.1, refused=0.1)
 
 
@@ -43,6 +46,7 @@ class Here:
     wanted: Cell[Wanted | None]
     noted: list[str]
     reads: Cell[tuple[str, ...]]
+    scheduled: Scheduled
 
     def label(self, key: str) -> str | None:
         node = self.server.find("Node", NODE)
@@ -70,12 +74,14 @@ async def opened(
         wanted: Cell[Wanted | None] = Cell(None)
         noted: list[str] = []
         reads: Cell[tuple[str, ...]] = Cell(PROMISES)
+        scheduled = Scheduled(candidates)
         way = Door(
             access,
             NODE,
             labels,
             candidates if follows_pods else None,
             reads=reads,
+            scheduled=scheduled,
             instance="xpu-agent-x",
             note=noted.append,
             following=QUICK,
@@ -83,7 +89,7 @@ async def opened(
         )
         async with anyio.create_task_group() as group:
             group.start_soon(way.run, wanted)
-            yield Here(server, way, labels, candidates, wanted, noted, reads)
+            yield Here(server, way, labels, candidates, wanted, noted, reads, scheduled)
             group.cancel_scope.cancel()
 
 
@@ -127,6 +133,43 @@ async def test_the_nodes_labels_and_its_pods_alone_come_in(tmp_path: Path) -> No
         assert here.labels.value == {"pool": "train"}
         assert [it.name for it in here.pods.value] == ["mine"]
         assert here.door.status.synced
+
+
+async def test_a_schedulers_lock_comes_in_and_is_freed_once_it_is_over(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        held = "2026-11-20T21:34:09Z,default,web"
+        metadata = {"name": NODE, "annotations": {KEY: held, "others": "word"}}
+        here.server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        await eventually(lambda: here.scheduled.locks.value == {KEY: held})
+        found = lock(KEY, held)
+        assert found is not None
+
+        here.scheduled.over.set({found: "its pod has its devices"})
+
+        await eventually(lambda: here.scheduled.locks.value == {})
+        node = here.server.find("Node", NODE)
+        assert node is not None
+        assert node["metadata"]["annotations"] == {"others": "word"}
+        assert here.door.seen(View("n", "v")).counters["locks_freed", ()] == 1
+
+
+async def test_the_pods_that_wait_are_listed_at_once_where_somebody_asks(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        await eventually(lambda: here.door.status.up)
+        here.server.put_object({**pod("waits", NODE), "status": {"phase": "Pending"}})
+        here.server.put_object({**pod("runs", NODE), "status": {"phase": "Running"}})
+        here.server.put_object({**pod("another-nodes", "node-2"), "status": {"phase": "Pending"}})
+
+        assert [it.name for it in await here.scheduled.now()] == ["waits"]
+
+
+async def test_nobody_waits_for_a_list_of_pods_while_the_server_is_known_to_be_away(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        await eventually(lambda: here.door.status.up)
+        await here.server.go_away()
+        await eventually(lambda: not here.door.status.up)
+
+        assert await here.scheduled.now() == []
 
 
 async def test_labels_and_events_go_out(tmp_path: Path) -> None:

@@ -237,6 +237,12 @@ class Node:
         if self._tasks:
             self.agent.pods.set(self._pods)
 
+    def hides(self) -> None:
+        """Let the agent hear of none."""
+        self._pods = ()
+        if self._tasks:
+            self.agent.pods.set(())
+
     def promises(self, pod: Pod, /, **parameters: str) -> None:
         """Let a scheduler have said how the slices of the pod's main container are to be made."""
         said = {"main": {"parameters": parameters}}

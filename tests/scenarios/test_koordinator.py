@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import anyio
 import pytest
 import recorded
 
 from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.locks import LOCKS
+from agent.core.model import Allocation, Source
+from agent.core.view import View
 from agent.testing.node import Container, Pod
 
 from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
-from .node import Node, in_use, one, shared, whole
+from .node import Node, in_use, one, owned_by, shared, whole
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
 CORE, RATIO, SHARED = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory-ratio", "gpu.shared"))
@@ -156,3 +161,122 @@ async def test_where_a_scheduler_must_choose_its_word_is_waited_for(node: Node) 
         node.shows(pod, **written(node, 3))
 
     assert await node.cards_of(pod) == uuids(node, 3)
+
+
+# Cards of pods that never ask us
+
+
+def of_koordinator_alone(name: str) -> Pod:
+    return Pod(name, (Container({CORE: 50, RATIO: 50}),))
+
+
+def used_by(view: View, pod: Pod) -> list[Allocation]:
+    return [it for it in in_use(view) if it.source is Source.ANNOTATION and it in owned_by(view, pod)]
+
+
+@pytest.mark.parametrize("count", [8])
+@ONLY_NVIDIA
+async def test_the_recorded_pods_that_ask_koordinator_alone_are_in_the_ledger_with_their_cards(
+    node: Node,
+) -> None:
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (8, 8)})
+    pods = {it.name: Pod(it.name, limits_of(it)) for it in recorded.cases("nv1")}
+    for case in recorded.cases("nv1"):
+        node.shows(pods[case.name], **case.annotations)
+
+    view = await node.until(lambda it: len(in_use(it)) == 4)
+
+    assert {name: set(used_by(view, pod)[0].devices) for name, pod in pods.items() if used_by(view, pod)} == {
+        "n-core-ratio": uuids(node, 1),
+        "n-core-mem": uuids(node, 1),
+        "n-mem": uuids(node, 1),
+        "n-shared2": uuids(node, 4, 5),
+    }
+    await node.counts({GPU: (8, 5)})
+
+
+@ANY_KUBELET
+async def test_a_card_that_a_scheduler_gave_away_itself_is_given_whole_to_nobody(node: Node) -> None:
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    share = of_koordinator_alone("share")
+    node.shows(share, **written(node, 2, percent=50))
+    await node.counts({GPU: (4, 3)})
+
+    pods = [await node.admit(f"whole-{n}", {GPU: 1}) for n in range(3)]
+
+    assert set().union(*[await node.cards_of(pod) for pod in pods]) == uuids(node, 0, 1, 3)
+    verdict = await node.refused("one-too-many", {GPU: 1})
+    assert GPU in verdict.message
+    assert used_by(node.view, share)[0].owner is not None
+
+
+@ANY_KUBELET
+async def test_a_card_comes_back_when_the_scheduler_s_pod_is_gone_and_not_before(node: Node) -> None:
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    share, other = of_koordinator_alone("share"), of_koordinator_alone("other")
+    node.shows(share, **written(node, 2, percent=50))
+    node.shows(other)
+    await node.counts({GPU: (4, 3)})
+    await node.saved(share.uid)
+    await node.stop()
+    node.hides()
+    await node.start()
+    await node.counts({GPU: (4, 3)})  # nobody has said yet which pods there are
+
+    node.shows(other)
+
+    await node.counts({GPU: (4, 4)})
+    assert used_by(node.view, share) == []
+
+
+@ANY_KUBELET
+async def test_where_no_scheduler_is_heeded_no_annotation_takes_a_card(node: Node) -> None:
+    await node.start(whole(GPU))
+    await node.counts({GPU: (4, 4)})
+    node.shows(of_koordinator_alone("share"), **written(node, 2, percent=50))
+
+    pods = [await node.admit(f"whole-{n}", {GPU: 1}) for n in range(4)]
+
+    assert set().union(*[await node.cards_of(pod) for pod in pods]) == set(node.cards.uuids)
+    assert not [it for it in node.view.allocations if it.source is Source.ANNOTATION]
+
+
+# Locks on the node
+
+
+def locked(pod: Pod) -> dict[str, str]:
+    """What a scheduler writes on the Node before it binds the pod."""
+    return {LOCKS[0]: f"{datetime.now(UTC).isoformat()},{pod.namespace},{pod.name}"}
+
+
+@ANY_KUBELET
+async def test_a_lock_says_whose_turn_it_is_and_is_over_once_that_pod_has_its_cards(node: Node) -> None:
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    early, late = one("early", GPU), one("late", GPU)
+    node.shows(early, **written(node, 0, bound=1))
+    node.shows(late, **written(node, 1, bound=2))
+    node.agent.scheduled.locks.set(locked(late))
+    assert not node.agent.scheduled.over.value
+
+    await node.admit_pod(late)
+
+    assert await node.cards_of(late) == uuids(node, 1)
+    await node.until(lambda _: [*node.agent.scheduled.over.value.values()] == ["its pod has its devices"])
+
+
+@ANY_KUBELET
+async def test_a_lock_whose_pod_was_refused_is_over_as_soon_as_the_pod_has_failed(node: Node) -> None:
+    await node.start(whole(GPU, placement="claim"))
+    await node.counts({GPU: (4, 4)})
+    pod = one("refused", GPU)
+    node.shows(pod)
+    node.agent.scheduled.locks.set(locked(pod))
+    assert not (await node.kubelet.admit(pod)).admitted
+
+    node.agent.pods.set(tuple(replace(it, over=True, ended=True) for it in node.agent.pods.value))
+
+    await node.until(lambda _: [*node.agent.scheduled.over.value.values()] == ["its pod is over"])

@@ -1,0 +1,65 @@
+"""Frees locks that schedulers hold on this node, each only as it was when it was found to be over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+import structlog
+
+from agent.cluster.api import Api
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
+from agent.cluster.node import path
+from agent.core.koordinator.locks import Lock, freeing
+from agent.core.pauses import Pauses
+from agent.core.scheduled import Scheduled
+
+log = structlog.get_logger()
+
+
+class LockWriter:
+    """Frees what is over for as long as it runs; one that can not be freed now is tried again."""
+
+    def __init__(self, api: Api, node_name: str, scheduled: Scheduled, pauses: Pauses | None = None) -> None:
+        self._api = api
+        self._node_name = node_name
+        self._scheduled = scheduled
+        self._pauses = pauses or Pauses(0.1, 60.0)
+        #: Why the API server refuses; empty while it does not.
+        self.error = ""
+        self.freed = 0
+
+    async def run(self) -> None:
+        over = self._scheduled.over
+        async for locks in over.watch():
+            while left := await self._free(locks):
+                with anyio.move_on_after(self._pauses.next()):
+                    await over.changed()
+                    break
+                locks = left
+            self._pauses.reset()
+
+    async def _free(self, locks: Mapping[Lock, str]) -> Mapping[Lock, str]:
+        """Those that are to be tried again."""
+        left: dict[Lock, str] = {}
+        for it, why in locks.items():
+            try:
+                await self._api.patch(path(self._node_name), freeing(it), "json")
+            except (ApiAway, Busy, Forbidden) as exc:
+                self._tell(str(exc))
+                left[it] = why
+            except ApiRefused as exc:  # another one stands there by now, or none
+                log.debug("lock is another one by now", lock=it.key, error=str(exc))
+            except ApiError as exc:
+                self._tell(str(exc))
+                left[it] = why
+            else:
+                self.freed += 1
+                self._tell("")
+                log.info("lock freed", lock=it.key, pod=f"{it.namespace}/{it.pod}", reason=why)
+        return left
+
+    def _tell(self, error: str) -> None:
+        if error and error != self.error:
+            log.warning("lock not freed, tried again", node=self._node_name, error=error)
+        self.error = error

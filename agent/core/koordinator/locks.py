@@ -1,0 +1,91 @@
+"""A scheduler's lock on a node: who holds it, whether it is over, and the patch that frees just this one.
+
+The scheduler takes it before it binds a pod and never frees it: whoever answers Allocate does.
+Source: Project-HAMi/HAMi pkg/util/nodelock (4707fb02), koordinator device_plugin_adapter.go (a7a1b76b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agent.core.claims import Candidate
+from agent.core.model import Allocation, Source
+
+#: Annotations of the Node.
+LOCKS = ("hami.io/mutex.lock",)
+#: Seconds after which schedulers themselves take a lock away from its holder.
+EXPIRES = 300.0
+MAX_VALUE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """`value` as it stands there; `taken`: Unix time in seconds. Without a name it is of the old form."""
+
+    key: str
+    value: str
+    taken: float
+    namespace: str = ""
+    pod: str = ""
+
+
+def lock(key: str, value: str) -> Lock | None:
+    """`TIME,NAMESPACE,POD`, or TIME alone as old HAMi wrote it; None of anything else, which is nobody's."""
+    time, *named = value.split(",")
+    try:
+        taken = datetime.fromisoformat(time)
+    except ValueError:
+        return None
+    if len(value) > MAX_VALUE or taken.tzinfo is None or len(named) not in (0, 2) or not all(named):
+        return None
+    return Lock(key, value, taken.timestamp(), *named)
+
+
+def locks(annotations: Mapping[str, str]) -> list[Lock]:
+    """The locks that stand on the Node."""
+    found = (lock(key, annotations[key]) for key in LOCKS if key in annotations)
+    return [it for it in found if it is not None]
+
+
+def named(its: Iterable[Lock], now: float) -> frozenset[tuple[str, str]]:
+    """The pods, by namespace and name, that locks name which have not expired."""
+    return frozenset((it.namespace, it.pod) for it in its if it.pod and now - it.taken < EXPIRES)
+
+
+def over(it: Lock, pods: Iterable[Candidate], allocations: Iterable[Allocation], now: float) -> str:
+    """Why the lock is to be freed; empty while it is not.
+
+    A pod that is not known may be about to be bound: only time ends its lock.
+    """
+    mine = [pod for pod in pods if it.pod and (pod.namespace, pod.name) == (it.namespace, it.pod)]
+    if mine and all(pod.over for pod in mine):
+        return "its pod is over"
+    served = _served(allocations)
+    if any(_is_served(pod, served) for pod in mine):
+        return "its pod has its devices"
+    return f"it is older than {EXPIRES:g} s" if now - it.taken >= EXPIRES else ""
+
+
+def freeing(it: Lock) -> list[dict[str, Any]]:
+    """The JSON patch of the Node: it fails where another lock stands there by then."""
+    path = f"/metadata/annotations/{it.key.replace('~', '~0').replace('/', '~1')}"
+    return [{"op": "test", "path": path, "value": it.value}, {"op": "remove", "path": path}]
+
+
+def _served(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[str, str]]]:
+    """Resource to the places, uid and container, that have an allocation of it."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for it in allocations:
+        place = it.owner or it.claim
+        if place is not None and it.source is not Source.ANNOTATION:
+            found.setdefault(it.resource, set()).add((place.uid, place.container))
+    return found
+
+
+def _is_served(pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]]) -> bool:
+    """Whether each container of it that asks for what is served here has it, and there is one."""
+    asking = [(name, it.name) for it in pod.containers for name in it.limits if name in served]
+    return bool(asking) and all((pod.uid, container) in served[name] for name, container in asking)

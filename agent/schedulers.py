@@ -1,0 +1,114 @@
+"""What schedulers do beside Allocate: cards for pods that ask no device plugin, and locks on the node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import structlog
+
+from agent.core.cell import Cell
+from agent.core.claims import Cards
+from agent.core.koordinator.external import changes, external
+from agent.core.koordinator.locks import locks, over
+from agent.core.ledger import Ledger
+from agent.core.model import NodeSnapshot, Plan
+from agent.core.scheduled import Scheduled
+
+log = structlog.get_logger(__name__)
+
+
+class Schedulers:
+    """Keeps the ledger as the pods' annotations say, and says which locks are over."""
+
+    def __init__(
+        self,
+        scheduled: Scheduled,
+        ledger: Ledger,
+        plan: Cell[Plan],
+        snapshot: Cell[NodeSnapshot],
+        changed: Callable[[], Awaitable[None]],
+        clock: Callable[[], float],
+        *,
+        every: float = 30.0,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`changed` is awaited after the ledger was changed; `wall` is the time that schedulers go by."""
+        self._scheduled = scheduled
+        self._ledger = ledger
+        self._plan = plan
+        self._snapshot = snapshot
+        self._changed = changed
+        self._clock = clock
+        self._every = every
+        self._wall = wall
+        self._news = anyio.Event()
+        #: Whether any pods were ever seen: this node has some always, the agent's own at least.
+        self._heard = False
+
+    def look_again(self) -> None:
+        """Something was answered or refused."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Follow pods, devices, ledger and locks for ever; now and then time alone ends a lock."""
+        cells: tuple[Cell[Any], ...] = (
+            self._scheduled.pods,
+            self._scheduled.locks,
+            self._plan,
+            self._snapshot,
+        )
+        async with anyio.create_task_group() as group:
+            for cell in cells:
+                group.start_soon(self._hear, cell)
+            while True:
+                self._news = anyio.Event()
+                await self.once()
+                with anyio.move_on_after(self._every):
+                    await self._news.wait()
+
+    async def once(self) -> None:
+        """Look, and change what is to be changed."""
+        if self._follow_pods():
+            await self._changed()
+        self._follow_locks()
+
+    async def _hear(self, cell: Cell[Any]) -> None:
+        async for _ in cell.watch():
+            self._news.set()
+
+    def _follow_pods(self) -> bool:
+        """Whether the ledger is another one now."""
+        pods, now = self._scheduled.pods.value, self._clock()
+        self._heard = self._heard or bool(pods)
+        found = external(pods, self._plan.value, self._heeding(), now)
+        ready = all(it.vendor in self._heeding() for it in self._ledger.external().values())
+        news, gone = changes(self._ledger.in_use(), found, heard=self._heard and ready)
+        for it in news:
+            self._ledger.record(it)
+            pod = f"{it.owner.namespace}/{it.owner.pod}" if it.owner else ""
+            log.info(
+                "cards in use by a scheduler's word", pod=pod, vendor=it.vendor, devices=list(it.devices)
+            )
+        for over_ in gone:
+            self._ledger.release(over_.allocation, over_.reason, now)
+            log.info("cards no longer in use by a scheduler's word", allocation=over_.allocation)
+        return bool(news or gone)
+
+    def _heeding(self) -> Mapping[str, Cards]:
+        """The cards of the vendors with a resource whose cards schedulers choose."""
+        names = {it.vendor for it in self._plan.value.values() if it.rule.placement != "local"}
+        snapshot = self._snapshot.value
+        found = {
+            name: {it.uuid: it.minor for it in snapshot.present(name) if not it.parent} for name in names
+        }
+        return {name: cards for name, cards in found.items() if cards}
+
+    def _follow_locks(self) -> None:
+        pods, now = self._scheduled.pods.value, self._wall()
+        reasons = {
+            it: over(it, pods, self._ledger.in_use(), now) for it in locks(self._scheduled.locks.value)
+        }
+        self._scheduled.over.set({it: why for it, why in reasons.items() if why})

@@ -1,0 +1,104 @@
+"""Whose lock it is, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import strategies
+from hypothesis import given
+
+from agent.core.claims import Candidate, PodContainer
+from agent.core.koordinator.locks import EXPIRES, Lock, freeing, lock, named, over
+from agent.core.model import Owner, Source
+
+from ..values import GPU, allocation
+
+KEY = "hami.io/mutex.lock"
+VALUE = "2026-11-20T21:34:09Z,default,web"
+TAKEN = 1795210449.0
+HELD = Lock(KEY, VALUE, TAKEN, "default", "web")
+WEB = Candidate(
+    "uid-web", "default", "web", (PodContainer("a", {GPU: 1}), PodContainer("b", {GPU: 1, "cpu": 1}))
+)
+
+
+def served(container: str, uid: str = "uid-web") -> object:
+    return allocation(container, [container], owner=Owner(uid, container))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (VALUE, HELD),
+        ("2026-11-20T21:34:09Z", Lock(KEY, "2026-11-20T21:34:09Z", TAKEN)),
+        *((it, None) for it in ("", "soon,default,web", "2026-11-20T21:34:09Z,web", f"{VALUE},more")),
+        *((it, None) for it in ("2026-11-20T21:34:09Z,,web", "2026-11-20T21:34:09,default,web", "x" * 2000)),
+    ],
+)
+def test_a_lock_is_read_as_schedulers_write_it(value: str, expected: Lock | None) -> None:
+    assert lock(KEY, value) == expected
+
+
+@given(strategies.hostile_texts)
+def test_no_annotation_crashes_the_reading_of_locks(value: str) -> None:
+    found = lock(KEY, value)
+
+    assert found is None or found.value == value
+
+
+@pytest.mark.parametrize(
+    ("pods", "allocations", "age", "why"),
+    [
+        ([WEB], [], 1, ""),
+        ([WEB], [served("a")], 1, ""),
+        ([WEB], [served("a"), served("b")], 1, "its pod has its devices"),
+        ([WEB], [served("a"), served("b", "uid-another")], 1, ""),
+        ([replace(WEB, over=True)], [], 1, "its pod is over"),
+        ([replace(WEB, uid="uid-former", over=True), WEB], [], 1, ""),
+        ([], [], EXPIRES - 1, ""),
+        ([], [], EXPIRES, "it is older than 300 s"),
+        ([replace(WEB, namespace="other")], [served("a"), served("b")], 1, ""),
+        ([replace(WEB, containers=())], [served("a"), served("b")], 1, ""),
+    ],
+    ids=[
+        "its pod waits",
+        "one container waits",
+        "all are served",
+        "another pod's container",
+        "its pod has failed",
+        "a former pod of its name has failed",
+        "its pod is about to be bound",
+        "nobody came",
+        "a pod of another namespace",
+        "a pod that asks for nothing",
+    ],
+)
+def test_a_lock_is_over_when_its_pod_has_its_devices_or_will_never_have_them(
+    pods: list[Candidate], allocations: list[object], age: float, why: str
+) -> None:
+    assert over(HELD, pods, allocations, TAKEN + age) == why  # type: ignore[arg-type]
+
+
+def test_what_a_scheduler_gave_by_itself_serves_no_lock() -> None:
+    by_word = replace(allocation("x", [], owner=Owner("uid-web", "a")), source=Source.ANNOTATION)
+
+    assert over(HELD, [replace(WEB, containers=WEB.containers[:1])], [by_word], TAKEN) == ""
+
+
+def test_a_lock_of_the_old_form_ends_by_time_alone() -> None:
+    old = Lock(KEY, "2026-11-20T21:34:09Z", TAKEN)
+
+    assert over(old, [WEB], [], TAKEN + 1) == ""
+    assert over(old, [WEB], [], TAKEN + EXPIRES)
+
+
+def test_a_lock_that_has_expired_names_nobody() -> None:
+    assert named([HELD], TAKEN + 1) == {("default", "web")}
+    assert named([HELD], TAKEN + EXPIRES) == frozenset()
+
+
+def test_the_patch_frees_this_lock_and_no_other() -> None:
+    path = "/metadata/annotations/hami.io~1mutex.lock"
+
+    assert freeing(HELD) == [{"op": "test", "path": path, "value": VALUE}, {"op": "remove", "path": path}]
