@@ -23,6 +23,9 @@ OTHER_LINKS = "P2P"
 #: Cards may be linked by different numbers of lanes; nobody builds more kinds of nearness than that.
 _TIERS = 8
 
+#: Of each card the lanes to every other that it is linked with, by minor.
+_Lanes = Mapping[int, Mapping[int, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class P2p:
@@ -41,7 +44,8 @@ def groups(devices: Mapping[int, Device], vendor: str) -> tuple[P2p, ...]:
     """
     lanes = _lanes(devices)
     order = sorted(devices, key=lambda minor: (devices[minor].numa or 0, minor))
-    tiers = sorted({count for count in lanes.values() if count > 0}, reverse=True)[:_TIERS]
+    counts = {count for its in lanes.values() for count in its.values() if count > 0}
+    tiers = sorted(counts, reverse=True)[:_TIERS]
     found = [group for tier in tiers for group in _cliques(order, lanes, tier)]
     found += [half for group in found if not _holds(group, found) for half in _halves(group)]
     minors = sorted({tuple(sorted(group)) for group in found}, key=lambda it: (len(it), it))
@@ -82,22 +86,20 @@ def _group(told: Any) -> P2p | None:
     return P2p(tuple(sorted(minors)), link)
 
 
-def _lanes(devices: Mapping[int, Device]) -> Mapping[frozenset[int], int]:
-    """The pairs of cards with the lanes between them; what one side alone reports counts for both."""
+def _lanes(devices: Mapping[int, Device]) -> _Lanes:
+    """What one side alone reports counts for both."""
     minor = {device.uuid: number for number, device in devices.items()}
-    lanes: dict[frozenset[int], int] = {}
+    lanes: dict[int, dict[int, int]] = {number: {} for number in devices}
     for number, device in devices.items():
         for link in device.links:
             peer = minor.get(link.peer, number)
             if peer != number:
-                pair = frozenset((number, peer))
-                lanes[pair] = max(link.lanes, lanes.get(pair, 0))
+                count = max(link.lanes, lanes[number].get(peer, 0))
+                lanes[number][peer] = lanes[peer][number] = count
     return lanes
 
 
-def _cliques(
-    order: Sequence[int], lanes: Mapping[frozenset[int], int], tier: int
-) -> Iterator[tuple[int, ...]]:
+def _cliques(order: Sequence[int], lanes: _Lanes, tier: int) -> Iterator[tuple[int, ...]]:
     """Groups of cards that have so many lanes each with each; a card is in one of them.
 
     Each takes in the nearest card that fits, which finds the quads of a cube and the groups of a switch.
@@ -105,11 +107,17 @@ def _cliques(
     """
     left = list(order)
     while left:
-        group = [left.pop(0)]
-        while near := [it for it in left if all(lanes.get(frozenset((it, to)), 0) >= tier for to in group)]:
-            best = max(near, key=lambda it: sum(lanes[frozenset((it, to))] for to in group))
-            group.append(best)
-            left.remove(best)
+        taken = left[0]
+        group, near = [taken], dict.fromkeys(left[1:], 0)
+        while near := {
+            it: weight + lanes[taken].get(it, 0)
+            for it, weight in near.items()
+            if lanes[taken].get(it, 0) >= tier
+        }:
+            taken = max(near, key=near.__getitem__)
+            group.append(taken)
+            del near[taken]
+        left = [it for it in left if it not in group]
         if len(group) > 1:
             yield tuple(sorted(group, key=order.index))
 
