@@ -20,6 +20,8 @@ from agent.core.errors import (
     GivenTwice,
     InvalidRequest,
     NotAllocated,
+    NotPromised,
+    PromisedElsewhere,
     StillHeld,
     UnhealthyDevice,
     UnknownDevice,
@@ -39,6 +41,7 @@ from agent.core.vendor import (
     Edits,
     Mount,
     Partition,
+    Placement,
     Request,
     ResourceRule,
     Sharing,
@@ -48,6 +51,7 @@ from agent.core.vendor import (
 from .values import GPU, node, status
 
 WHOLE, SLICE, ONE = "acme.com/whole", "acme.com/slice", "acme.com/one"
+SHARE = "acme.com/share"
 
 
 def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
@@ -75,6 +79,10 @@ class Room:
     edits: Edits = edits
     dialects: tuple[Dialect, ...] = ()
     candidates: tuple[Candidate, ...] = ()
+    placement: Placement = "local"
+    #: What the API server lists to who asks, and how often somebody did.
+    late: tuple[Candidate, ...] = ()
+    lists: int = 0
     #: What the kubelet says.
     life: str = "k1"
     grants: Sequence[Granted] | None = ()
@@ -88,8 +96,23 @@ class Room:
     def __post_init__(self) -> None:
         self.ledger = Ledger()
         self.allocator = Allocator(
-            self.scene, self.ledger, self, lambda: 1234.5, self.prepare, self.release, witness=self
+            self.scene,
+            self.ledger,
+            self,
+            lambda: 1234.5,
+            self.prepare,
+            self.release,
+            witness=self,
+            pods=self,
+            claimed_within=0.05,
         )
+
+    async def now(self) -> Sequence[Candidate]:
+        self.lists += 1
+        return self.late
+
+    async def news(self) -> None:
+        await asyncio.Event().wait()
 
     async def granted(self) -> Sequence[Granted] | None:
         return self.grants
@@ -103,16 +126,19 @@ class Room:
         return {it: self.shown[it] for it in ids if it in self.shown}
 
     def scene(self) -> Scene:
-        cards = [status(f"c{n}", n) for n in range(4)]
-        sick = status("sick", 4, healthy=False, reason="xid-79", message="lost")
-        snapshot = node(*cards, sick, status("broken", 5))
-        rules = (
+        cards = [status(f"c{n}", n) for n in range(6)]
+        sick = status("sick", 6, healthy=False, reason="xid-79", message="lost")
+        wanting = status("c6", 8, healthy=False, reason="xid-79", message="lost")
+        snapshot = node(*cards, sick, status("broken", 7), wanting)
+        rules: tuple[ResourceRule, ...] = (
             ResourceRule(WHOLE, devices=("c0", "c1", "sick", "broken")),
             ResourceRule(SLICE, devices=("c2",), sharing=Sharing("replicas", 4)),
+            ResourceRule(SHARE, devices=("c4", "c5", "c6"), sharing=Sharing("replicas", 2)),
             ResourceRule(
                 ONE, devices=("c3",), sharing=Sharing("replicas", 4, fail_requests_greater_than_one=True)
             ),
         )
+        rules = tuple(replace(it, placement=self.placement) for it in rules)
         vendor = Vendor(
             "acme",
             "",
@@ -666,6 +692,191 @@ async def test_who_was_not_attributed_is_given_its_promise_once_the_kubelet_says
     assert it.claim is None
     assert [one.claim for one in room.ledger.all()] == [HIGH]
     assert room.allocator.swaps == ()
+
+
+# Where a scheduler chose the card
+
+
+def bound(name: str, *cards: str, resource: str = WHOLE, count: int = 1, **more: Any) -> Candidate:
+    """A pod to which a scheduler gave these cards, or (none) said nothing."""
+    annotations = {"cards": ",".join(cards)} if cards else {}
+    return Candidate(
+        f"uid-{name}", "default", name, (PodContainer("main", {resource: count}),), annotations, **more
+    )
+
+
+def chosen(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+    cards = pod.annotations.get("cards")
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", tuple(cards.split(",")))] if cards else []
+
+
+def heeding(*pods: Candidate, placement: Placement = "auto", **more: Any) -> Room:
+    return Room(dialects=(Dialect("plain", chosen),), candidates=pods, placement=placement, **more)
+
+
+@pytest.mark.parametrize(
+    ("pods", "asked", "expected"),
+    [
+        ([bound("web", "c1")], (["c0", "c1"], [], 1), ["c1"]),
+        ([bound("web", "c1", "c0", count=2)], (["c0", "c1"], [], 2), ["c1", "c0"]),
+        ([bound("web", "c1"), bound("job")], (["c0", "c1"], [], 1), ["c1"]),
+        ([bound("pair", "c0", "c1", count=2), bound("job")], (["c0", "c1"], [], 1), ["c0"]),
+        ([bound("other", "c0", created=9), bound("web", "c1", created=1)], (["c0", "c1"], [], 1), ["c1"]),
+        ([bound("gone", "c1", over=True), bound("web", "c0")], (["c0", "c1"], [], 1), ["c0"]),
+        ([bound("taken", "c1", created=1), bound("web", "c0", created=2)], (["c0"], [], 1), ["c0"]),
+        ([bound("web", "c1")], (["c0"], [], 1), ["c0"]),
+        ([bound("web", "c1", "c0", count=2)], (["c0", "c1"], ["c0"], 2), ["c0", "c1"]),
+        ([], (["c0", "c1"], [], 1), ["c0"]),
+    ],
+    ids=[
+        "its card",
+        "its cards",
+        "beside a pod without a promise",
+        "none is left but promised ones",
+        "bound first",
+        "over",
+        "the first one's is not to be had",
+        "its card is not to be had",
+        "it has one already",
+        "nobody waits",
+    ],
+)
+def test_the_kubelet_is_steered_to_the_cards_of_who_asks_next(
+    pods: Sequence[Candidate], asked: tuple[list[str], list[str], int], expected: list[str]
+) -> None:
+    assert heeding(*pods).allocator.preferred(WHOLE, *asked) == expected
+
+
+def test_shares_are_spread_evenly_over_the_cards_that_were_chosen() -> None:
+    room = heeding(bound("web", "c5", "c4", resource=SHARE, count=3))
+
+    found = room.allocator.preferred(SHARE, ["c4::0", "c4::1", "c5::0", "c5::1"], [], 3)
+
+    assert found == ["c5::0", "c4::0", "c5::1"]
+
+
+async def test_a_whole_card_other_than_the_chosen_one_is_refused() -> None:
+    room = heeding(bound("web", "c1"))
+
+    with pytest.raises(PromisedElsewhere) as refused:
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert str(refused.value) == (
+        'invalid allocation request for "acme.com/whole": the kubelet gave c0, claims are on other cards: '
+        "default/web on c1; create this pod anew to have its card chosen again"
+    )
+    assert room.ledger.all() == ()
+
+
+async def test_a_whole_card_may_be_a_pods_of_which_no_scheduler_spoke() -> None:
+    room = heeding(bound("web", "c1"), bound("job"))
+
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert [it.claim for it in room.ledger.all()] == [None]
+
+
+async def test_two_pods_that_got_each_others_cards_are_both_served() -> None:
+    early, late = bound("early", "c0", created=1), bound("late", "c1", created=2)
+    room = heeding(early, late)
+    room.ledger.record(
+        Allocation(
+            "a", WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, 1, owner=Owner(late.uid, "main")
+        )
+    )
+
+    assert room.allocator.preferred(WHOLE, ["c1"], [], 1) == ["c1"]
+    await room.allocator.allocate(WHOLE, [["c1"]])
+
+    [_, it] = room.ledger.all()
+    assert it.claim is not None
+    assert (it.claim.pod, it.claim.devices) == ("early", ("c1",))
+
+
+async def test_a_share_lies_on_the_chosen_card_whatever_its_ids_are() -> None:
+    room = heeding(bound("web", "c5", resource=SHARE, count=2))
+
+    [edits_] = await room.allocator.allocate(SHARE, [["c4::0", "c4::1"]])
+
+    assert edits_.env["ACME"] == "c5"
+    [it] = room.ledger.all()
+    assert (it.devices, it.diverged, it.cards) == (("c4", "c4"), ("c5",), ("c5",))
+    assert room.ledger.devices_in_use() == {"c4", "c5"}
+    assert room.ledger.held() == {SHARE: {"c4::0": "c4", "c4::1": "c4"}}
+
+
+@pytest.mark.parametrize("card", ["c5", "c6"], ids=["full", "unhealthy"])
+async def test_a_share_of_a_card_without_room_is_refused(card: str) -> None:
+    room = heeding(bound("web", card, resource=SHARE))
+    for name, one in (("a", "c5::0"), ("b", "c5::1")):
+        room.ledger.record(Allocation(name, SHARE, "acme", (one,), ("c5",), AllocationState.DONE, 1))
+
+    with pytest.raises(PromisedElsewhere, match="which have no room"):
+        await room.allocator.allocate(SHARE, [["c4::0"]])
+
+
+async def test_a_share_that_diverged_takes_the_room_of_the_card_where_it_lies() -> None:
+    room = heeding(bound("web", "c5", resource=SHARE))
+    its = Allocation(
+        "a", SHARE, "acme", ("c4::0", "c4::1"), ("c4", "c4"), AllocationState.DONE, 1, diverged=("c5",)
+    )
+    room.ledger.record(its)
+
+    with pytest.raises(PromisedElsewhere):
+        await room.allocator.allocate(SHARE, [["c4::0"]])
+
+
+async def test_pods_that_nobody_told_of_are_listed_once_where_a_scheduler_may_have_chosen() -> None:
+    room = heeding(late=(bound("web", "c1"),))
+
+    await room.allocator.expect(WHOLE, 1)
+
+    assert room.allocator.preferred(WHOLE, ["c0", "c1"], [], 1) == ["c1"]
+    await room.allocator.allocate(WHOLE, [["c1"]])
+    assert room.lists == 1
+    assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["web"]
+
+
+@pytest.mark.parametrize(
+    ("placement", "pods", "lists"),
+    [("local", (), 0), ("auto", (bound("job"),), 0), ("auto", (bound("pair", count=2),), 1)],
+    ids=["where none chooses", "a pod is known that asks", "another count is known"],
+)
+async def test_pods_are_not_listed_without_need(
+    placement: Placement, pods: tuple[Candidate, ...], lists: int
+) -> None:
+    room = heeding(*pods, placement=placement)
+
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert room.lists == lists
+
+
+async def test_where_a_scheduler_must_choose_nobody_else_does() -> None:
+    room = heeding(bound("job"), placement="claim")
+
+    with pytest.raises(
+        NotPromised, match="no pod that waits has a claim; the resource's placement is 'claim'"
+    ):
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert room.lists >= 1
+    assert room.ledger.all() == ()
+
+
+async def test_where_a_scheduler_must_choose_a_pod_without_its_word_gets_no_other_pods_place() -> None:
+    room = heeding(bound("web", "c1"), bound("job"), placement="claim")
+
+    with pytest.raises(PromisedElsewhere):
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+
+async def test_who_has_a_lock_of_the_node_asks_next() -> None:
+    room = heeding(bound("early", "c0", created=1), bound("late", "c1", created=2))
+    scene = replace(room.scene(), locked=frozenset({("default", "late")}))
+    room.allocator._scene = lambda: scene
+
+    assert room.allocator.preferred(WHOLE, ["c0", "c1"], [], 1) == ["c1"]
 
 
 # Devices of pods that the kubelet has forgotten
