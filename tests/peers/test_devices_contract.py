@@ -1,0 +1,288 @@
+"""The real API server takes the node's Device, and shows a koordlet's hand in it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cluster.koordlets import cards, pod
+
+from agent.cluster import node
+from agent.cluster.access import find
+from agent.cluster.client import open_api
+from agent.cluster.devices import DeviceWriter
+from agent.cluster.koordinator import Koordinator
+from agent.cluster.node import OwnNode
+from agent.cluster.reflector import Following, Reflector
+from agent.core.cell import Cell
+from agent.core.koordinator.mode import Exchange, Shown, Telling
+from agent.core.koordinator.partitions import P2p
+from agent.core.koordinator.report import Card, Report
+from agent.core.pauses import Pauses
+
+from .apiserver import KubectlFailed, RealApiServer
+
+PATIENCE = 30.0
+LOOK = 0.02
+CRD = Path(__file__).parents[2] / "deploy/crd/devices.scheduling.koordinator.sh.yaml"
+KIND = "devices.scheduling.koordinator.sh"
+GIB = 1 << 30
+
+
+def reported(count: int = 2, **card: Any) -> Report:
+    its = {"memory": 48 * GIB, "numa": 0, "pcie": "pci0000:3a", "pci": "0000:3b:00.0", "model": "A40"}
+    first = Card("GPU-0", 0, **{**its, **card})
+    labels = {"xpu-agent.io/model": "A40"}
+    others = [Card(f"GPU-{it}", it, labels=labels, **its) for it in range(1, count)]  # type: ignore[arg-type]
+    links = (P2p((0, 1), "nvidia"),) if count > 1 else ()
+    return Report("nvidia", (first, *others), "A40", "570.1", links)
+
+
+@dataclass
+class Here:
+    """A Node of the test's own at the real server, and what looks at its Device and writes it."""
+
+    server: RealApiServer
+    name: str
+    exchange: Exchange
+    koordinator: Koordinator
+    node: Cell[OwnNode | None]
+
+    def tell(self, report: Report) -> None:
+        self.exchange.telling.set(Telling("device", report))
+
+    async def device(self) -> Any:
+        try:
+            return json.loads(
+                await self.server.kubectl("get", KIND, self.name, "-o", "json", "--show-managed-fields")
+            )
+        except KubectlFailed:
+            return None
+
+    async def health(self) -> list[bool]:
+        device = await self.device()
+        return [it["health"] for it in device["spec"]["devices"]] if device else []
+
+    @property
+    def shown(self) -> Shown | None:
+        return self.exchange.shown.value
+
+    async def is_written(self, *health: bool) -> Any:
+        with anyio.fail_after(PATIENCE):
+            while True:
+                if await self.health() == list(health):
+                    return await self.device()
+                await anyio.sleep(LOOK)
+
+    async def koordlet_writes(self) -> None:
+        """As its update does: devices, labels and annotations of its own in the place of all."""
+        there = await self.device()
+        there["metadata"] |= {"labels": {}, "annotations": {}}
+        there["spec"] = {"devices": cards()}
+        options = ["--field-manager=koordlet", "--filename", "-"]
+        await self.server.kubectl("replace", *options, stdin=json.dumps(there))
+
+
+@pytest.fixture
+async def kind(api_server: RealApiServer) -> None:
+    await api_server.kubectl("apply", "--server-side", "--validate=strict", "--filename", str(CRD))
+    await api_server.kubectl("wait", "--for=condition=Established", f"crd/{KIND}", "--timeout=30s")
+
+
+async def a_node(server: RealApiServer, name: str) -> None:
+    made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+    await server.kubectl("create", "--filename", "-", stdin=json.dumps(made))
+
+
+@asynccontextmanager
+async def looking(server: RealApiServer, directory: Path, token: str | None = None) -> AsyncIterator[Here]:
+    name = f"node-{secrets.token_hex(4)}"
+    await a_node(server, name)
+    access = find(server.kubeconfig(directory / secrets.token_hex(4), token), {})
+    assert access is not None
+    api = await open_api(access)
+    own: Cell[OwnNode | None] = Cell(None)
+    labels: Cell[Mapping[str, str] | None] = Cell(None)
+    exchange, returns = Exchange(), Cell(0)
+    exchange.looks.set(True)
+    quick = Following(shortest=0.01, longest=0.1, refused=0.1)
+    nodes = Reflector(api, node.NODES, node.query(name), node.own_node, quick)
+    writer = partial(
+        DeviceWriter, pauses=Pauses(0.01, 0.1), refused=Pauses(0.01, 0.1), between=0.01, clock=time.time
+    )
+    koordinator = Koordinator(
+        api, name, exchange, own, quick, every=0.2, linger=0.2, look=0.05, writer=writer
+    )
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(nodes.run)
+            group.start_soon(node.follow, nodes.cell, name, own, labels)
+            group.start_soon(koordinator.run, returns)
+            yield Here(server, name, exchange, koordinator, own)
+            group.cancel_scope.cancel()
+    finally:
+        await api.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while True:
+            if condition():
+                return
+            await anyio.sleep(LOOK)
+
+
+async def test_a_device_is_taken_whole_and_only_what_changes_is_written(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    async with looking(api_server, tmp_path) as here:
+        here.tell(reported())
+        made = await here.is_written(True, True)
+
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"]) == ("Node", here.name)
+        assert owner["uid"] == (here.node.value or OwnNode("")).uid
+        # Nothing was pruned: what the scheduler books by is there.
+        first, second = made["spec"]["devices"]
+        assert first["topology"] == {
+            "socketID": -1,
+            "nodeID": 0,
+            "pcieID": "pci0000:3a",
+            "busID": "0000:3b:00.0",
+        }
+        assert first["resources"]["koordinator.sh/gpu-memory"] == "48Gi"
+        assert second["labels"] == {"xpu-agent.io/model": "A40"}
+        assert "scheduling.koordinator.sh/gpu-partitions" in made["metadata"]["annotations"]
+
+        here.tell(reported(healthy=False, status="False", reason="ECCError", message="chip error 79"))
+        sick = await here.is_written(False, True)
+        assert sick["spec"]["devices"][0]["conditions"][0]["reason"] == "ECCError"
+        await until(lambda: here.koordinator.writes == 2)
+        here.exchange.telling.touch()
+        here.tell(reported())
+        await here.is_written(True, True)
+        assert here.koordinator.writes == 3
+
+
+async def test_labels_annotations_and_cards_of_others_stay(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    async with looking(api_server, tmp_path) as here:
+        here.tell(reported(1))
+        there = await here.is_written(True)
+        await api_server.kubectl("label", KIND, here.name, "theirs=1")
+        await api_server.kubectl("annotate", KIND, here.name, "theirs=2")
+        there = await here.device()
+        nic = {"type": "rdma", "id": "0000:01:00.0", "minor": 0, "health": True}
+        there["spec"]["devices"].append(nic)
+        await api_server.kubectl("replace", "--filename", "-", stdin=json.dumps(there))
+
+        here.tell(reported(2))
+
+        after = await here.is_written(True, True, True)
+        assert nic in after["spec"]["devices"]
+        assert after["metadata"]["labels"]["theirs"] == "1"
+        assert after["metadata"]["annotations"]["theirs"] == "2"
+
+
+async def test_a_koordlet_s_hand_is_seen_and_the_device_is_left_to_it(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    async with looking(api_server, tmp_path) as here:
+        here.tell(reported())
+        await here.is_written(True, True)
+        await here.koordlet_writes()
+
+        await until(lambda: here.shown is not None and here.shown.overwritten)
+        here.tell(reported(3))
+        await until(lambda: here.shown is not None and here.shown.koordlet)
+
+        assert await here.health() == [True]
+        assert here.koordinator.writes == 1
+
+
+async def test_a_koordlet_s_pod_is_seen(api_server: RealApiServer, tmp_path: Path, kind: None) -> None:
+    space = f"koord-{secrets.token_hex(4)}"
+    await api_server.kubectl("create", "namespace", space)
+    await api_server.kubectl("create", "serviceaccount", "default", "--namespace", space)
+    async with looking(api_server, tmp_path) as here:
+        await until(lambda: here.shown is not None and not here.shown.koordlet)
+        its = pod(here.name)
+        its["metadata"]["namespace"] = space
+        its["spec"]["containers"][0]["image"] = "koordlet"
+        its.pop("status")
+        await api_server.kubectl("create", "--filename", "-", stdin=json.dumps(its))
+
+        await until(lambda: here.shown is not None and f"{space}/koordlet-x runs here" in here.shown.koordlet)
+
+
+async def test_a_node_that_is_made_anew_owns_the_device(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    async with looking(api_server, tmp_path) as here:
+        here.tell(reported())
+        before = await here.is_written(True, True)
+        await api_server.kubectl("delete", "node", here.name)
+        await a_node(api_server, here.name)
+
+        with anyio.fail_after(PATIENCE):
+            while True:
+                device = await here.device()
+                owners = [it["uid"] for it in device["metadata"]["ownerReferences"]]
+                if owners != [before["metadata"]["ownerReferences"][0]["uid"]]:
+                    break
+                await anyio.sleep(LOOK)
+        assert owners == [(here.node.value or OwnNode("")).uid]
+
+
+async def test_without_the_kind_nothing_is_asked_and_it_is_written_once_it_is_there_and_there_again(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    async with looking(api_server, tmp_path) as here:
+        here.tell(reported())
+        await here.is_written(True, True)
+
+        await api_server.kubectl("delete", "crd", KIND)
+        await until(lambda: here.shown == Shown(kind=False))
+        await api_server.kubectl("apply", "--server-side", "--filename", str(CRD))
+
+        await here.is_written(True, True)
+
+
+async def test_the_rights_that_the_docs_name_are_enough_and_without_one_it_is_said(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    await api_server.kubectl("create", "namespace", (space := f"test-{secrets.token_hex(4)}"))
+    await api_server.kubectl("create", "serviceaccount", "agent", "--namespace", space)
+    for role, verbs, resource in (
+        (space, "get,list,watch", "nodes"),
+        (f"{space}-d", "get,list,watch,create", KIND),
+        (f"{space}-p", "list,watch", "pods"),
+    ):
+        await grant(api_server, role, verbs, resource, space)
+    token = await api_server.service_account_token("agent", space)
+
+    async with looking(api_server, tmp_path, token) as here:
+        here.tell(reported())
+        await here.is_written(True, True)
+        here.tell(reported(3))
+        await until(lambda: "403" in here.koordinator.error)
+
+        await grant(api_server, f"{space}-u", "update", KIND, space)
+
+        await here.is_written(True, True, True)
+
+
+async def grant(server: RealApiServer, role: str, verbs: str, resource: str, space: str) -> None:
+    await server.kubectl("create", "clusterrole", role, f"--verb={verbs}", f"--resource={resource}")
+    bound = f"--serviceaccount={space}:agent"
+    await server.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", bound)
