@@ -378,6 +378,27 @@ def test_no_device_says_nothing() -> None:
     assert told({"spec": {"devices": [RDMA]}}) is None
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"id": ""}, {"id": 7}, {"minor": None}, {"minor": True}, {"minor": 63}, {"minor": -1}, {"minor": "1"}],
+)
+def test_what_can_be_no_card_is_left_out(wrong: dict[str, Any]) -> None:
+    existing = written(heard(node(cards(2))))
+    existing["spec"]["devices"][1].update(wrong)
+
+    found = told(existing)
+
+    assert found is not None
+    assert [it.uuid for it in found.cards] == [card(0).uuid]
+
+
+def test_of_two_cards_with_one_minor_the_first_is_read() -> None:
+    existing = written(heard(node(cards(2))))
+    existing["spec"]["devices"][1]["minor"] = 0
+
+    assert [it.uuid for it in (told(existing) or heard(node(cards(2)))).cards] == [card(0).uuid]
+
+
 def test_what_koordlet_wrote_is_understood() -> None:
     case = next(it for it in RECORDED if it["case"] == "one broken")
 
