@@ -225,7 +225,7 @@ def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
     if after.overwritten and not before.overwritten:
         now = "it is fed by a file from now on" if after.mode == "feed" else "the agent has stopped"
         yield Notice("ReportOverwritten", f"koordlet overwrote this node's Device, {now}: {after.why}")
-    if after.error and after.error != before.error:
+    if after.error and not before.error:
         yield Notice("ReportFailed", f"Koordinator is not told of the cards as they are: {after.error}")
     if before.error and not after.error:
         yield Notice("ReportRestored", "Koordinator is told of the cards again", "Normal")

@@ -189,14 +189,15 @@ async def test_an_outage_loses_nothing_and_is_caught_up_with_in_one_write(tmp_pa
 
         await here.server.go_away()
         here.tell(reported(healthy=False, status="False", reason="Xid79"))
-        await eventually(lambda: here.koordinator.error)
+        await eventually(lambda: here.koordinator.waits)
+        assert not here.koordinator.error
         here.tell(reported(3, healthy=False, status="False", reason="Xid48"))
         await here.server.come_back()
         here.returns.set(1)
 
         await eventually(lambda: here.health() == [False, True, True])
         assert here.written() == ["create", "update"]
-        await eventually(lambda: not here.koordinator.error)
+        await eventually(lambda: not here.koordinator.waits)
 
 
 async def test_a_write_of_another_between_is_kept_and_ours_comes_after_it(tmp_path: Path) -> None:

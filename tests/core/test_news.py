@@ -23,7 +23,7 @@ from agent.core.model import (
 from agent.core.news import news
 from agent.core.notices import ACTIONS, Notice, PodRef, Refusal, Swap
 from agent.core.vendor import State
-from agent.core.view import UNKNOWN, Glance
+from agent.core.view import UNKNOWN, Glance, Reported
 
 from .values import GPU, allocation, node, status
 
@@ -363,3 +363,41 @@ def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
     assert {it.reason for it in told} <= ACTIONS.keys()
     assert len(told) <= len(before) + 2 * len(after)
     assert news(second, replace(second, snapshot=node(*after))) == ()
+
+
+# What Koordinator is told
+
+
+def reporting(**its: Any) -> Glance:
+    return replace(UNKNOWN, reported=Reported(**its))
+
+
+def test_a_koordlet_that_overwrites_is_told_once_with_what_follows() -> None:
+    fed = reporting(mode="feed", why="a koordlet overwrote this node's Device", overwritten=True)
+    notice = only(reporting(mode="device"), fed)
+
+    assert (notice.reason, notice.kind) == ("ReportOverwritten", "Warning")
+    assert "it is fed by a file from now on" in notice.message
+    stopped = only(UNKNOWN, reporting(mode="none", overwritten=True))
+    assert "the agent has stopped" in stopped.message
+    assert news(fed, reporting(mode="feed", overwritten=True)) == ()
+
+
+def test_a_report_that_fails_is_told_once_and_so_is_its_end() -> None:
+    failed = reporting(error="403 Forbidden")
+
+    assert only(UNKNOWN, failed).reason == "ReportFailed"
+    assert "403 Forbidden" in only(UNKNOWN, failed).message
+    assert news(failed, reporting(error="503 in other words")) == ()
+    assert (only(failed, UNKNOWN).reason, only(failed, UNKNOWN).kind) == ("ReportRestored", "Normal")
+
+
+def test_each_thing_that_is_not_reported_is_told_once() -> None:
+    before = reporting(left_out=("2 cards of acme are not reported",))
+    after = reporting(
+        left_out=("2 cards of acme are not reported", "GPU-1 is not written: another file lists it")
+    )
+
+    assert only(before, after).message == "GPU-1 is not written: another file lists it"
+    assert only(UNKNOWN, before).reason == "CardsNotReported"
+    assert news(after, before) == ()

@@ -1,0 +1,133 @@
+"""What Koordinator is told follows config, devices and API server, and never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core.koordinator.cards import card, node
+
+from agent.config import Config, ConfigState, ReportSettings, VendorSettings
+from agent.core.cell import Cell
+from agent.core.koordinator.mode import Shown
+from agent.core.koordinator.report import Card, Report
+from agent.core.model import AdvertisedDevice, IdRange, NodeSnapshot, Plan, Resource
+from agent.core.vendor import ResourceRule, Sharing
+from agent.reporting import WHOLE, Reporting, withheld
+
+ALONE = Shown(kind=True)
+REPLICAS = ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 4))
+
+
+class Here:
+    """A reporting, and the cells that it looks at."""
+
+    def __init__(self, *, api: bool = True, said: Report | None = None, **report: Any) -> None:
+        self.config = Cell(ConfigState(Config(report=ReportSettings(**report)), "test"))
+        self.snapshot = Cell(NodeSnapshot())
+        self.plan: Cell[Plan] = Cell({})
+        self.asked: list[Path] = []
+
+        def look(directory: Path) -> Report | None:
+            self.asked.append(directory)
+            return said
+
+        self.reporting = Reporting(self.config, self.snapshot, self.plan, api=api, said=look)
+        self.exchange = self.reporting.exchange
+
+    async def told(self, shown: Shown | None = ALONE) -> tuple[str, list[tuple[str, int, bool]]] | None:
+        """The way, and the cards with minor and health."""
+        self.exchange.shown.set(shown)
+        await self.reporting.once()
+        telling = self.exchange.telling.value
+        if telling is None:
+            return None
+        cards = telling.report.cards if telling.report else ()
+        return telling.mode, [(it.uuid, it.minor, it.healthy) for it in cards]
+
+
+def its(index: int) -> str:
+    return card(index).uuid
+
+
+async def test_nothing_is_told_before_the_vendors_and_the_api_server_have_spoken() -> None:
+    here = Here()
+    assert await here.told(None) is None
+    assert here.exchange.looks.value
+    assert await here.told() == ("device", [])
+
+    here.snapshot.set(node([card(0), card(1)]))
+
+    assert await here.told() == ("device", [(its(0), 0, True), (its(1), 1, True)])
+
+
+async def test_what_is_told_stays_while_the_vendor_is_silent_and_the_way_while_the_api_server_is() -> None:
+    here = Here()
+    here.snapshot.set(node([card(0)]))
+    before = await here.told()
+
+    here.snapshot.set(NodeSnapshot())
+
+    assert await here.told(None) == before
+    assert await here.told() == before
+
+
+@pytest.mark.parametrize(
+    ("mode", "looks"), [("auto", True), ("device", True), ("feed", False), ("none", False)]
+)
+async def test_the_api_server_is_looked_at_only_where_it_decides(mode: Any, looks: bool) -> None:
+    here = Here(mode=mode)
+    await here.told(None)
+
+    assert here.exchange.looks.value is looks
+    assert not Here(mode=mode, api=False).exchange.looks.value
+
+
+async def test_cards_keep_the_minors_that_an_earlier_agent_gave_them() -> None:
+    here = Here(mode="feed", device_infos_dir="/d", said=Report("metax", (Card(its(1), 5), Card(its(0), 7))))
+    here.snapshot.set(node([card(0, minor=None), card(1, minor=None)]))
+
+    assert await here.told(None) == ("feed", [(its(1), 5, True), (its(0), 7, True)])
+    await here.told(None)
+    assert here.asked == [Path("/d")]
+
+    there = Here(mode="device")
+    there.snapshot.set(here.snapshot.value)
+    shown = replace(ALONE, told=Report("metax", (Card(its(0), 9),)))
+    assert await there.told(shown) == ("device", [(its(1), 1, True), (its(0), 9, True)])
+
+
+async def test_shares_that_look_like_cards_are_not_told_and_it_is_said_why() -> None:
+    here = Here()
+    config = replace(here.config.value.config, vendors={"nvidia": VendorSettings(resources=(REPLICAS,))})
+    here.config.set(ConfigState(config, "test"))
+    here.snapshot.set(node([card(0)]))
+
+    assert await here.told() == ("none", [])
+    seen = here.reporting.seen("")
+    assert "nvidia.com/gpu counts replicas" in seen.why
+    assert not seen.error
+
+
+async def test_an_error_counts_where_the_config_names_the_way() -> None:
+    here = Here(mode="device")
+    await here.told(Shown(kind=False))
+    assert here.reporting.seen("").error.startswith("the API server has no Device objects")
+    assert here.reporting.seen("").wanted
+
+    by_itself = Here()
+    await by_itself.told(Shown(kind=False))
+    assert (by_itself.reporting.seen("").error, by_itself.reporting.seen("").wanted) == ("", False)
+
+
+def test_cards_that_no_resource_offers_are_withheld_once_their_vendor_serves_any() -> None:
+    snapshot = node([card(0), card(1), card(0, vendor="acme")])
+    rule = ResourceRule("metax-tech.com/gpu")
+    card_ = AdvertisedDevice(its(0), IdRange(its(0)), healthy=True)
+
+    assert withheld(snapshot, {}) == {}
+    plan = {rule.name: Resource(rule.name, "metax", rule, "distributed", (card_,))}
+    assert withheld(snapshot, plan) == {its(1): WHOLE}
+    assert withheld(snapshot, {rule.name: replace(plan[rule.name], retired=True)}) == {}
