@@ -223,6 +223,14 @@ def test_a_file_that_an_earlier_agent_wrote_is_remembered() -> None:
     assert (found.vendor, found.model, found.links) == ("metax", "C500", before.links)
 
 
+def test_a_group_with_a_peer_that_is_no_minor_is_none() -> None:
+    links = [{"peerMinor": it, "type": "P2P"} for it in ("1,x", "", "2")]
+    found = told(json.dumps([{"uuid": "a", "minor": "0", "topology": {"p2pLinks": links}}]))
+
+    assert found is not None
+    assert [it.minors for it in found.links] == [(0, 2)]
+
+
 def test_a_reason_that_the_crd_would_refuse_is_not_taken_over() -> None:
     case = next(it for it in RECORDED if "with a space" in it["case"])
 
