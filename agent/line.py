@@ -17,6 +17,7 @@ from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
+from agent.core.koordinator.locks import stale
 from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
@@ -76,6 +77,7 @@ class Line:
         settings = config.value.config.agent
         clock = steady_clock()
         self._config = config
+        self._scheduled = scheduled
         self._pace = pace
         self._in_process = in_process
 
@@ -239,6 +241,7 @@ class Line:
             allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
+            stale_locks=stale(self._scheduled.over.value),
             reported=self._reported,
         )
 

@@ -39,6 +39,7 @@ from agent.core.errors import (
 )
 from agent.core.evidence import Granted
 from agent.core.koordinator.dialect import KOORDINATOR
+from agent.core.koordinator.hami import HAMI, METAX
 from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.notices import Swap
@@ -51,7 +52,7 @@ ALLOCATION = "xpu-agent.io/allocation"
 #: Claims that changed hands and are still shown.
 SWAPS = 64
 #: The dialects that are heard for every vendor, after its own.
-DIALECTS: tuple[Dialect, ...] = (KOORDINATOR,)
+DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
 #: Seconds that a request waits for a claim, over GetPreferredAllocation and Allocate, where it needs one.
 CLAIMED_WITHIN = 2.0
 #: Seconds until it is asked again for pods, where nothing is heard.

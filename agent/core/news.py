@@ -7,7 +7,7 @@ from itertools import groupby
 
 from agent.core.claims import Candidate
 from agent.core.health import LOST_CONTACT
-from agent.core.model import Allocation, DeviceStatus, VendorState, VendorStatus
+from agent.core.model import Allocation, DeviceStatus, Source, VendorState, VendorStatus
 from agent.core.notices import Notice, PodRef, Refusal, Swap
 from agent.core.vendor import State
 from agent.core.view import Glance, Reported
@@ -34,6 +34,8 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_strangers(before, after),
         *_of_refusals(before, after, pods),
         *_of_claims(before, after),
+        *_of_shares(before, after),
+        *_of_locks(before, after),
         *_of_report(before.reported, after.reported),
     )
 
@@ -232,3 +234,21 @@ def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
     for sentence in after.left_out:
         if sentence not in before.left_out:
             yield Notice("CardsNotReported", sentence)
+
+
+def _of_shares(before: Glance, after: Glance) -> Iterator[Notice]:
+    """Of what was answered since: that a container gets another share than it asked for."""
+    known = {it.id: it.claim.remark for it in before.allocations if it.claim is not None}
+    for it in after.allocations:
+        claim = it.claim
+        if claim is None or not claim.remark or it.source is not Source.ALLOCATE:
+            continue
+        if known.get(it.id) != claim.remark:
+            pod = PodRef(claim.namespace, claim.pod, claim.uid)
+            yield Notice("ShareAveraged", f"{it.resource}: {claim.remark}", "Normal", pod)
+
+
+def _of_locks(before: Glance, after: Glance) -> Iterator[Notice]:
+    for it in after.stale_locks:
+        if it not in before.stale_locks:
+            yield Notice("LockExpired", it)

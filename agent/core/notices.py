@@ -26,6 +26,8 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "CheckpointSetAside": "LoadCheckpoint",
         "CheckpointRebuilt": "LoadCheckpoint",
         "SwapRepaired": "MoveClaim",
+        "ShareAveraged": "Allocate",
+        "LockExpired": "FreeLock",
         "ReportOverwritten": "Report",
         "ReportFailed": "Report",
         "ReportRestored": "Report",

@@ -93,6 +93,8 @@ class Glance:
     refusals: tuple[Refusal, ...]
     swaps: tuple[Swap, ...]
     reported: Reported = Reported()
+    #: A sentence for each lock of a scheduler on the node whose pod has not come for its devices.
+    stale_locks: tuple[str, ...] = ()
 
 
 #: Before anybody has looked.

@@ -12,6 +12,7 @@ import pytest
 import recorded
 
 from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.koordinator.locks import LOCKS
 from agent.core.model import Allocation, Source
 from agent.core.view import View
@@ -159,6 +160,56 @@ async def test_where_a_scheduler_must_choose_its_word_is_waited_for(node: Node) 
         group.start_soon(node.admit_pod, pod)
         await node.until(lambda it: it.counters.get(("plugin_preferred", (("resource", GPU),)), 0))
         node.shows(pod, **written(node, 3))
+
+    assert await node.cards_of(pod) == uuids(node, 3)
+
+
+SGPU = "metax-tech.com/sgpu"
+WORDS = {
+    "koordinator": (ALLOCATED, BOUND),
+    "metax": (METAX_ALLOCATED, BOUND),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+@ANY_KUBELET
+async def test_recorded_shares_of_metax_cards_end_where_the_scheduler_put_them(
+    node: Node, words: str
+) -> None:
+    await node.start(shared(SGPU, 16, placement="claim"))
+    await node.counts({SGPU: (64, 64)})
+    here = dict(zip(recorded.devices("metax1"), node.cards.uuids, strict=True))
+    ended: dict[str, list[set[str]]] = {}
+    for case in (it for it in recorded.cases("metax1") if it.scheduled):
+        pod = Pod(case.name, limits_of(case))
+        said = {key: case.annotations[key] for key in WORDS[words]}
+        for there, uuid in here.items():
+            said = {key: text.replace(there, uuid) for key, text in said.items()}
+        node.shows(pod, **said)
+        await node.admit_pod(pod)
+        ended[case.name] = [
+            await node.cards_of(pod, name) for name, its in case.limits.items() if SGPU in its
+        ]
+
+    assert ended == {
+        "m-doc001": [uuids(node, 0)],
+        "m-best": [uuids(node, 1)],
+        "m-burst": [uuids(node, 0)],
+        "m-ratio": [uuids(node, 0)],
+        "m-full": [uuids(node, 2)],
+        "m-two-ctrs": [uuids(node, 3), uuids(node, 1)],
+        "m-sidecar": [uuids(node, 1)],
+    }
+
+
+@ANY_KUBELET
+async def test_a_pod_of_hami_ends_on_the_card_that_it_wrote(node: Node) -> None:
+    await node.start(shared(TOKEN, 4, placement="auto"))
+    await node.counts({TOKEN: (16, 16)})
+    pod = Pod("hamis", (Container({TOKEN: 1}),))
+    node.shows(pod, **{"hami.io/vgpu-devices-to-allocate": f"{node.cards.uuids[3]},NVIDIA,1024,30:;"})
+
+    await node.admit_pod(pod)
 
     assert await node.cards_of(pod) == uuids(node, 3)
 

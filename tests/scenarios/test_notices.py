@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import anyio
@@ -10,10 +11,11 @@ import anyio.lowlevel
 import pytest
 from peers.plugin import TinyPlugin
 
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Command
 from agent.core.notices import Notice, PodRef
 from agent.notices import follow
-from agent.testing.node import Pod
+from agent.testing.node import Container, Pod
 
 from .conftest import ANY_KUBELET
 from .node import LOOK, PATIENCE, Node, confirmed, one, shared, whole
@@ -220,6 +222,41 @@ async def test_a_checkpoint_that_is_set_aside_and_rebuilt_is_told(node: Node, to
     assert "checkpoint.json" in aside.message
     rebuilt = await told.first("CheckpointRebuilt")
     assert rebuilt.message == "the allocations are known again: 1 were read back from the kubelet"
+
+
+async def test_a_share_that_is_an_average_is_told_on_its_pod(node: Node, told: Told) -> None:
+    await node.start(shared(XPU, 4, placement="auto"))
+    await node.counts({XPU: (16, 16)})
+    await told.listen(node)
+    own = {
+        "koordinator.sh/gpu-core": 10,
+        "koordinator.sh/gpu-memory": 1 << 30,
+        "koordinator.sh/gpu.shared": 1,
+    }
+    pod = Pod("uneven", (Container({XPU: 1, **own}),))
+    resources = {"koordinator.sh/gpu-core": "15", "koordinator.sh/gpu-memory": "2Gi"}
+    given = {"gpu": [{"minor": 1, "id": node.cards.uuids[1], "resources": resources}]}
+    node.shows(pod, **{ALLOCATED: json.dumps(given)})
+
+    await node.admit_pod(pod)
+
+    averaged = await told.first("ShareAveraged")
+    assert averaged.pod == ref(pod)
+    assert (
+        "asks for 10 % of the cores and 1Gi of a card and gets 15 % of the cores and 2Gi" in averaged.message
+    )
+
+
+async def test_a_lock_whose_pod_never_came_is_told_on_the_node(node: Node, told: Told) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    await told.listen(node)
+
+    node.agent.scheduled.locks.set({"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,never-came"})
+
+    expired = await told.first("LockExpired")
+    assert expired.pod is None
+    assert "default,never-came has not come for its devices, it is older than 300 s" in expired.message
 
 
 async def test_a_claim_that_follows_the_kubelet_is_told_on_the_pod_that_has_it(

@@ -13,11 +13,13 @@ from typing import Any
 
 from agent.core.claims import Candidate
 from agent.core.model import Allocation, Source
+from agent.core.text import shorten
 
 #: Annotations of the Node.
 LOCKS = ("hami.io/mutex.lock",)
 #: Seconds after which schedulers themselves take a lock away from its holder.
 EXPIRES = 300.0
+EXPIRED = f"it is older than {EXPIRES:g} s"
 MAX_VALUE = 1024
 
 
@@ -66,7 +68,16 @@ def over(it: Lock, pods: Iterable[Candidate], allocations: Iterable[Allocation],
     served = _served(allocations)
     if any(_is_served(pod, served) for pod in mine):
         return "its pod has its devices"
-    return f"it is older than {EXPIRES:g} s" if now - it.taken >= EXPIRES else ""
+    return EXPIRED if now - it.taken >= EXPIRES else ""
+
+
+def stale(found: Mapping[Lock, str]) -> tuple[str, ...]:
+    """A sentence for each of those that are over which time alone ended."""
+    return tuple(
+        f"the lock {it.key} of the node is freed: {shorten(it.value)} has not come for its devices, {why}"
+        for it, why in found.items()
+        if why == EXPIRED
+    )
 
 
 def freeing(it: Lock) -> list[dict[str, Any]]:

@@ -1,0 +1,160 @@
+"""How HAMi's scheduler hands over its choice: in its own words, and in MetaX's, which Koordinator writes too.
+
+Source: Project-HAMi/HAMi pkg/device/devices.go and pkg/device/metax/protocol.go (4707fb02), koordinator
+pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go (a7a1b76b).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.koordinator import allocated
+from agent.core.koordinator.dialect import OTHER
+from agent.core.text import shorten
+
+#: JSON: of HAMi a list for each container, init containers first; of Koordinator one for the whole pod.
+METAX_ALLOCATED = "metax-tech.com/gpu-devices-allocated"
+#: Unix time: nanoseconds; seconds.
+METAX_PREDICATE_TIME = "metax-tech.com/predicate-time"
+BIND_TIME = "hami.io/bind-time"
+#: `uuid,type,MiB,percent:` for each device, `;` after each container; what is to be allocated counts first.
+_HAMI = (
+    re.compile(r"hami\.io/[a-z0-9-]+-devices-to-allocate"),
+    re.compile(r"hami\.io/[a-z0-9-]+-devices-allocated"),
+)
+_NUMBER = re.compile(r"[0-9]{1,19}")
+MAX_PARTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A card, and how much of it: percent of its cores, and MiB; 0 where nothing is said."""
+
+    uuid: str
+    core: int = 0
+    memory: int = 0
+
+
+def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+    """The claims that MetaX's annotation makes; raises ValueError where it makes no sense."""
+    text = pod.annotations.get(METAX_ALLOCATED)
+    if text is None:
+        return ()
+    try:
+        said: Any = json.loads(text)
+    except RecursionError as exc:
+        raise ValueError(f"{METAX_ALLOCATED} is too deep to be read") from exc
+    if not isinstance(said, list) or not all(isinstance(its, list) for its in said):
+        raise ValueError(f"{METAX_ALLOCATED} is no list of lists")
+    given = [[_metax_part(it) for it in its] for its in said]
+    if len(given) == 1:
+        return _claims(pod, resource, cards, _flat(pod, resource, given[0]), METAX_ALLOCATED)
+    return _claims(pod, resource, cards, _by_container(pod, given, METAX_ALLOCATED), METAX_ALLOCATED)
+
+
+def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+    """The claims that HAMi's annotations make; raises ValueError where they make no sense."""
+    for pattern in _HAMI:
+        for key in sorted(filter(pattern.fullmatch, pod.annotations)):
+            given = [_hami_parts(it) for it in pod.annotations[key].removesuffix(";").split(";")]
+            if any(it.uuid in cards for its in given for it in its):
+                return _claims(pod, resource, cards, _by_container(pod, given, key), key)
+    return ()
+
+
+def _metax_part(said: Any) -> Part:
+    if not isinstance(said, dict):
+        raise ValueError(f"{METAX_ALLOCATED}: a card is no JSON object")
+    uuid, core, memory = said.get("uuid"), said.get("compute", 0), said.get("vRam", 0)
+    if not isinstance(uuid, str) or type(core) is not int or type(memory) is not int:
+        raise ValueError(f"{METAX_ALLOCATED}: a card has no uuid, or no numbers")
+    return _part(uuid, core, memory)
+
+
+def _hami_parts(text: str) -> list[Part]:
+    found = []
+    for it in filter(None, text.split(":")):
+        words = it.split(",")
+        if len(words) != 4 or not (_NUMBER.fullmatch(words[2]) and _NUMBER.fullmatch(words[3])):
+            raise ValueError(f"{shorten(it, 60)} is no uuid,type,MiB,percent")
+        found.append(_part(words[0], int(words[3]), int(words[2])))
+    return found
+
+
+def _part(uuid: str, core: int, memory: int) -> Part:
+    if not (0 <= core <= 100 and 0 <= memory <= allocated.MAX_MEMORY >> 20):
+        raise ValueError(f"{core} % and {memory} MiB are no part of a card")
+    return Part(uuid, core, memory)
+
+
+def _flat(pod: Candidate, resource: str, parts: Sequence[Part]) -> list[tuple[PodContainer, Sequence[Part]]]:
+    """The parts of a pod over its containers that ask for the resource, in order."""
+    found, taken, most = [], 0, 0
+    for it in pod.containers:
+        count = it.limits.get(resource, 0)
+        found.append((it, parts[taken : taken + count]))
+        most = max(most, taken + count)
+        taken += count if not it.init or it.restartable else 0
+    if most != len(parts):
+        raise ValueError(f"{METAX_ALLOCATED} names {len(parts)} cards, the containers ask for {most}")
+    return found
+
+
+def _by_container(
+    pod: Candidate, given: Sequence[Sequence[Part]], key: str
+) -> list[tuple[PodContainer, Sequence[Part]]]:
+    """The parts as the scheduler gave them to each container; older ones left init containers out."""
+    for its in (pod.containers, [it for it in pod.containers if not it.init]):
+        if len(its) == len(given):
+            return list(zip(its, given, strict=True))
+    raise ValueError(f"{key} speaks of {len(given)} containers, the pod has {len(pod.containers)}")
+
+
+def _claims(
+    pod: Candidate,
+    resource: str,
+    cards: Cards,
+    given: Sequence[tuple[PodContainer, Sequence[Part]]],
+    key: str,
+) -> list[Claim]:
+    its = [(it, parts) for it, parts in given if parts and resource in it.limits]
+    if its and pod.scheduler == OTHER:
+        raise ValueError(f"{key} is not believed of a pod of {OTHER}")
+    return [_claim(pod, it, parts, cards, key) for it, parts in its]
+
+
+def _claim(pod: Candidate, it: PodContainer, parts: Sequence[Part], cards: Cards, key: str) -> Claim:
+    uuids = tuple(one.uuid for one in parts)
+    strange = [uuid for uuid in uuids if uuid not in cards]
+    if strange:
+        raise ValueError(f"{key} names {shorten(strange[0], 80)}, which is not here")
+    if len(parts) > MAX_PARTS or len(set(uuids)) < len(uuids):
+        raise ValueError(f"{key} names a card twice, or more than {MAX_PARTS}")
+    core, memory = min(one.core for one in parts), min(one.memory for one in parts)
+    share = {"core": str(core)} if core else {}
+    return Claim(
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        it.name,
+        uuids,
+        {**share, "memory": str(memory << 20)} if memory else share,
+    )
+
+
+def bound(pod: Candidate) -> float | None:
+    """When the pod was bound, Unix time in seconds; None where nobody says."""
+    for key, unit in ((METAX_PREDICATE_TIME, 1e9), (BIND_TIME, 1.0)):
+        text = pod.annotations.get(key, "")
+        if _NUMBER.fullmatch(text):
+            return int(text) / unit
+    return allocated.bound(pod)
+
+
+METAX = Dialect("metax", metax, bound=bound)
+HAMI = Dialect("hami", hami, bound=bound)
