@@ -36,6 +36,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
     "cleaning up labels": {"labels": {"output": "nodeFeature"}, "uninstall": {"hook": True}},
     "NodeFeature objects": {"labels": {"output": "nodeFeature"}, "events": {"enabled": False}},
+    "beside Koordinator": {"koordinator": {"enabled": True}, "crd": {"install": True}},
     "labels on the Node": {"labels": {"output": "node"}, "pods": {"enabled": False}},
     "configs of one's own": {
         "config": {"map": {"any": "version: v1\n", "big": "version: v1\n"}, "default": "any"}

@@ -342,3 +342,34 @@ async def test_an_agent_writes_no_node_feature_of_another_node(
     options = ["--wait=false"] if verb == "delete" else []
 
     assert ALONE in await one.does(verb, *options, "--filename", "-", stdin=text)
+
+
+def device(node: str, healthy: bool = True) -> str:
+    kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+    spec = {"devices": [{"type": "gpu", "id": "GPU-0", "minor": 0, "health": healthy}]}
+    return json.dumps({**kind, "metadata": {"name": node}, "spec": spec})
+
+
+async def test_an_agent_writes_the_device_of_its_own_node_and_no_other(
+    chart: Chart, api_server: RealApiServer, namespace: str, agents: list[Agent]
+) -> None:
+    crd = ROOT / "deploy/crd/devices.scheduling.koordinator.sh.yaml"
+    await api_server.kubectl("apply", "--server-side", "--filename", str(crd))
+    await api_server.kubectl(
+        "wait", "crd/devices.scheduling.koordinator.sh", "--for=condition=Established", "--timeout=30s"
+    )
+    shown = chart.render({"koordinator": {"enabled": True}}, namespace=namespace)
+    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    one, other = agents
+
+    async def told(by: Agent, node: str) -> str:
+        said = await by.does("create", "--filename", "-", stdin=device(node))
+        return "" if "AlreadyExists" in said else said
+
+    for it in agents:
+        await until(lambda it=it: told(it, it.node), "")  # type: ignore[misc]
+    stolen = device(other.node, healthy=False)
+    await until(lambda: one.does("replace", "--filename", "-", stdin=stolen), ALONE)
+
+    assert await one.does("replace", "--filename", "-", stdin=device(one.node, healthy=False)) == ""
+    assert ALONE in await told(one, "a-third-node")

@@ -11,6 +11,7 @@ spec:
     resourceRules:
       - {apiGroups: [""], apiVersions: ["*"], resources: [nodes, nodes/status], operations: [CREATE, UPDATE, DELETE]}
       - {apiGroups: [nfd.k8s-sigs.io], apiVersions: ["*"], resources: [nodefeatures], operations: [CREATE, UPDATE, DELETE]}
+      - {apiGroups: [scheduling.koordinator.sh], apiVersions: ["*"], resources: [devices], operations: [CREATE, UPDATE, DELETE]}
   matchConditions:
     - name: by-the-agent
       expression: >-
@@ -28,7 +29,7 @@ spec:
     # By its name, which no update changes, an object is one node's; its label is what the update brings.
     - name: own
       expression: >-
-        (request.resource.resource == "nodes" ? "" : "xpu-agent-features-for-") + variables.node
+        (request.resource.resource == "nodefeatures" ? "xpu-agent-features-for-" : "") + variables.node
     - name: toldOf
       expression: variables.it.metadata.?labels["nfd.node.kubernetes.io/node-name"].orValue("")
     - name: before
@@ -44,7 +45,7 @@ spec:
         "xpu-agent on node '" + variables.node + "' may write to that node alone, not to '" + variables.about + "'"
       reason: Forbidden
     - expression: >-
-        request.resource.resource == "nodes" || request.operation == "DELETE" || variables.toldOf == variables.node
+        request.resource.resource != "nodefeatures" || request.operation == "DELETE" || variables.toldOf == variables.node
       messageExpression: >-
         "xpu-agent on node '" + variables.node + "' may write to that node alone, not labels of '" + variables.toldOf + "'"
       reason: Forbidden
