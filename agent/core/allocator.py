@@ -51,7 +51,7 @@ from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 ALLOCATION = "xpu-agent.io/allocation"
 #: Claims that changed hands and are still shown.
 SWAPS = 64
-#: The dialects that are heard for every vendor, after its own.
+#: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
 DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
 #: Seconds that a request waits for a claim, over GetPreferredAllocation and Allocate, where it needs one.
 CLAIMED_WITHIN = 2.0
@@ -293,9 +293,9 @@ class Allocator:
     def _attributed(
         self, scene: Scene, vendor: Vendor, resource: str, ids: Sequence[str], devices: Sequence[Device]
     ) -> Attribution:
-        its = self._waiting(scene, vendor, resource)
-        if not its.candidates:
+        if not (self._candidates(scene) and _dialects(vendor, scene.plan[resource])):
             return Attribution(doubt="no pod of this node is known")
+        its = self._waiting(scene, vendor, resource)
         return attribute(resource, len(ids), {it.uuid for it in devices}, its)
 
     def _waiting(self, scene: Scene, vendor: Vendor, resource: str) -> Waiting:
@@ -304,7 +304,7 @@ class Allocator:
         holders = {} if planned.rule.sharing.kind != "exclusive" else steering.holders(in_use, resource)
         return Waiting(
             self._candidates(scene),
-            _dialects(vendor),
+            _dialects(vendor, planned),
             _by_minor(scene, vendor),
             places(in_use, resource),
             holders,
@@ -458,16 +458,16 @@ def _vendor(scene: Scene, resource: str) -> Vendor:
 
 
 def _promised(scene: Scene, pods: Mapping[str, Candidate], it: Allocation, grant: Granted) -> Claim | None:
-    vendor, pod = scene.vendors.get(it.vendor), pods.get(grant.uid)
-    if vendor is None or pod is None:
+    vendor, pod, planned = scene.vendors.get(it.vendor), pods.get(grant.uid), scene.plan.get(it.resource)
+    if vendor is None or pod is None or planned is None or not (dialects := _dialects(vendor, planned)):
         return None
-    claim = promised(it.resource, pod, grant.container, _dialects(vendor), _by_minor(scene, vendor))
+    claim = promised(it.resource, pod, grant.container, dialects, _by_minor(scene, vendor))
     fits = claim is not None and (not claim.devices or set(claim.devices) == set(it.cards))
     return claim if fits else None
 
 
-def _dialects(vendor: Vendor) -> Sequence[Dialect]:
-    return (*vendor.dialects, *DIALECTS)
+def _dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
+    return vendor.dialects if resource.rule.placement == "local" else (*vendor.dialects, *DIALECTS)
 
 
 def _by_minor(scene: Scene, vendor: Vendor) -> Cards:

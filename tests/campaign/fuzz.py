@@ -18,19 +18,24 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocator import Allocator, Scene
 from agent.core.cell import Cell
-from agent.core.errors import ConfigError, StateError
+from agent.core.claims import Candidate
+from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.evidence import Evidence, Granted
 from agent.core.inventory import Inventory
+from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.external import external
+from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, VendorState, VendorStatus
 from agent.core.plan import Offer, plan
 from agent.core.recall import recall
 from agent.core.reconcile import reconcile
 from agent.core.topology import topology
-from agent.core.vendor import ContainerEdits, Device, Request, ResourceRule, Sharing, Vendor
+from agent.core.vendor import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 from agent.fleet import check
 from agent.isolation import answers
 from agent.kubelet import checkpoint as kubelet_checkpoint
@@ -123,11 +128,12 @@ def clearly(refusal: Exception) -> bool:
 class Node:
     """Two whole cards and two shared ones, and an allocator over them."""
 
-    def __init__(self) -> None:
+    def __init__(self, candidates: tuple[Candidate, ...] = (), placement: Placement = "local") -> None:
         self.ledger = Ledger()
+        self.candidates = candidates
         inventory = seeing(CARDS)
         rules = (
-            ResourceRule(WHOLE, devices=("GPU-0", "GPU-1")),
+            ResourceRule(WHOLE, devices=("GPU-0", "GPU-1"), placement=placement),
             ResourceRule(SHARED, devices=("GPU-2", "GPU-3"), sharing=Sharing("replicas", 4)),
         )
         self.snapshot = inventory.snapshot()
@@ -136,7 +142,8 @@ class Node:
         self.allocator = Allocator(self.scene, self.ledger, self, lambda: 1000.0, _made, _removed, self)
 
     def scene(self) -> Scene:
-        return Scene(self.plan, self.snapshot, topology(self.snapshot), {"acme": self.vendor})
+        vendors = {"acme": self.vendor}
+        return Scene(self.plan, self.snapshot, topology(self.snapshot), vendors, candidates=self.candidates)
 
     async def save(self, *, durable: bool) -> None:
         """A disk that takes everything."""
@@ -228,6 +235,59 @@ def _chosen(request: bytes) -> bool:
     answer = asyncio.run(Node().plugin(SHARED)._preferred(request))
     choices = PreferredAllocationResponse.parse(answer).container_responses
     return any(it.device_i_ds for it in choices)
+
+
+# What schedulers write on pods
+
+_LIMITS = {WHOLE: "1", "koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+_GRANT = {"minor": 1, "id": "GPU-1", "resources": {"koordinator.sh/gpu-core": "100"}}
+_TEXTS: Mapping[str, Any] = {
+    ALLOCATED: {"gpu": [_GRANT]},
+    METAX_ALLOCATED: [[{"uuid": "GPU-1", "compute": 100, "vRam": 65536}]],
+}
+_POD = {
+    "metadata": {
+        "uid": "u",
+        "namespace": "default",
+        "name": "p",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    },
+    "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {"limits": _LIMITS}}]},
+    "status": {"phase": "Pending"},
+}
+
+
+def _promise(rng: Random) -> Any:
+    """A pod that asks for a card, with annotations as schedulers write them, spoilt now and then."""
+    key = rng.choice((ALLOCATED, ALLOCATED, METAX_ALLOCATED, "hami.io/vgpu-devices-to-allocate"))
+    if key in _TEXTS:
+        document = _TEXTS[key] if rng.random() < 0.3 else spoilt_json([_TEXTS[key]], rng)
+        text = written(document, rng).decode(errors="replace")
+    else:
+        text = "GPU-1,NVIDIA,1024,30:;"
+        text = text if rng.random() < 0.3 else spoilt_text(text, rng)
+    bound = "1795210468133685700" if rng.random() < 0.5 else spoilt_text("1795210468133685700", rng)
+    pod: Any = _POD if rng.random() < 0.7 else spoilt_json([_POD], rng)
+    if isinstance(pod, dict) and isinstance(pod.get("metadata"), dict):
+        pod = {**pod, "metadata": {**pod["metadata"], "annotations": {key: text, BOUND: bound}}}
+    return pod
+
+
+def _promised(pod: Any) -> bool:
+    """Whether the pod gets its card by a claim; without one it, or another, gets what the kubelet chose."""
+    found = candidate(pod) if isinstance(pod, dict) else None
+    node = Node((found,) if found else (), "auto")
+    external((found,) if found else (), (), {"acme": {it.uuid: it.minor for it in CARDS}}, 1000.0)
+    ids = node.allocator.preferred(WHOLE, ["GPU-0", "GPU-1"], [], 1)
+    try:
+        asyncio.run(node.allocator.allocate(WHOLE, [ids]))
+    except AllocationError as exc:  # it is promised a card that this resource does not have
+        return clearly(exc)
+    [it] = node.ledger.all()
+    if it.claim is not None and set(it.claim.devices) != set(it.devices):
+        raise Unclear(f"a claim on {it.claim.devices} was given {it.devices}")
+    sealed(Saved("boot", node.ledger.all(), {}, {}))
+    return it.claim is not None
 
 
 # Our checkpoint, and the kubelet's
@@ -419,6 +479,7 @@ def _heard(answer: tuple[str, bytes]) -> bool:
 TARGETS = (
     Target("AllocateRequest", _allocate, _allocated),
     Target("PreferredAllocationRequest", _preferred, _chosen),
+    Target("pods' annotations", _promise, _promised),
     Target("checkpoint", _checkpoint, _loaded),
     Target("kubelet's checkpoint", _kubelet, _granted),
     Target("configuration", _config, _configured),

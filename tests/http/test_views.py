@@ -288,6 +288,7 @@ def test_the_document_has_exactly_the_agreed_fields_and_may_have_more() -> None:
             "resource": "nvidia.com/gpu",
             "ids": ["GPU-0::1", "GPU-0::2"],
             "devices": ["GPU-0"],
+            "diverged": False,
             "owner": {"namespace": "default", "pod": "trainer", "uid": "uid-1", "container": "main"},
             "state": "done",
             "source": "allocate",

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from agent.core.claims import Candidate, PodContainer
@@ -30,6 +31,8 @@ MAX_GRANTS = 64
 MAX_MINOR = (1 << 31) - 1
 MAX_MEMORY = 1 << 60
 MAX_ID = 253
+#: Characters of an annotation that is remembered.
+KNOWN = 4096
 _NANOSECONDS = re.compile(r"[0-9]{1,19}")
 
 
@@ -57,6 +60,10 @@ def allocated(text: str) -> tuple[Grant, ...]:
     Raises:
         ValueError: It is not what a scheduler writes.
     """
+    return _known(text) if len(text) <= KNOWN else _read(text)
+
+
+def _read(text: str) -> tuple[Grant, ...]:
     try:
         said: Any = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError as exc:
@@ -73,6 +80,10 @@ def allocated(text: str) -> tuple[Grant, ...]:
     if len(set(uuids)) < len(uuids):
         raise ValueError("an id is named twice")
     return grants
+
+
+#: Every request asks all pods that wait anew, which say the same.
+_known = lru_cache(maxsize=256)(_read)
 
 
 def bound(pod: Candidate) -> float | None:
