@@ -214,6 +214,33 @@ async def test_a_pod_of_hami_ends_on_the_card_that_it_wrote(node: Node) -> None:
     assert await node.cards_of(pod) == uuids(node, 3)
 
 
+@ONLY_NVIDIA
+async def test_a_share_comes_with_the_limits_that_hami_core_reads(node: Node) -> None:
+    rules = [shared(f"{GPU}.shared", 4, placement="claim")]
+    own = node.cards.settings
+    node.configure(
+        nvidia={
+            "enabled": True,
+            **own,
+            "settings": {**own["settings"], "hamiCoreDirectory": "/usr/local/vgpu"},
+            "resources": rules,
+        }
+    )
+    await node.start()
+    await node.counts({f"{GPU}.shared": (16, 16)})
+    (case,) = (it for it in recorded.cases("nv1") if it.name == "n-core-mem")
+    pod = Pod(case.name, (Container({**case.limits["a"], f"{GPU}.shared": 1}),))
+    node.shows(pod, **case.annotations)
+
+    await node.admit_pod(pod)
+
+    options = await node.kubelet.run_options(pod.uid, "main")
+    assert options.env["NVIDIA_VISIBLE_DEVICES"] == node.cards.uuids[1]
+    assert options.env["CUDA_DEVICE_MEMORY_LIMIT"] == str(10 << 30)
+    assert options.env["CUDA_DEVICE_SM_LIMIT"] == "30"
+    assert options.env["LD_PRELOAD"] == "/usr/local/vgpu/libvgpu.so"
+
+
 # Cards of pods that never ask us
 
 

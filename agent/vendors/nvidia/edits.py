@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agent.core.vendor import ContainerEdits, Device, DeviceNode, Mount, Request
 
-from . import facts, imex
+from . import facts, hamicore, imex
 from .options import Options
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -36,6 +36,9 @@ def container_edits(options: Options, devices: Sequence[Device], request: Reques
     if "volume-mounts" in strategies:
         env[VISIBLE_DEVICES] = MOUNTED_LIST
         mounts = tuple(_mounted(it) for it in (*ids, *(f"imex/{channel}" for channel in channels)))
+    if directory := options.hami_core_directory.rstrip("/"):
+        env |= hamicore.environment(directory, request.parameters)
+        mounts += hamicore.mounts(directory, request.parameters)
     passed = options.pass_device_specs and bool(strategies & {"envvar", "volume-mounts"})
     return ContainerEdits(
         env=env,

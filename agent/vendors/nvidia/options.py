@@ -91,6 +91,9 @@ class Options(Strict, frozen=True, kw_only=True):
     cdi_feature_flags: Annotated[tuple[Text, ...], _backend("a list of text")] = ()
     cdi_disable_hooks: Annotated[tuple[Text, ...], _backend("a list of text")] = ()
     imex_channel_ids: Annotated[tuple[int, ...], _backend("[] or [0]")] = ()
+    hami_core_directory: Annotated[
+        _Path, _agent("the absolute path of the directory of HAMi-core's libvgpu.so on the host")
+    ] = ""
     imex_required: Annotated[bool, _agent(_YES_OR_NO)] = False
     shared_devices_allocation_policy: Annotated[
         Literal["distributed", "packed"], _agent("distributed or packed")

@@ -289,6 +289,7 @@ def test_device_nodes_lie_below_the_drivers_root_unless_said(settings: Mapping[s
 
 
 AGENTS_OWN = {
+    "hamiCoreDirectory": "/usr/local/vgpu",
     "passDeviceSpecs": True,
     "cdiAnnotationPrefix": "example.com/",
     "imexRequired": True,
