@@ -101,8 +101,7 @@ def test_no_half_written_and_no_other_file_of_ours_is_ever_in_the_directory(
     real = os.replace
 
     def look(source: Any, target: Any) -> None:
-        if target == tmp_path / NAME:
-            there.append([it.name for it in tmp_path.iterdir() if not it.is_dir()])
+        there.append([it.name for it in tmp_path.iterdir() if not it.is_dir()])
         assert Path(source).read_text().endswith("]\n")
         real(source, target)
 
@@ -110,7 +109,9 @@ def test_no_half_written_and_no_other_file_of_ours_is_ever_in_the_directory(
     keep(tmp_path, reported("a"))
     keep(tmp_path, reported("a", "b"))
 
-    assert there == [[], [NAME]]
+    assert there[0] == []
+    assert there[-1] == [NAME]
+    assert all(it in ([], [NAME]) for it in there)
     assert [it.name for it in tmp_path.iterdir()] == [NAME]
     assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o644
 

@@ -299,9 +299,20 @@ async def test_a_koordlet_s_pod_shows_that_it_reports_and_counts_for_a_while_aft
         )
 
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
-        asked = len(here.server.requests)
-        assert here.shown(koordlet="")() is False, asked
         await eventually(here.shown(koordlet=""))
+
+
+async def test_a_rollout_of_koordlet_changes_nothing(tmp_path: Path) -> None:
+    async with looking(tmp_path, linger=3600, before=[pod(NODE)]) as here:
+        await eventually(lambda: "runs here" in (here.exchange.shown.value or Shown()).koordlet)
+
+        here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
+
+        for _ in range(5):
+            asked = len(here.server.requests)
+            here.server.end_watches()
+            await here.server.wait(lambda it, asked=asked: len(it.requests) > asked + 2)  # type: ignore[misc]
+            assert "runs here" in (here.exchange.shown.value or Shown()).koordlet
 
 
 async def test_another_node_s_koordlet_and_one_without_the_gate_do_not_count(tmp_path: Path) -> None:
