@@ -80,11 +80,11 @@ def plan(
                 name, resource.vendor, resource.rule, resource.policy, (), retired=True
             )
     kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
-    cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None and it.told_healthy)
+    well = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
+    cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & well
+    away = cordoned | well.intersection(external)
     given = {
-        name: _withheld(it)
-        if it.vendor in withheld
-        else _holding(it, uses, cordoned.union(external) if _heeds(it) else cordoned)
+        name: _withheld(it) if it.vendor in withheld else _holding(it, uses, away if _heeds(it) else cordoned)
         for name, it in kept.items()
     }
     return {name: _hiding(it, (forgotten or {}).get(name, ())) for name, it in given.items()}

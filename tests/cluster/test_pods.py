@@ -74,6 +74,23 @@ def test_a_pod_is_over_once_it_ended_or_is_being_deleted(parts: dict[str, Any], 
     assert taken(**parts).over is over
 
 
+@pytest.mark.parametrize(
+    ("parts", "ended"),
+    [
+        ({"status": {"phase": "Running"}, "metadata": {"deletionTimestamp": "2026-01-30T20:23:32Z"}}, False),
+        ({"status": {"phase": "Succeeded"}}, True),
+        ({"status": {"phase": "Failed"}}, True),
+    ],
+)
+def test_a_pod_that_is_being_deleted_has_not_ended_yet(parts: dict[str, Any], ended: bool) -> None:
+    assert taken(**parts).ended is ended
+
+
+def test_a_pod_s_scheduler_is_known() -> None:
+    assert taken(spec={"schedulerName": "koord-scheduler"}).scheduler == "koord-scheduler"
+    assert taken().scheduler == ""
+
+
 def test_what_the_kubelet_says_of_a_refused_pod_is_kept_and_bounded() -> None:
     said = "Pod was rejected: Allocate failed due to rpc error: device GPU-0 is unhealthy"
 

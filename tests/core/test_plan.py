@@ -30,8 +30,9 @@ def planned(
     cards: tuple[DeviceStatus, ...] = CARDS,
     held: Held | None = None,
     before: Plan | None = None,
+    external: tuple[str, ...] = (),
 ) -> dict[str, Resource]:
-    return plan([Offer("acme", rules)], node(*cards), held or {}, before or {})
+    return plan([Offer("acme", rules)], node(*cards), held or {}, before or {}, external=external)
 
 
 def listed(resource: Resource) -> dict[str, list[str]]:
@@ -571,6 +572,38 @@ def test_ids_of_a_cordoned_card_are_for_nobody_once_they_are_free() -> None:
 
     assert shown(it) == {"GPU-a": (False, ())}
     assert (it.capacity, it.allocatable) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (
+            ResourceRule(GPU, placement="auto"),
+            {"GPU-a": (False, ()), "GPU-b": (False, ("GPU-b",)), "GPU-c": (True, ())},
+        ),
+        (ResourceRule(GPU), dict.fromkeys(("GPU-a", "GPU-b", "GPU-c"), (True, ()))),
+        (
+            ResourceRule(GPU, sharing=replicas(2), placement="claim"),
+            dict.fromkeys(("GPU-a", "GPU-b", "GPU-c"), (True, ())),
+        ),
+    ],
+    ids=["whole", "no scheduler is heeded", "shared anyway"],
+)
+def test_a_card_that_a_scheduler_shares_out_itself_is_whole_for_nobody_new(
+    rule: ResourceRule, expected: dict[str, tuple[bool, tuple[str, ...]]]
+) -> None:
+    it = planned(rule, held={GPU: {"GPU-b": "GPU-b"}}, external=("GPU-a", "GPU-b"))[GPU]
+
+    assert {uuid: one for uuid, one in shown(it).items() if uuid in expected} == expected
+
+
+def test_what_a_scheduler_shares_out_itself_hides_no_fault_from_who_has_the_card() -> None:
+    rule = ResourceRule(GPU, placement="auto")
+    sick = status("GPU-a", healthy=False)
+
+    it = planned(rule, cards=(sick,), held={GPU: {"GPU-a": "GPU-a"}}, external=("GPU-a",))
+
+    assert shown(it[GPU]) == {"GPU-a": (False, ())}
 
 
 def test_a_cordon_hides_no_fault_from_who_has_the_card() -> None:
