@@ -1,0 +1,104 @@
+"""Cards in use by a scheduler's word alone: whose word counts, and when it is over."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import recorded
+
+from agent.core.claims import Candidate, PodContainer
+from agent.core.koordinator.allocated import ALLOCATED
+from agent.core.koordinator.external import changes, external
+from agent.core.ledger import Ledger
+from agent.core.model import AllocationState, Source
+
+from ..values import allocation
+
+GPU = "nvidia.com/gpu"
+CORE, RATIO = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"
+CARDS = {"nvidia": {"GPU-a": 0, "GPU-b": 1}}
+
+
+def pod(*uuids: str, limits: dict[str, int] | None = None, **more: Any) -> Candidate:
+    said = {"gpu": [{"minor": n, "id": uuid} for n, uuid in enumerate(uuids)]}
+    asked = {CORE: 100 * len(uuids), RATIO: 100 * len(uuids)} if limits is None else limits
+    containers = (PodContainer("main", asked),)
+    return Candidate("uid", "default", "web", containers, {ALLOCATED: json.dumps(said)}, **more)
+
+
+@pytest.mark.parametrize(
+    ("it", "devices"),
+    [
+        (pod("GPU-a"), ("GPU-a",)),
+        (pod("GPU-b", "GPU-a"), ("GPU-b", "GPU-a")),
+        (replace(pod("GPU-a"), over=True), ("GPU-a",)),
+        (pod("GPU-a", scheduler="koord-scheduler"), ("GPU-a",)),
+        (replace(pod("GPU-a"), ended=True), ()),
+        (pod("GPU-a", scheduler="default-scheduler"), ()),
+        (pod("GPU-z"), ()),
+        (pod("GPU-a", limits={GPU: 1, CORE: 100}), ()),
+        (pod("GPU-a", limits={"cpu": 1}), ()),
+        (pod("GPU-a", "GPU-b", limits={CORE: 50}), ()),
+        (replace(pod("GPU-a"), annotations={ALLOCATED: "{"}), ()),
+        (replace(pod("GPU-a"), annotations={}), ()),
+    ],
+    ids=[
+        "a card",
+        "two",
+        "being deleted",
+        "of koord-scheduler",
+        "ended",
+        "of Kubernetes' own scheduler",
+        "a card that is not here",
+        "asks a device plugin",
+        "asks for nothing",
+        "more than it asks for",
+        "no JSON",
+        "nothing written",
+    ],
+)
+def test_a_pod_that_asks_koordinator_alone_uses_what_was_written(
+    it: Candidate, devices: tuple[str, ...]
+) -> None:
+    found = external([it], {GPU}, CARDS, 7.0)
+
+    assert [one.devices for one in found] == ([devices] if devices else [])
+    assert all(
+        (one.source, one.state, one.ids) == (Source.ANNOTATION, AllocationState.DONE, ()) for one in found
+    )
+
+
+def test_the_recorded_pods_use_the_cards_that_were_written() -> None:
+    vendors = {"nvidia": recorded.devices("nv1")}
+
+    found = external([it.candidate for it in recorded.cases("nv1")], {GPU}, vendors, 7.0)
+
+    used = {it.owner.pod: [vendors["nvidia"][uuid] for uuid in it.devices] for it in found if it.owner}
+    assert used == {"n-core-ratio": [1], "n-core-mem": [1], "n-shared2": [4, 5], "n-mem": [1]}
+
+
+def test_what_is_known_is_no_news_and_what_is_missing_is_over_once_pods_are_known() -> None:
+    [one] = external([pod("GPU-a")], (), CARDS, 7.0)
+    [moved] = external([pod("GPU-b")], (), CARDS, 8.0)
+    answered = allocation("a1", ["GPU-b"])
+
+    assert changes([answered], [one], heard=True) == ([one], [])
+    assert changes([one], [replace(one, since=9.0)], heard=True) == ([], [])
+    assert changes([one], [moved], heard=True) == ([moved], [])
+    assert changes([one, answered], [], heard=False) == ([], [])
+    _, [gone] = changes([one, answered], [], heard=True)
+    assert gone.allocation == one.id
+
+
+def test_the_kubelet_holds_no_ids_of_it_and_the_card_is_in_use() -> None:
+    [one] = external([pod("GPU-a")], (), CARDS, 7.0)
+
+    ledger = Ledger([one])
+
+    assert ledger.held() == {}
+    assert ledger.vendors() == {}
+    assert ledger.devices_in_use() == {"GPU-a"}
+    assert {uuid: it.id for uuid, it in ledger.external().items()} == {"GPU-a": one.id}
