@@ -38,12 +38,18 @@ class Need:
 
 
 def required(
-    node: str, namespace: str, told_as: ToldAs | None, *, events: bool = True, pods: bool = True
+    node: str,
+    namespace: str,
+    told_as: ToldAs | None,
+    *,
+    events: bool = True,
+    pods: bool = True,
+    device: bool = False,
 ) -> tuple[Need, ...]:
     """Everything that the agent asks of the API server.
 
     `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
-    `pods`: whether it follows them.
+    `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object.
     """
     own = "the Node's labels, by which the config may be chosen"
     of = "the pods of this node, for schedulers' claims and what the doctor says of them"
@@ -60,4 +66,8 @@ def required(
         by = "the labels that the cards give the Node, as a NodeFeature object"
         verbs = ("get", "create", "update", "delete")
         needs += [Need(verb, "nodefeatures", by, "nfd.k8s-sigs.io", namespace=namespace) for verb in verbs]
+    if device:
+        by = "the cards as Koordinator's scheduler knows them (report.mode)"
+        both = ("get", "list", "watch", "create", "update")
+        needs += [Need(verb, "devices", by, "scheduling.koordinator.sh") for verb in both]
     return tuple(needs)

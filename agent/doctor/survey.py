@@ -219,6 +219,11 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
     config = configuration.config
     report, namespace = config.report, config.report.namespace or door.namespace
     rights = needs.required(
-        question.node, namespace, report.told_as, events=report.events, pods=config.agent.watch_pods
+        question.node,
+        namespace,
+        report.told_as,
+        events=report.events,
+        pods=config.agent.watch_pods,
+        device=report.mode == "device",
     )
     return Look(await cluster.asked(door.api, door.node, question.node, rights))
