@@ -98,6 +98,18 @@ def test_pods_come_in_the_order_in_which_they_were_bound() -> None:
     assert found == sorted(found, key=lambda it: it or 0)
 
 
+def test_who_was_bound_first_asks_first_however_old_it_is() -> None:
+    old = pod(whole("main"), annotations={**written(3), BOUND: "1795210468133685702"}, created=1.0)
+    young = replace(
+        pod(whole("main"), annotations={**written(5), BOUND: "1795210468133685000"}, created=2.0),
+        uid="uid-young",
+    )
+
+    aim = intended(GPU, 1, (), NVIDIA, Waiting((old, young), (KOORDINATOR,), NVIDIA))
+
+    assert aim.cards == (uuid(5),)
+
+
 def test_an_average_is_granted_and_said() -> None:
     (case,) = (it for it in recorded.cases("metax1") if it.name == "m-two-ctrs")
 
