@@ -19,7 +19,7 @@ from agent.core.view import View
 from agent.testing.node import Container, Pod
 
 from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
-from .node import Node, in_use, one, owned_by, shared, whole
+from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
 CORE, RATIO, SHARED = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory-ratio", "gpu.shared"))
@@ -308,6 +308,24 @@ async def test_a_card_comes_back_when_the_scheduler_s_pod_is_gone_and_not_before
 
     await node.counts({GPU: (4, 4)})
     assert used_by(node.view, share) == []
+
+
+@ANY_KUBELET
+async def test_what_the_kubelet_does_not_know_of_is_not_over_for_that(node: Node) -> None:
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    share = of_koordinator_alone("share")
+    node.shows(share, **written(node, 2, percent=50))
+    await node.counts({GPU: (4, 3)})
+    before = used_by(node.view, share)
+    passing = await node.admit("passing", {GPU: 1})
+    await node.until(lambda it: confirmed(it, passing))
+
+    await node.kubelet.delete(passing.uid)
+
+    view = await node.until(lambda it: released(it, passing))  # who is released here is as old as the share
+    assert used_by(view, share) == before
+    assert not [it for it in owned_by(view, share) if it not in before]
 
 
 @ANY_KUBELET

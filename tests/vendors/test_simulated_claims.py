@@ -12,7 +12,7 @@ from hypothesis import given
 from agent.core.claims import Candidate, Claim
 from agent.vendors.simulated.claims import ANNOTATION, claims
 
-CARDS = ("c0", "c1")
+CARDS: dict[str, int | None] = {"c0": 0, "c1": 1}
 
 
 def pod(text: str | None) -> Candidate:

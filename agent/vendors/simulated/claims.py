@@ -29,7 +29,7 @@ def _claim(pod: Candidate, container: str, said: Any, devices: Cards) -> Claim:
     cards, parameters = said.get("devices", []), said.get("parameters", {})
     if not (isinstance(cards, list) and isinstance(parameters, dict)):
         raise ValueError(f"{ANNOTATION}: {container} has no list of devices or no object of parameters")
-    strange = [it for it in cards if it not in devices]
+    strange = [it for it in cards if it not in tuple(devices)]
     if strange:
         raise ValueError(f"{ANNOTATION}: {container} names {strange[0]!r}, which is not here")
     texts = {str(key): str(value) for key, value in parameters.items()}
