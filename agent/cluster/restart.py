@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 #: Seconds after its first answer in which its refusals are not believed. kube-apiserver 1.36 answers some 2 s
-#: before it has read its roles and bindings, longer where it has many.
-GRACE = 5.0
+#: before it has read its roles and bindings; the more of them and the slower its machine, the longer.
+GRACE = 30.0
 
 
 class Restart:
