@@ -26,6 +26,7 @@ from agent.evidence import Sources, running_pods
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess
+from agent.keeping import Keeping, last_config
 from agent.kubelet import checkpoint as kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
@@ -134,7 +135,8 @@ class Line:
             doubt_again=pace.doubt_again,
         )
 
-        # What lies on disk for others.
+        # What lies on disk for the next start, and for others.
+        self._keeping = Keeping(last_config(settings.state_dir), config)
         note = Remains(settings.state_dir / REMAINS).note
         self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=note)
         self._labelling = Labelling(
@@ -172,6 +174,7 @@ class Line:
             self._labelling.run,
             self._features.run,
             self._remember_config,
+            self._keeping.run,
         ]
         try:
             async with anyio.create_task_group() as group:

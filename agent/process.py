@@ -20,9 +20,11 @@ from agent.cluster.access import Access
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels, Remembered
 from agent.core.cell import Cell
 from agent.core.notices import Notice
+from agent.keeping import last_config
 from agent.notices import follow
 from agent.pace import Pace
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile
+from agent.state.envelope import Unusable
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
 from agent.version import version
@@ -73,7 +75,10 @@ async def serve(
 def remembered_from(state_dir: Path) -> Remembered:
     """What chose the config when the agent with this state directory last ran."""
     saved = CheckpointFile(state_dir / CHECKPOINT).peek()
-    return Remembered(saved.labels, saved.config)
+    try:
+        return Remembered(saved.labels, saved.config, last_config(state_dir).read())
+    except Unusable as exc:
+        return Remembered(saved.labels, saved.config, trouble=f"the last good one can not be used: {exc}")
 
 
 async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:

@@ -15,9 +15,10 @@ from agent.core.errors import AgentError
 from agent.kubelet.sockets import sweep
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains
+from agent.state.sealed import LAST_CONFIG
 
 #: What the agent has in its state directory beside checkpoint and logs.
-OWN = ("agent.sock", "agent.lock", NAME)
+OWN = ("agent.sock", "agent.lock", LAST_CONFIG, NAME)
 
 
 class StillServing(AgentError):

@@ -132,6 +132,16 @@ async def test_a_bad_config_keeps_the_last_good_one_and_says_so() -> None:
         assert it.kubelet.counts() == {GPU: Capacity(2, 2)}
 
 
+async def test_a_first_start_with_a_bad_config_fails_at_once_and_names_what_is_wrong() -> None:
+    async with running(config="version: v1\nvendors: {{simulated: {{resorces: []}}}}\n") as it:
+        assert await it.process.wait() == 1
+        assert it.process.stderr is not None
+        told = (await it.process.stderr.read()).decode()
+
+    assert told.startswith(f"xpu-agent: {it.config}:2: vendors.simulated.resorces: unknown key")
+    assert "last good" not in told
+
+
 async def test_the_state_is_for_its_owner_only() -> None:
     async with running() as it:
         await it.registered()

@@ -33,7 +33,7 @@ class Machine:
         for it in (self.spec, self.features):
             it.write_text("ours")
             remains.note(it)
-        for name in ("checkpoint.json", "checkpoint.json.corrupt-1-x", "agent.lock", "xpu-agent.log"):
+        for name in (*KEPT, "agent.lock", "agent.last-config.json"):
             (self.state / name).touch()
 
     def uninstall(self, *more: str) -> int:

@@ -23,6 +23,7 @@ from agent.demo.node import PACE
 from agent.fleet import check
 from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
+from agent.process import remembered_from
 from agent.state.checkpoint import CheckpointFile
 from agent.testing.kubelet import StartError
 from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
@@ -131,7 +132,9 @@ class Node:
         self._run(source, given_flags(arguments, environ or {}))
 
     def _run(self, source: Source, flags: Sequence[Given]) -> None:
-        watch = ConfigWatch(source, "node", every=0.05, flags=flags, check=check, settle=0.02)
+        watch = ConfigWatch(
+            source, "node", every=0.05, flags=flags, check=check, settle=0.02, recall=remembered_from
+        )
         self.watch = watch
         self.agent = Agent(watch.cell, "node", self.pace)
         self.agent.pods.set(self._pods)

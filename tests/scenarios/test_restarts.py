@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -219,6 +220,36 @@ async def test_a_killed_agent_registers_once_per_life(
 
     assert sim.journal.registrations == {XPU: 2}
     assert sim.journal.streams == {XPU: 2}
+
+
+@ANY_KUBELET
+async def test_a_start_with_a_bad_config_serves_by_the_last_good_one_until_it_is_mended(
+    node: Node, process: AgentProcess
+) -> None:
+    node.configure(whole(XPU, [0, 1]), shared(SHARED, 4, [2, 3]))
+    await process.start()
+    await node.counts({XPU: (2, 2), SHARED: (8, 8)})
+    pod = await node.admit("before", {SHARED: 1})
+    await node.saved('"pod":"before"')
+    await node.read(node.state / "agent.last-config.json", SHARED)
+    await process.kill()
+    await node.counts({XPU: (2, 0), SHARED: (8, 0)})
+    node.write(node.config.read_text().replace('"resources"', '"resorces"'))
+
+    await process.start()
+
+    await node.counts({XPU: (2, 2), SHARED: (8, 8)})
+    await node.admit("new", {XPU: 1})
+    refused = await process.until(lambda it: it["ready"] and owner(it, pod))
+    assert refused["config"]["source"] == str(node.config)
+    assert "resorces: unknown key" in refused["config"]["error"]
+    assert re.search(
+        r"the last good configuration, of 20\d\d-.+Z, stays in force$", refused["config"]["error"]
+    )
+    await process.said("config refused")
+    node.configure(whole(XPU, [0, 1]), shared(SHARED, 6, [2, 3]))
+    await node.counts({XPU: (2, 2), SHARED: (12, 12)})
+    assert (await process.until(lambda it: not it["config"]["error"]))["ready"]
 
 
 @ANY_KUBELET
