@@ -91,7 +91,7 @@ class Line:
             lister.in_use,
             self._partitions,
             running_pods,
-            lambda: str(self._directory.kubelet.value or ""),
+            self._kubelet_life,
             lambda: self._settled(clock()),
             pods_at_once=PodResources(settings.pod_resources_socket, min_interval=pace.pods_at_once).in_use,
         )
@@ -299,6 +299,11 @@ class Line:
     async def _withhold_what_has_no_spec(self) -> None:
         async for errors in self._cdi.errors.watch():
             self._node.unwritten(errors)
+
+    def _kubelet_life(self) -> str:
+        """Looked up: one that has just begun must not be taken for the one before."""
+        self._directory.refresh()
+        return str(self._directory.kubelet.value or "")
 
     def _settled(self, now: float) -> bool:
         since = self._sessions.registered_since

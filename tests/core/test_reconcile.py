@@ -200,6 +200,36 @@ def test_a_kubelet_that_has_just_begun_ends_nothing_that_was_answered() -> None:
     assert changes([gone, older, newer], granted, pods(), settled=False) == []
 
 
+def just_begun(
+    its_life: str, granted: list[Granted], shown: Pods | None = None, **fields: Any
+) -> list[Change]:
+    """What a kubelet brings about in its first two minutes, of an allocation with this life noted."""
+    it = allocation("one", ["a"], owner=WEB, life=its_life)
+    fields = {"life": "k2", "settled": False, **fields}
+    return changes([it], granted, shown or pods(), **fields)
+
+
+def test_a_kubelet_that_has_granted_it_in_this_very_life_is_believed_at_once() -> None:
+    assert just_begun("k2", []) == [Release("one", "pod gone")]
+    assert just_begun("k2", [answer("one", "uid-web", "main", "a")]) == [Doubt("one", GPU)]
+
+
+@pytest.mark.parametrize(
+    ("its_life", "fields"),
+    [
+        ("k1", {}),
+        ("", {}),
+        ("", {"life": ""}),
+        ("k2", {"steady": False}),
+        ("k2", {"shown": pods(web={"main": ["a"]})}),
+        ("k2", {"running": frozenset({"uid-web"})}),
+    ],
+    ids=["of-an-earlier-life", "of-no-life", "no-kubelet", "a-new-life-meanwhile", "shown", "runs"],
+)
+def test_another_is_not(its_life: str, fields: Mapping[str, Any]) -> None:
+    assert just_begun(its_life, [], **fields) == []
+
+
 def test_a_pod_that_is_shown_lives_whatever_the_checkpoint_says() -> None:
     it = allocation("one", ["a"], owner=WEB)
 
