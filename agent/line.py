@@ -31,14 +31,15 @@ from agent.kubelet import checkpoint as kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
+from agent.kubelet.sockets import is_served
 from agent.labelling import Labelling
-from agent.lapses import Lapses
 from agent.memory import recalled
 from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
+from agent.renewals import Renewals
 from agent.sessions import Sessions
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
@@ -107,15 +108,21 @@ class Line:
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
+        self._renewals = Renewals(
+            self._sessions.registrations,
+            lister.allocatable,
+            self._directory.neighbours,
+            lambda it: is_served(self._directory.path / it.name),
+            self._sessions.renew,
+            pace.renewals,
+            pace.missed,
+        )
         self._strangers = Strangers(
             lambda: read(prove=False),
             self._node.plan,
-            self._sessions.registered,
-            self._sessions.renew,
+            self._sessions.registrations,
+            self._renewals.in_force,
             pace.sure,
-        )
-        self._lapses = Lapses(
-            self._sessions.offered, lister.allocatable, self._sessions.renew, pace.lapses, pace.lapsed
         )
 
         # What follows from what the kubelet and the hardware say of allocations.
@@ -166,7 +173,7 @@ class Line:
             self._reconciler.run,
             lambda: self._reconciler.follow(self._directory.checkpoint),
             lambda: self._strangers.run(self._directory.checkpoint),
-            self._lapses.run,
+            self._renewals.run,
             self._save_on_change,
             self._store.run,
             self._cdi.run,

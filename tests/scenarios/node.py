@@ -48,8 +48,8 @@ PACE_OF_TESTS = replace(
     specs=0.2,
     sure=0.05,
     # A kubelet that is slow to count a long list has not lapsed; the scenarios that are about it look often.
-    lapses=600.0,
-    lapsed=0.05,
+    renewals=600.0,
+    missed=0.05,
     whose=0.0,
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
