@@ -49,8 +49,9 @@ class Agent:
         self._node_name = node_name
         self._pace = pace or Pace()
         self._in_process = in_process
-        self._settings = config.value.config.agent
-        self._lock = AgentLock(self._settings.state_dir / "agent.lock")
+        #: The agent's own settings, which hold until it ends: the lock is in this state directory.
+        self.settings = config.value.config.agent
+        self._lock = AgentLock(self.settings.state_dir / "agent.lock")
         self._standby = "starting"
         #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
         self.serving = Cell(False)
@@ -68,6 +69,7 @@ class Agent:
                 await self._recall()
             self._line = Line(
                 self._config,
+                self.settings,
                 self._pace,
                 self.registered,
                 self.pods,

@@ -12,7 +12,7 @@ import anyio
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
-from agent.config import Config, ConfigState
+from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
@@ -63,6 +63,7 @@ class Line:
     def __init__(
         self,
         config: Cell[ConfigState],
+        settings: AgentSettings,
         pace: Pace,
         registered: Cell[bool],
         pods: Cell[tuple[Candidate, ...]],
@@ -70,8 +71,7 @@ class Line:
         in_process: bool,
         api: bool = True,
     ) -> None:
-        """`api`: whether there is an API server to tell things to."""
-        settings = config.value.config.agent
+        """`settings` are the agent's own; `api`: whether there is an API server to tell things to."""
         clock = steady_clock()
         self._config = config
         self._pace = pace

@@ -50,7 +50,7 @@ async def serve(
     `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
     """
     agent = Agent(watch.cell, node_name, pace, api=access is not None, recall=watch.recall)
-    settings = watch.cell.value.config.agent
+    settings = agent.settings
     log.info(
         "starting",
         version=version(),
@@ -63,7 +63,7 @@ async def serve(
         async with anyio.create_task_group() as group:
             group.start_soon(watch.run)
             group.start_soon(agent.run)
-            group.start_soon(_views, agent, watch.cell.value.config)
+            group.start_soon(_views, agent)
             if access is not None:
                 group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), watch.cell)
             group.start_soon(_follow, watch)
@@ -118,16 +118,16 @@ def _but_level(config: Config) -> AgentSettings:
     return replace(config.agent, log=replace(config.agent.log, level="info"))
 
 
-async def _views(agent: Agent, config: Config) -> None:
+async def _views(agent: Agent) -> None:
     """Serve the views once the first resource is registered, or soon: they tell why none is."""
     with anyio.move_on_after(VIEWS_AFTER):
         await agent.registered.until(True)
     async with anyio.create_task_group() as group:
-        if config.agent.http:
-            group.start_soon(_keep_serving, config.agent.http, agent)
+        if agent.settings.http:
+            group.start_soon(_keep_serving, agent.settings.http, agent)
         # The admin socket belongs to the agent that serves the node, not to one that stands by.
         await agent.serving.until(True)
-        group.start_soon(_keep_serving, str(config.agent.state_dir / "agent.sock"), agent)
+        group.start_soon(_keep_serving, str(agent.settings.state_dir / "agent.sock"), agent)
 
 
 async def _cluster(
@@ -138,7 +138,7 @@ async def _cluster(
     with anyio.move_on_after(0.0 if config.value.waiting else DOOR_AFTER):
         await agent.registered.until(True)
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
-    settings = config.value.config.agent
+    settings = agent.settings
     instance = os.environ.get("POD_NAME") or socket.gethostname()
     note = Remains(settings.state_dir / REMAINS).note_namespace
     pods = agent.pods if settings.watch_pods else None

@@ -620,6 +620,24 @@ async def test_who_takes_over_goes_on_with_the_config_that_the_last_one_had_chos
     assert watch.cell.value.error.endswith("the configuration of before the restart stays in force")
 
 
+async def test_who_takes_over_recalls_what_was_known_in_the_state_directory_of_its_start(path: Path) -> None:
+    asked: list[Path] = []
+
+    def recall(state_dir: Path) -> Remembered:
+        asked.append(state_dir)
+        return Remembered()
+
+    write(path, "version: v1\nagent: {stateDir: /var/lib/old}\n")
+    watch = ConfigWatch(path, "n", settle=0, recall=recall)
+    write(path, "version: v1\nagent: {stateDir: /var/lib/new}\n")
+    await watch.once()
+    assert watch.cell.value.config.agent.state_dir == Path("/var/lib/new")
+
+    await watch.recall()
+
+    assert asked == [Path("/var/lib/old")]
+
+
 async def test_who_takes_over_with_nothing_to_recall_keeps_what_it_had(path: Path) -> None:
     watch = ConfigWatch(path, "n")
     before = watch.cell.value

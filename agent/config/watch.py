@@ -106,6 +106,8 @@ class ConfigWatch:
         self._turn = asyncio.Lock()
         self._taken = self._look()
         self.cell: Cell[ConfigState] = Cell(self._first())
+        #: The state directory of the start: a later one is that of the next start.
+        self._kept_in = self.cell.value.config.agent.state_dir
 
     def reload(self) -> None:
         """Look now, as SIGHUP asks."""
@@ -123,7 +125,7 @@ class ConfigWatch:
     async def recall(self) -> None:
         """Go on from what the agent knew that served the node until now, while this one stood by."""
         async with self._turn:
-            before = await asyncio.to_thread(self._recall, self.cell.value.config.agent.state_dir)
+            before = await asyncio.to_thread(self._recall, self._kept_in)
             self._before = before
             if self._known.rest == "awaited":
                 self._known = remembered_labels(before.labels)
