@@ -20,6 +20,7 @@ from agent.cluster.access import Access
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels, Remembered
 from agent.core.cell import Cell
 from agent.core.notices import Notice
+from agent.core.pauses import Pauses
 from agent.keeping import last_config
 from agent.notices import follow
 from agent.pace import Pace
@@ -35,7 +36,8 @@ log = structlog.get_logger()
 VIEWS_AFTER = 0.5
 #: The same for the door to the API server, whose library takes half a second of a processor.
 DOOR_AFTER = 5.0
-RETRY_BIND = 5.0
+#: Between two tries to listen where somebody else does, the shortest and the longest.
+RETRY_BIND = (0.1, 5.0)
 
 
 async def serve(
@@ -156,16 +158,19 @@ async def _cluster(
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:
-    """A port that is taken must not take the agent down."""
+    """A port that is taken must not take the agent down; who served until a takeover lets go of it then."""
     await anyio.to_thread.run_sync(import_module, "agent.http")  # some 20 ms of work, beside the loop
     from agent import http
 
     told = ""
+    pauses = Pauses(*RETRY_BIND)
     while True:
         try:
             await http.serve(agent.view, address, agent.apply)
         except http.CannotServe as exc:
             if str(exc) != told:
-                log.error("views not served", address=address, error=str(exc), retry_seconds=RETRY_BIND)
+                log.error("views not served, trying again", address=address, error=str(exc))
             told = str(exc)
-            await anyio.sleep(RETRY_BIND)
+            with anyio.move_on_after(pauses.next()):
+                await agent.serving.changed()
+                pauses.reset()

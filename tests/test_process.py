@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import socket
@@ -16,9 +17,14 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from kubelet.fakes import eventually
 
+from agent.app import Agent
+from agent.config import Config, ConfigState
+from agent.core.cell import Cell
 from agent.core.vendor import Proof
 from agent.inspect import fetch
+from agent.process import _keep_serving
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
 from agent.vendors.simulated.scenario import Scenario
@@ -179,6 +185,45 @@ async def test_a_port_that_is_taken_costs_the_views_and_nothing_else() -> None:
         document = await it.inspected(lambda seen: bool(seen["ready"]))
 
         assert document["node"] == "a-node"
+
+
+async def test_a_port_is_tried_at_once_and_often_when_the_agent_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one before lets go of it as it ends, which may be a moment later."""
+
+    class Pauses:
+        pauses = itertools.repeat(3600.0)
+
+        def __init__(self, shortest: float, longest: float) -> None:
+            tried.append("begun")
+
+        def next(self) -> float:
+            tried.append("tried")
+            return next(self.pauses)
+
+        def reset(self) -> None:
+            tried.append("reset")
+            self.pauses = itertools.repeat(0.01)
+
+    tried: list[str] = []
+    monkeypatch.setattr("agent.process.Pauses", Pauses)
+    agent = Agent(Cell(ConfigState(Config(), "")), "a-node")
+    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    serving = asyncio.create_task(_keep_serving(f"127.0.0.1:{port}", agent))
+    await eventually(lambda: tried == ["begun", "tried"])
+
+    agent.serving.set(True)
+    await eventually(lambda: tried[2:4] == ["reset", "tried"])
+    taken.close()
+    await taken.wait_closed()
+
+    with anyio.fail_after(30):
+        status, _ = await _get_when_up(f"http://127.0.0.1:{port}/healthz")
+    assert status == 200
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 async def test_readiness_tells_why_there_is_none() -> None:
