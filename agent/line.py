@@ -144,12 +144,18 @@ class Line:
 
         # What lies on disk for the next start, and for others.
         self._keeping = Keeping(last_config(settings.state_dir), config)
-        note = Remains(settings.state_dir / REMAINS).note
-        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=note)
+        remains = Remains(settings.state_dir / REMAINS)
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=remains.note)
         self._labelling = Labelling(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
-        self._features = FeaturesFile(self._labelling.wanted, pace.specs, note=note)
+        self._features = FeaturesFile(
+            self._labelling.wanted,
+            pace.specs,
+            note=remains.note_features,
+            noted=remains.features,
+            forget=remains.forget_features,
+        )
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
         return VendorProcess(

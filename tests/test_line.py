@@ -41,9 +41,9 @@ def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
     assert found == [given]
 
 
-@pytest.mark.parametrize("part", ["CdiDirectory", "FeaturesFile"])
+@pytest.mark.parametrize(("part", "mark"), [("CdiDirectory", ""), ("FeaturesFile", "features:")])
 def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, mark: str
 ) -> None:
     made = getattr(line, part)
 
@@ -56,4 +56,4 @@ def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
 
     Line(Cell(ConfigState(Config(), "")), settings, Pace(), Cell(False), Cell(()), in_process=True)
 
-    assert (tmp_path / "agent.remains").read_text() == "/var/run/cdi/acme.com-card.json\n"
+    assert (tmp_path / "agent.remains").read_text() == f"{mark}/var/run/cdi/acme.com-card.json\n"
