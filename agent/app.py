@@ -82,7 +82,7 @@ class Agent:
 
     async def _take_lock(self) -> bool:
         """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""
-        stood_by = False
+        stood_by, began = False, anyio.current_time()
         while holder := self._lock.take():
             if holder != self._standby:
                 log.info(
@@ -90,6 +90,9 @@ class Agent:
                 )
             self._standby, stood_by = holder, True
             await anyio.sleep(self._pace.standby)
+        if stood_by:
+            waited = round(anyio.current_time() - began, 1)
+            log.info("taking over, the agent before has ended", holder=self._standby, stood_by_seconds=waited)
         return stood_by
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+import structlog.testing
 from kubelet.fakes import eventually
 
 from agent.app import Agent
@@ -33,6 +34,27 @@ async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_pat
 
         task.cancel()
         await asyncio.wait([task])
+
+
+async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_how_long(
+    tmp_path: Path,
+) -> None:
+    settings = AgentSettings(state_dir=tmp_path, http="", kubelet_dir=tmp_path)
+    agent = Agent(Cell(ConfigState(Config(settings), "")), "node-1", Pace(standby=0.001))
+    with structlog.testing.capture_logs() as logs:
+        with AgentLock(tmp_path / "agent.lock") as lock:
+            assert lock.take() == ""
+            task = asyncio.create_task(agent.run())
+            await eventually(lambda: agent.view().standby.startswith("pid"))
+        await eventually(lambda: agent.serving.value)
+        task.cancel()
+        await asyncio.wait([task])
+
+    stood, took = (it for it in logs if it["event"].startswith(("standing by", "taking over")))
+    assert stood["event"] == "standing by, another agent serves this node"
+    assert took["event"] == "taking over, the agent before has ended"
+    assert stood["holder"] == took["holder"] == f"pid {os.getpid()}"
+    assert took["stood_by_seconds"] >= 0
 
 
 async def test_who_stood_by_recalls_what_was_known_once_it_has_the_lock_and_before_it_serves(
