@@ -11,7 +11,9 @@ import pytest
 
 from agent.config import Source
 from agent.core.model import VendorState
+from agent.core.news import news
 from agent.core.vendor import State
+from agent.core.view import UNKNOWN
 from agent.testing.kubelet import SimKubelet
 
 from .cards import Mig, Nvidia
@@ -472,6 +474,9 @@ async def test_unknown_config_name_crash_loop_a_start_after_a_good_one_goes_on_w
     view = await node.until(lambda it: not it.troubles)
     assert f"{mounted.path}/default" in view.config_error
     assert view.config_error.endswith("Z, stays in force")
+    glance = node.agent.glance()
+    assert glance is not None
+    assert "ConfigRefused" in {it.reason for it in news(UNKNOWN, glance)}
     mounted.edit(default=sliced(8))
     await node.counts({GPU: (16, 16)})
     await node.until(lambda it: not it.config_error)
