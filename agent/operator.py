@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from agent.core.errors import AgentError
+from agent.core.errors import AgentError, UsageError
 from agent.core.text import printable
 from agent.inspect import age, ask, fetch, reason_of, table
 
@@ -28,11 +28,12 @@ def say(path: Path, verb: str, device: str, reason: str = "") -> str:
     Raises:
         CannotAsk: Nobody answers.
         Refused: It is not done, or will not outlive the agent.
+        UsageError: It can not be said.
     """
     said = {"device": device, "reason": reason, "user": os.environ.get("SUDO_USER", "")}
     for name, text in said.items():
         if not text.isascii() and any("\ud800" <= it <= "\udfff" for it in text):
-            raise Refused(f"{name}: is not UTF-8")
+            raise UsageError(f"{name}: is not UTF-8")
     status, body = ask(path, "POST", f"/health/{verb}", msgspec.json.encode(said), _TIMEOUT)
     answer = printable(body.decode("utf-8", "replace").strip())
     if status != 200:

@@ -17,7 +17,7 @@ import pytest
 
 from agent import operator
 from agent.cli import main
-from agent.core.errors import NoSuchDevice
+from agent.core.errors import NoSuchDevice, UsageError
 from agent.core.inventory import Inventory
 from agent.core.model import Allocation, AllocationState, Command, Cordon, VendorState, VendorStatus
 from agent.core.vendor import Device, Fault, HealthEvent, Proof
@@ -142,5 +142,5 @@ def test_no_agent_is_told_with_the_socket(tmp_path: Path) -> None:
 
 
 def test_a_reason_that_is_no_utf_8_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(operator.Refused, match="reason: is not UTF-8"):
+    with pytest.raises(UsageError, match="reason: is not UTF-8"):
         operator.say(tmp_path / "agent.sock", "cordon", "a", "\udcff bad")

@@ -140,7 +140,7 @@ async def test_a_bad_config_keeps_the_last_good_one_and_says_so() -> None:
 
 async def test_a_first_start_with_a_bad_config_fails_at_once_and_names_what_is_wrong() -> None:
     async with running(config="version: v1\nvendors: {{simulated: {{resorces: []}}}}\n") as it:
-        assert await it.process.wait() == 1
+        assert await it.process.wait() == 2
         assert it.process.stderr is not None
         told = (await it.process.stderr.read()).decode()
 
@@ -316,7 +316,8 @@ async def test_a_state_directory_that_can_not_be_is_a_sentence(state: str, tmp_p
         place.symlink_to(place)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "agent", "run", "--state-dir", str(place), "--kubelet-dir", str(tmp_path), "--http", ""),
+        *("-m", "agent", "run", "--state-dir", str(place), "--http", ""),
+        *("--kubelet-dir", str(tmp_path / "kubelet")),
         stderr=asyncio.subprocess.PIPE,
     )
     with anyio.fail_after(30):
@@ -385,7 +386,7 @@ async def test_a_kubeconfig_of_kubectl_s_that_is_missing_is_told_and_ends_nothin
 
 async def test_a_kubeconfig_that_is_named_to_this_agent_alone_has_to_be_there() -> None:
     async with running(XPU_AGENT_KUBECONFIG="/missing") as it:
-        assert await it.process.wait() == 1
+        assert await it.process.wait() == 2
         assert it.process.stderr is not None
         told = (await it.process.stderr.read()).decode()
 

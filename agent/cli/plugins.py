@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Verbs
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
