@@ -10,9 +10,11 @@ from typing import Any, TextIO
 
 import msgspec
 
+from agent.admin import ask, fetch
 from agent.core.errors import AgentError, UsageError
 from agent.core.text import printable
-from agent.inspect import age, ask, fetch, reason_of, table
+from agent.inspect import age, reason_of
+from agent.screen import show_table
 
 #: A disk that hangs is waited for.
 _TIMEOUT = 30.0
@@ -77,7 +79,7 @@ def show(
 ) -> None:
     """Print the devices as a table."""
     now = time.time() if now is None else now
-    table("health", [_row(it, now) for it in devices], stream)
+    show_table("health", [_row(it, now) for it in devices], stream)
 
 
 def _row(it: Mapping[str, Any], now: float) -> dict[str, Any]:

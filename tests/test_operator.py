@@ -16,6 +16,7 @@ import anyio.to_thread
 import pytest
 
 from agent import operator
+from agent.admin import CannotAsk
 from agent.cli import main
 from agent.core.errors import NoSuchDevice, UsageError
 from agent.core.inventory import Inventory
@@ -23,7 +24,6 @@ from agent.core.model import Allocation, AllocationState, Command, Cordon, Vendo
 from agent.core.vendor import Device, Fault, HealthEvent, Proof
 from agent.core.view import View
 from agent.http import serving
-from agent.inspect import CannotAsk
 
 
 def node() -> View:

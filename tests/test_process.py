@@ -19,11 +19,11 @@ import anyio
 import pytest
 from kubelet.fakes import eventually
 
+from agent.admin import fetch
 from agent.app import Agent
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.vendor import Proof
-from agent.inspect import fetch
 from agent.process import _keep_serving
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod

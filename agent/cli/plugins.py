@@ -32,7 +32,7 @@ def plugins(args: argparse.Namespace) -> int:
 
         print(json.dumps(rows, indent=2))
         return 0
-    from agent.inspect import table
+    from agent.screen import show_table
 
-    table("vendors", rows)
+    show_table("vendors", rows)
     return 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from agent.core.parts import part_of, rows_of
 from agent.core.plan import short_forms
 from agent.core.quantity import whole
 from agent.core.text import shorten
@@ -63,7 +64,7 @@ ON_NODE = Ailment(
 )
 
 
-def rivals(around: Surroundings) -> Iterator[Finding]:
+def device_plugins(around: Surroundings) -> Iterator[Finding]:
     """Sockets, the kubelet's own record, and what the Node offers."""
     found = [*_sockets(around), *_registered(around), *_offered(around)]
     yield from found
@@ -126,11 +127,10 @@ def _registered(around: Surroundings) -> Iterator[Finding]:
 def _ours(around: Surroundings) -> frozenset[str]:
     """How the IDs of our devices begin in every form, and those that are held."""
     document = around.told.value or {}
-    rows = (*(document.get("devices") or ()), *(document.get("absent") or ()))
-    devices = [it for it in rows if isinstance(it, Mapping)]
+    devices = [*rows_of(document, "devices"), *rows_of(document, "absent")]
     uuids = [str(it.get("uuid")) for it in devices]
     minors = (str(it.get("minor")) for it in devices if it.get("minor") is not None)
-    held = (str(id) for it in document.get("allocations") or () for id in it.get("ids") or ())
+    held = (str(id) for it in rows_of(document, "allocations") for id in it.get("ids") or ())
     return frozenset((*uuids, *minors, *short_forms(uuids).values(), *held))
 
 
@@ -139,14 +139,11 @@ def _is_of(device: str, known: frozenset[str]) -> bool:
 
 
 def _offered(around: Surroundings) -> Iterator[Finding]:
-    node = around.cluster.value.node.value if around.cluster.value else None
-    if node is None or around.serves:
+    if around.serves:
         return
-    status = node.get("status") or {}
+    offered = part_of(part_of(around.cluster.node.value or {}, "status"), "allocatable")
     for name in sorted(around.names):
-        count = (status.get("allocatable") or {}).get(name, 0)
+        count = offered.get(name, 0)
         if whole(count) != 0:
-            node_name = shorten(around.node)
-            yield ON_NODE.found(
-                f"Node {node_name} offers {shorten(str(count))} of {name}, no agent serves it"
-            )
+            what = f"Node {shorten(around.node)} offers {shorten(str(count))} of {name}, no agent serves it"
+            yield ON_NODE.found(what)
