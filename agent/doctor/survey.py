@@ -126,7 +126,7 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
     except (ConfigError, ApiAway) as exc:
         return _Door(away=str(exc), broken=True)
     node, away = await cluster.node_of(api, question.node)
-    return _Door(api, _UNSEEN if away else node, away, bool(away), access.namespace)
+    return _Door(api, node, away, bool(away), access.namespace)
 
 
 def _configuration(question: Question, door: _Door) -> Configuration:

@@ -120,8 +120,8 @@ async def test_a_token_that_is_not_taken_is_a_way_that_leads_nowhere(patient: Pa
 
     findings = await patient.findings()
 
-    (found,) = (it for it in findings if it.ailment == "api-server-away")
-    assert "401" in found.what
+    (found,) = (it for it in findings if "401" in it.what)
+    assert found.ailment == "api-server-away"
     assert all(old not in it.what for it in findings)
 
 
