@@ -177,6 +177,28 @@ async def test_a_plugin_is_knocked_at_once_and_again_after_a_list_of_ours_alone(
     assert node.tried == [BOB, BOB]
 
 
+async def test_a_plugin_that_is_there_when_we_register_was_there() -> None:
+    node = Node()
+    node.neighbours.set(frozenset({BOB}))
+    await node.renewals.look()
+    node.its = {XPU: Registration(2, 5)}
+    node.renewals.in_force({XPU: True})
+
+    node.neighbours.set(frozenset())
+    node.sends()
+    await node.renewals.look()
+
+    assert node.renewed == [XPU]
+
+
+async def test_the_kubelet_is_asked_once_where_all_is_well() -> None:
+    node = Node()
+
+    await node.renewals.look()
+
+    assert node.asked == [[XPU]]
+
+
 async def test_a_plugin_that_comes_and_goes_between_two_looks_was_there() -> None:
     node = Node()
     async with node.running():
