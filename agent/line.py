@@ -28,7 +28,12 @@ from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess
 from agent.keeping import Keeping, last_config
 from agent.kubelet import checkpoint as kubelet_checkpoint
-from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
+from agent.kubelet.directory import (
+    KUBELET_CHECKPOINT,
+    KUBELET_SOCKET,
+    KubeletDirectory,
+    identify_socket,
+)
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
 from agent.kubelet.sockets import is_served
@@ -314,9 +319,8 @@ class Line:
             self._node.unwritten(errors)
 
     def _kubelet_life(self) -> str:
-        """Looked up: one that has just begun must not be taken for the one before."""
-        self._directory.refresh()
-        return str(self._directory.kubelet.value or "")
+        """Looked up now: one that has just begun must not be taken for the one before."""
+        return str(identify_socket(self._directory.path / KUBELET_SOCKET) or "")
 
     def _settled(self, now: float) -> bool:
         since = self._sessions.registered_since

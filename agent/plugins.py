@@ -192,6 +192,16 @@ def _trouble(name: str, vendor: Vendor) -> str:
     wrong = wrong_name(vendor.resource)
     if wrong:
         return f"resource is wrong: {wrong}"
+    if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
+        return trouble
+    try:
+        msgspec.json.encode(vendor.settings)
+    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+        return f"settings are no plain JSON values: {exc}"
+    return ""
+
+
+def _trouble_of_type(vendor: Vendor) -> str:
     for function in ("container_edits", "resources", "labels", "libraries"):
         given = getattr(vendor, function)
         if not callable(given) and (given is not None or function == "container_edits"):
@@ -204,18 +214,10 @@ def _trouble(name: str, vendor: Vendor) -> str:
             return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
     if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
         return "doubts are no tuple of Doubt"
-    trouble = _dialect_trouble(vendor.dialects)
-    if trouble:
-        return trouble
-    try:
-        msgspec.json.encode(vendor.settings)
-    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
-        return f"settings are no plain JSON values: {exc}"
     return ""
 
 
-def _dialect_trouble(dialects: object) -> str:
-    """What is wrong with them, in words that follow `whose`."""
+def _trouble_of_dialects(dialects: object) -> str:
     if not (isinstance(dialects, tuple) and all(isinstance(it, Dialect) for it in dialects)):
         return "dialects are no tuple of Dialect"
     for it in dialects:
