@@ -709,7 +709,7 @@ def test_the_verb_prints_an_empty_object_as_json(simulated: Path) -> None:
 def test_the_verb_s_file_needs_a_directory(simulated: Path, tmp_path: Path) -> None:
     done = verb("--config", simulated, "--output-file", tmp_path / "features.d" / "gfd")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"there is no directory {tmp_path}/features.d" in done.stderr
 
 
@@ -719,5 +719,5 @@ def test_the_verb_refuses_a_config_that_can_not_be_used(simulated: Path) -> None
 
     done = verb("--config", simulated)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "vendors.nvidia.settings.colour: unknown key" in done.stderr
