@@ -16,7 +16,8 @@ class Pace:
     discover: float = 10.0
     #: Until the kubelet is asked again to write down what it knows of a pod that nobody shows.
     doubt_again: float = 300.0
-    #: How long the same kubelet must have served before its word that pods are gone is taken.
+    #: How long the same kubelet must have served before its word is taken that pods are gone to which only
+    #: another life of it has granted something.
     settle: float = 120.0
     standby: float = 0.1
     #: Between two saves of health, so that a storm of faults is a few writes.
