@@ -137,15 +137,20 @@ def _library(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
     if look is None:
         yield not_made(LIBRARY, f"{plugin.name} was not asked")
     elif not look.why.startswith(LIBRARY_NOT_FOUND):
-        files = ", ".join(library.there(plugin.vendor.libraries())[:1]) if plugin.vendor.libraries else ""
-        yield well(LIBRARY, f"{plugin.name}: {files or 'found'}")
+        found = library.there(_names(plugin)) or ("found",)
+        yield well(LIBRARY, f"{plugin.name}: {found[0]}")
     else:
         yield from _absent(around, plugin, look)
 
 
+def _names(plugin: Plugin | None) -> Sequence[str]:
+    """The files that the vendor would take for its library, there or not."""
+    libraries = plugin.vendor.libraries if plugin and plugin.vendor else None
+    return libraries() if libraries else ()
+
+
 def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
-    names = plugin.vendor.libraries() if plugin.vendor and plugin.vendor.libraries else ()
-    defects = list(library.defects(names))
+    defects = list(library.defects(_names(plugin)))
     for it in defects:
         if it.kind == "dangling":
             what = f"{plugin.name}: {it.path} leads to {it.detail}"
@@ -189,8 +194,7 @@ def _devices(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
 def _versions(around: Surroundings, name: str) -> str:
     """What version the driver and the library have, as far as files tell."""
     plugin = next((it for it in around.configuration.plugins if it.name == name), None)
-    names = plugin.vendor.libraries() if plugin and plugin.vendor and plugin.vendor.libraries else ()
-    found = [f"library {path}" for path in library.there(names)[:1]]
+    found = [f"library {path}" for path in library.there(_names(plugin))[:1]]
     try:
         text = files.read(Path(f"/proc/driver/{name}/version"), _LONGEST_VERSION).decode(errors="replace")
         found += [f"driver {line.strip()}" for line in text.splitlines()[:1]]
