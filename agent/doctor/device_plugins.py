@@ -41,7 +41,8 @@ AGENT = Ailment(
     Severity.STOPS,
     "another xpu-agent serves resources to this kubelet",
     "The lock that keeps agents apart lies in the state directory; agents with two of them both register.",
-    "kill {pid}, or give both the same --state-dir: then the second one stands by",
+    "end one of them: {end}; or give both the same state directory (--state-dir, the chart's stateDir): then "
+    "the second one stands by",
 )
 REGISTERED = Ailment(
     CHECK,
@@ -93,9 +94,11 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
 
 
 def _agent(path: Path, there: Listener, serving: int) -> Iterator[Finding]:
-    # Of a process in another pid namespace there is nothing to compare.
-    if there.pid and serving and there.pid != serving:
-        yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", pid=there.pid)
+    # Where the agent of this state directory is in another pid namespace there is nothing to compare.
+    if not serving or there.is_busy or there.pid == serving:
+        return
+    end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A | grep xpu-agent"
+    yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", end=end)
 
 
 def _marks(around: Surroundings) -> frozenset[str]:

@@ -19,7 +19,7 @@ from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
 from agent.doctor.locks import holders
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
-from agent.doctor.sockets import listener
+from agent.doctor.sockets import Listener, listener
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
 from agent.plugins import Plugin
 
@@ -397,6 +397,26 @@ def test_devices_that_the_agent_lists_in_any_form_are_not_foreign(monkeypatch: p
     ours = ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3", "GPU-gone::2")
     assert all(device_plugins._is_of(it, known) for it in ours)
     assert not any(device_plugins._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
+
+
+@pytest.mark.parametrize(
+    ("there", "serving", "remedy"),
+    [
+        (Listener("listens", pid=7), 7, ""),
+        (Listener("listens", pid=8), 7, "kill 8"),
+        (Listener("listens"), 7, "kubectl get daemonsets"),  # in another pod
+        (Listener("listens", is_busy=True), 7, ""),
+        (Listener("listens"), 0, ""),  # the agent itself is in another pod than the doctor
+    ],
+)
+def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
+    there: Listener, serving: int, remedy: str
+) -> None:
+    found = list(device_plugins._agent(Path("/xpu-1.sock"), there, serving))
+
+    assert [(it.ailment, it.remedy.startswith(remedy)) for it in found] == (
+        [("foreign-agent", True)] if remedy else []
+    )
 
 
 def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:

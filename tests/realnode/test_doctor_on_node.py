@@ -30,7 +30,11 @@ from .test_lives_on import process
 from .until import until
 
 DAEMON_SET = "xpu-agent-nvidia"
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 ROLE = "clusterrole/xpu-agent"
+#: Another installation's.
+SECOND = "second"
+LABELS = {"app": SECOND}
 
 
 @dataclass(frozen=True)
@@ -137,45 +141,58 @@ async def allow(cluster: Cluster, rules: list[Object]) -> None:
 
 
 async def test_a_second_agent_is_found_in_the_pod_that_stands_by(cluster: Cluster, agent: Release) -> None:
-    async with beside(cluster, "second"):
-        told = await found(cluster, "agent-stands-by", "holds the lock", where="daemonset/second")
+    async with beside(cluster, STATE):
+        told = await found(cluster, "agent-stands-by", "holds the lock", where=f"daemonset/{SECOND}")
     assert told.exit == 0, "in a rollout it is as it should be"
 
 
+async def test_a_second_agent_with_a_state_of_its_own_is_found_in_both_pods(
+    cluster: Cluster, agent: Release
+) -> None:
+    async with beside(cluster, STATE.with_name("xpu-agent-other")):
+        for where in (DAEMON_SET, SECOND):
+            told = await found(cluster, "foreign-agent", "not seen from here", where=f"daemonset/{where}")
+            assert told.exit == 1
+
+
 @asynccontextmanager
-async def beside(cluster: Cluster, name: str) -> AsyncIterator[None]:
+async def beside(cluster: Cluster, state: Path) -> AsyncIterator[None]:
     """A DaemonSet of the same agent that fits the same node, as of a second installation."""
-    at = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{DAEMON_SET}"
-    template = (await cluster.api.get(at))["spec"]["template"]["spec"]
-    [container] = template["containers"]
-    [port] = free_ports(1)
-    env = [it for it in container["env"] if it["name"] != "XPU_AGENT_HTTP"]
-    env.append({"name": "XPU_AGENT_HTTP", "value": f"127.0.0.1:{port}"})
-    probes = {"livenessProbe", "readinessProbe"}
-    second = {key: it for key, it in container.items() if key not in probes} | {"env": env}
-    labels = {"app": name}
+    template = (await cluster.api.get(f"{DAEMON_SETS}/{DAEMON_SET}"))["spec"]["template"]["spec"]
     await cluster.api.apply(
         {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": SECOND, "namespace": NAMESPACE},
             "spec": {
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": {**template, "containers": [second]}},
+                "selector": {"matchLabels": LABELS},
+                "template": {"metadata": {"labels": LABELS}, "spec": another(template, state)},
             },
         }
     )
-    pods = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app={name}"
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app={SECOND}"
 
-    async def statuses() -> list[str]:
+    async def phases() -> list[str]:
         return [it["status"]["phase"] for it in await cluster.api.items(pods)]
 
     try:
-        await until(statuses, lambda it: it == ["Running"], "the second agent's pod to run")
+        await until(phases, lambda it: it == ["Running"], "the second agent's pod to run")
         yield
     finally:
-        await cluster.api.kubectl("delete", "daemonset", name, f"--namespace={NAMESPACE}", "--wait=false")
-        await until(statuses, lambda it: it == [], "the second agent's pod to go")
+        await cluster.api.kubectl("delete", "daemonset", SECOND, f"--namespace={NAMESPACE}", "--wait=false")
+        await until(phases, lambda it: it == [], "the second agent's pod to go")
+
+
+def another(template: Object, state: Path) -> Object:
+    """The pod with its state there, and on a port of its own, where nobody asks it whether it is ready."""
+    [container] = template["containers"]
+    [port] = free_ports(1)
+    env = [it for it in container["env"] if it["name"] != "XPU_AGENT_HTTP"]
+    env.append({"name": "XPU_AGENT_HTTP", "value": f"127.0.0.1:{port}"})
+    kept = {key: it for key, it in container.items() if key not in {"livenessProbe", "readinessProbe"}}
+    volumes = [it for it in template["volumes"] if it["name"] != "state"]
+    volumes.append({"name": "state", "hostPath": {"path": str(state), "type": "DirectoryOrCreate"}})
+    return {**template, "containers": [{**kept, "env": env}], "volumes": volumes}
 
 
 #: Where the pod sees what the doctor needs of the host's /etc.
