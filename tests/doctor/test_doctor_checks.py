@@ -414,7 +414,7 @@ def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
 ) -> None:
     found = list(device_plugins._agent(Path("/xpu-1.sock"), there, serving))
 
-    assert [(it.ailment, it.remedy.startswith(remedy)) for it in found] == (
+    assert [(it.ailment, remedy in it.remedy) for it in found] == (
         [("foreign-agent", True)] if remedy else []
     )
 
