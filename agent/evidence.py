@@ -75,8 +75,9 @@ class Sources:
         pods = await self._pods()
         running = await asyncio.to_thread(self._running)
         partitions = {name: found for name in vendors if (found := await self._slices(name)) is not None}
-        settled = self._settled() and bool(life) and life == self.life
-        return Evidence(granted, prove, pods, partitions, running, life, settled)
+        steady = bool(life) and life == self.life
+        settled = steady and self._settled()
+        return Evidence(granted, prove, pods, partitions, running, life, settled, steady)
 
     @property
     def life(self) -> str:

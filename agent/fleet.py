@@ -72,6 +72,7 @@ class Fleet:
             if name not in self.processes:
                 self._hardware[name] = _hardware(vendor, config)
                 self._begin(vendor, config.vendor(name).memory_limit, group)
+            self.processes[name].required = config.vendor(name).enabled is True
 
     def _begin(self, vendor: Vendor, memory_limit: int, group: TaskGroup) -> None:
         process = self._start(vendor, self._node, memory_limit)

@@ -12,7 +12,7 @@ import anyio
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
-from agent.config import Config, ConfigState
+from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
@@ -26,18 +26,25 @@ from agent.evidence import Sources, running_pods
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess
+from agent.keeping import Keeping, last_config
 from agent.kubelet import checkpoint as kubelet_checkpoint
-from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
+from agent.kubelet.directory import (
+    KUBELET_CHECKPOINT,
+    KUBELET_SOCKET,
+    KubeletDirectory,
+    identify_socket,
+)
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
+from agent.kubelet.sockets import is_served
 from agent.labelling import Labelling
-from agent.lapses import Lapses
 from agent.memory import recalled
 from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
+from agent.renewals import Renewals
 from agent.sessions import Sessions
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
@@ -61,6 +68,7 @@ class Line:
     def __init__(
         self,
         config: Cell[ConfigState],
+        settings: AgentSettings,
         pace: Pace,
         registered: Cell[bool],
         pods: Cell[tuple[Candidate, ...]],
@@ -68,8 +76,7 @@ class Line:
         in_process: bool,
         api: bool = True,
     ) -> None:
-        """`api`: whether there is an API server to tell things to."""
-        settings = config.value.config.agent
+        """`settings` are the agent's own; `api`: whether there is an API server to tell things to."""
         clock = steady_clock()
         self._config = config
         self._pace = pace
@@ -90,7 +97,7 @@ class Line:
             lister.in_use,
             self._partitions,
             running_pods,
-            lambda: str(self._directory.kubelet.value or ""),
+            self._kubelet_life,
             lambda: self._settled(clock()),
             pods_at_once=PodResources(settings.pod_resources_socket, min_interval=pace.pods_at_once).in_use,
         )
@@ -106,15 +113,21 @@ class Line:
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
+        self._renewals = Renewals(
+            self._sessions.registrations,
+            lister.allocatable,
+            self._directory.neighbours,
+            lambda it: is_served(self._directory.path / it.name),
+            self._sessions.renew,
+            pace.renewals,
+            pace.missed,
+        )
         self._strangers = Strangers(
             lambda: read(prove=False),
             self._node.plan,
-            self._sessions.registered,
-            self._sessions.renew,
+            self._sessions.registrations,
+            self._renewals.in_force,
             pace.sure,
-        )
-        self._lapses = Lapses(
-            self._sessions.offered, lister.allocatable, self._sessions.renew, pace.lapses, pace.lapsed
         )
 
         # What follows from what the kubelet and the hardware say of allocations.
@@ -134,13 +147,20 @@ class Line:
             doubt_again=pace.doubt_again,
         )
 
-        # What lies on disk for others.
-        note = Remains(settings.state_dir / REMAINS).note
-        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=note)
+        # What lies on disk for the next start, and for others.
+        self._keeping = Keeping(last_config(settings.state_dir), config)
+        remains = Remains(settings.state_dir / REMAINS)
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=remains.note)
         self._labelling = Labelling(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
-        self._features = FeaturesFile(self._labelling.wanted, pace.specs, note=note)
+        self._features = FeaturesFile(
+            self._labelling.wanted,
+            pace.specs,
+            note=remains.note_features,
+            noted=remains.features,
+            forget=remains.forget_features,
+        )
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
         return VendorProcess(
@@ -164,7 +184,7 @@ class Line:
             self._reconciler.run,
             lambda: self._reconciler.follow(self._directory.checkpoint),
             lambda: self._strangers.run(self._directory.checkpoint),
-            self._lapses.run,
+            self._renewals.run,
             self._save_on_change,
             self._store.run,
             self._cdi.run,
@@ -172,6 +192,7 @@ class Line:
             self._labelling.run,
             self._features.run,
             self._remember_config,
+            self._keeping.run,
         ]
         try:
             async with anyio.create_task_group() as group:
@@ -296,6 +317,10 @@ class Line:
     async def _withhold_what_has_no_spec(self) -> None:
         async for errors in self._cdi.errors.watch():
             self._node.unwritten(errors)
+
+    def _kubelet_life(self) -> str:
+        """Looked up now: one that has just begun must not be taken for the one before."""
+        return str(identify_socket(self._directory.path / KUBELET_SOCKET) or "")
 
     def _settled(self, now: float) -> bool:
         since = self._sessions.registered_since

@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 
 from agent.core.cell import Cell
 from agent.core.model import Resource, SessionStatus
+from agent.core.renewal import Registration
 from agent.kubelet.deviceplugin import Answers, PluginStats
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.session import Intervals, KubeletSession
@@ -81,14 +82,14 @@ class Sessions:
         if resource in self._sessions:
             self._sessions[resource].repeat()
 
-    def registered(self) -> Mapping[str, int]:
-        """The resources that the kubelet has from us now, each with how often it registered."""
-        its = {name: it.value for name, it in self.statuses.items()}
-        return {name: it.registrations for name, it in its.items() if it.state == "registered"}
-
-    def offered(self) -> Mapping[str, int]:
-        """The resources of which the kubelet was told a healthy device, each with how often it registered."""
-        return {name: it.status.value.registrations for name, it in self._sessions.items() if it.offers}
+    def registrations(self) -> Mapping[str, Registration]:
+        """Of the resources that the kubelet has from us now."""
+        its = {name: (it, it.status.value) for name, it in self._sessions.items()}
+        return {
+            name: Registration(status.registrations, it.stats.lists, it.offers)
+            for name, (it, status) in its.items()
+            if status.state == "registered"
+        }
 
     def renew(self, resource: str) -> None:
         """Register the resource again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,10 +15,11 @@ from agent.cluster.errors import ApiError
 from agent.core.errors import AgentError
 from agent.kubelet.sockets import sweep
 from agent.state.lock import AgentLock
-from agent.state.remains import NAME, Remains
+from agent.state.remains import NAME, Remains, is_out_of_sight
+from agent.state.sealed import LAST_CONFIG
 
-#: What the agent has in its state directory beside checkpoint and logs.
-OWN = ("agent.sock", "agent.lock", NAME)
+#: What the agent has in its state directory beside checkpoint and logs; `.new` is what was not written whole.
+OWN = ("agent.sock", "agent.lock", "agent.new", "agent.last-config.new", LAST_CONFIG, NAME)
 
 
 class StillServing(AgentError):
@@ -31,8 +33,9 @@ class NotRemoved(AgentError):
     """Raised when something stays on the node, or of its labels."""
 
 
-#: Takes back what the API server was told, knowing in which namespaces a NodeFeature object was made.
-Unlabel = Callable[[Sequence[str]], None]
+#: Takes back what the API server was told, knowing in which namespaces a NodeFeature object was made. Returns
+#: whether it could ask one.
+Unlabel = Callable[[Sequence[str]], bool]
 
 
 def uninstall(
@@ -40,13 +43,14 @@ def uninstall(
     kubelet_dir: Path,
     more: Sequence[Path] = (),
     *,
-    unlabel: Unlabel = lambda _: None,
+    unlabel: Unlabel = lambda _: False,
     force: bool = False,
 ) -> int:
     """Remove CDI specs, features file, sockets, labels and lock; print each. Running pods keep their devices.
 
     `more`: files that count as the agent's beside those that it has written down. `unlabel` raises AgentError
     where labels stay. `force` goes on while an agent serves; that one writes it all again within a minute.
+    The list of what is the agent's goes last, and only when all on it is gone.
 
     Raises:
         StillServing: An agent serves the node, and nothing is removed.
@@ -75,24 +79,29 @@ def _remove_all(
     except OSError as exc:
         raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
     for path in dict.fromkeys((*written, *more)):
-        kept += _remove(path)
+        kept += [_unseen(path)] if is_out_of_sight(path, os.environ) else _remove(path)
     for path in sweep(kubelet_dir):
         _say(f"{path}: removed")
-    labels = _refusal(unlabel, namespaces)
+    labels, asked = _refusal(unlabel, namespaces)
     # The list last, and not before all on it is gone: the next try needs it. A lock in use stays.
-    for name in () if serving or kept or (labels and namespaces) else OWN:
+    listed = [NAME] if namespaces and not asked else []
+    for name in () if serving or kept or (labels and namespaces) else (it for it in OWN if it not in listed):
         kept += _remove(state_dir / name)
     if kept or labels:
         raise NotRemoved("; ".join([*kept, *labels]))
 
 
-def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> list[str]:
-    """Why labels stay; empty where none does."""
+def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> tuple[list[str], bool]:
+    """Why labels stay, empty where none does; and whether there was an API server to ask."""
     try:
-        unlabel(namespaces)
+        return [], unlabel(namespaces)
     except AgentError as exc:
-        return [str(exc)]
-    return []
+        return [str(exc)], True
+
+
+def _unseen(path: Path) -> str:
+    where = f"{path.parent} of the node is not mounted here"
+    return f"{path}: not removed: {where}; on the node: rm -f {path}, then strike it out of {NAME}"
 
 
 def _remove(path: Path) -> Iterator[str]:

@@ -36,14 +36,14 @@ def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
     monkeypatch.setattr("agent.line.Reconciler", made)
     settings = AgentSettings(state_dir=tmp_path, reconcile=ReconcileSettings(12.0, 34.0))
 
-    Line(Cell(ConfigState(Config(settings), "")), pace, Cell(False), Cell(()), in_process=True)
+    Line(Cell(ConfigState(Config(), "")), settings, pace, Cell(False), Cell(()), in_process=True)
 
     assert found == [given]
 
 
-@pytest.mark.parametrize("part", ["CdiDirectory", "FeaturesFile"])
+@pytest.mark.parametrize(("part", "mark"), [("CdiDirectory", ""), ("FeaturesFile", "features:")])
 def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, mark: str
 ) -> None:
     made = getattr(line, part)
 
@@ -54,6 +54,6 @@ def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
     monkeypatch.setattr(line, part, noting)
     settings = AgentSettings(state_dir=tmp_path)
 
-    Line(Cell(ConfigState(Config(settings), "")), Pace(), Cell(False), Cell(()), in_process=True)
+    Line(Cell(ConfigState(Config(), "")), settings, Pace(), Cell(False), Cell(()), in_process=True)
 
-    assert (tmp_path / "agent.remains").read_text() == "/var/run/cdi/acme.com-card.json\n"
+    assert (tmp_path / "agent.remains").read_text() == f"{mark}/var/run/cdi/acme.com-card.json\n"

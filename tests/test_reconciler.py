@@ -162,10 +162,19 @@ async def test_a_pod_that_a_settled_kubelet_does_not_know_is_gone() -> None:
     assert +it.reconciler.actions == {"release": 1}
 
 
+async def test_a_kubelet_that_had_granted_it_before_the_agent_began_is_asked_and_believed_at_once() -> None:
+    it = Node([held()], [entry("a1")], settled=False)
+
+    assert await it.quick() == [Doubt("a1", XPU)]
+    it.entries = []
+    assert await it.quick() == [Release("a1", "pod gone")]
+    assert it.log == ["prove", f"ask again for {XPU}", "read", "prove", "changed"]
+
+
 @pytest.mark.parametrize(
     "it",
     [
-        pytest.param(Node([held()], settled=False), id="a kubelet that has just begun"),
+        pytest.param(Node([held()], life="k2", settled=False), id="a kubelet that has just begun"),
         pytest.param(Node([held()], entries=None), id="no checkpoint of the kubelet"),
         pytest.param(Node([held()], proves=False), id="a checkpoint that proves wrong"),
         pytest.param(Node([held()], pods=None), id="no PodResources"),

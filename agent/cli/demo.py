@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import REFUSED, Verbs
+from .arguments import REFUSED
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:

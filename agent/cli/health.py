@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Verbs, admin_socket, state_dir
+from .arguments import admin_socket, state_dir
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:

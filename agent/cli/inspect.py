@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Verbs, admin_socket, state_dir
+from .arguments import admin_socket, state_dir
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -18,7 +19,8 @@ def inspect(args: argparse.Namespace) -> int:
     """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
     import msgspec
 
-    from agent.inspect import fetch, show
+    from agent.admin import fetch
+    from agent.inspect import show
 
     body = fetch(admin_socket(args))
     if args.json:

@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from .arguments import Verbs, configuration, given_by, node_labels, node_name_of
+from .arguments import configuration, given_by, node_labels, node_name_of
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Verbs
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -32,7 +32,7 @@ def plugins(args: argparse.Namespace) -> int:
 
         print(json.dumps(rows, indent=2))
         return 0
-    from agent.inspect import table
+    from agent.screen import show_table
 
-    table("vendors", rows)
+    show_table("vendors", rows)
     return 0

@@ -12,12 +12,12 @@ from agent.config.node_labels import (
     Labels,
     LabelsUnknown,
     NodeLabels,
-    Remembered,
     given_labels,
     seen_labels,
 )
 from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind
 from agent.config.overlay import with_flags
+from agent.config.remembered import LastConfig, Remembered
 from agent.config.settings import (
     AgentSettings,
     Config,
@@ -45,6 +45,7 @@ __all__ = [
     "Kind",
     "Labels",
     "LabelsUnknown",
+    "LastConfig",
     "LogFormat",
     "LogLevel",
     "LogSettings",

@@ -16,6 +16,7 @@ AgentError
 ├── NotOnDisk
 ├── NotServing
 ├── StateError
+├── UsageError
 └── VendorError
     ├── VendorTimeout
     └── VendorCrashed
@@ -34,6 +35,10 @@ class AgentError(Exception):
 
 class ConfigError(AgentError):
     """Raised when a configuration can not be used; the text says where and what would work."""
+
+
+class UsageError(AgentError):
+    """Raised when a verb is called in a way that can not work; the text says what would."""
 
 
 class AllocationError(AgentError):

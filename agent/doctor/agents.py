@@ -78,10 +78,15 @@ def agent(around: Surroundings) -> Iterator[Finding]:
     version = str(document.get("version"))
     if version != around.version:
         yield SKEW.found(f"the agent is xpu-agent {version}, this command is {around.version}")
-    if troubles := [str(it) for it in document.get("troubles") or ()]:
+    if troubles := [_short(str(it)) for it in document.get("troubles") or ()]:
         yield UNREADY.found("; ".join(troubles))
     else:
         yield well(AGENT, f"xpu-agent {version} serves node {document.get('node')}, ready")
+
+
+def _short(trouble: str) -> str:
+    """The trouble; what is wrong with the config its own check says."""
+    return "its config (see check config)" if trouble.startswith("config: ") else trouble
 
 
 def second(around: Surroundings) -> Iterator[Finding]:

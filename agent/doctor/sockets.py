@@ -21,11 +21,15 @@ State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """`pid` 0: in another pid namespace, or nobody. `found` words what is not a listener."""
+    """`pid` 0: in another pid namespace, or nobody. `found` words what is not a listener.
+
+    `is_busy`: it listens and took no call, so that its pid is not known.
+    """
 
     state: State
     found: str = ""
     pid: int = 0
+    is_busy: bool = False
 
     def __str__(self) -> str:
         if not self.pid:
@@ -66,7 +70,7 @@ def _connected(path: Path, directory: int) -> Listener:
     except ConnectionRefusedError:
         return Listener("deaf", f"{path} is there, and nobody listens")
     except (TimeoutError, BlockingIOError):
-        return Listener("listens")
+        return Listener("listens", is_busy=True)
 
 
 def program(pid: int) -> str:

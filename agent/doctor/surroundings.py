@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
+from agent.core.parts import rows_of
 from agent.core.vendor import Device
 from agent.doctor.needs import Need
 from agent.plugins import Plugin
@@ -49,13 +50,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the API server said. `broken`: there is a way to it that leads nowhere."""
+    """What the API server said, or in `away` why it could not be asked.
+
+    `broken`: there is a way to it that leads nowhere, where else none is known.
+    """
 
     node: Look[Object] = Look()
     pods: Look[tuple[Object, ...]] = Look()
     #: What this identity may not do.
     denied: Look[tuple[Need, ...]] = Look()
-    broken: str = ""
+    away: str = ""
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class Surroundings:
     #: The same on the port: of an agent that stands by, perhaps.
     told_on_port: Look[Mapping[str, Any]] = Look()
     pod_resources: Answer = Answer()
-    cluster: Look[Cluster] = Look()
+    cluster: Cluster = Cluster()
 
     @property
     def config(self) -> Config:
@@ -87,8 +92,7 @@ class Surroundings:
     @property
     def resources(self) -> Mapping[str, Mapping[str, Any]]:
         """The resources that the running agent serves, as /inspect has them."""
-        rows = (self.told.value or {}).get("resources") or ()
-        return {str(it.get("name")): it for it in rows if isinstance(it, Mapping)}
+        return {str(it.get("name")): it for it in rows_of(self.told.value or {}, "resources")}
 
     @property
     def names(self) -> frozenset[str]:

@@ -148,6 +148,7 @@ def _resource(view: View, resource: Resource, used: int) -> dict[str, Any]:
         "allocatable": resource.allocatable,
         "allocated": used,
         "devices": [card.uuid for card in resource.cards],
+        "kept": [it for card in resource.cards for it in card.kept],
         "retired": resource.retired,
         "session": session.state if session else "waiting",
         "sessionReason": session.reason if session else "",

@@ -1,4 +1,4 @@
-"""The kubelet's device-plugins directory, watched: its socket, its checkpoint, and our own sockets."""
+"""The kubelet's device-plugins directory, watched: its socket, its checkpoint, and the plugins' sockets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import structlog
 
 from agent.core.cell import Cell
 
+from .sockets import is_ours
+
 log = structlog.get_logger()
 
 KUBELET_SOCKET = "kubelet.sock"
@@ -28,6 +30,13 @@ class FileIdentity(NamedTuple):
     changed_ns: int
 
 
+class Neighbour(NamedTuple):
+    """The socket of another plugin, in one life of its server."""
+
+    name: str
+    file: FileIdentity
+
+
 def identify(path: Path) -> FileIdentity | None:
     """The file's identity; None where there is none (or it can not be seen)."""
     found = _stat(path)
@@ -38,6 +47,16 @@ def identify_socket(path: Path) -> FileIdentity | None:
     """The identity of a socket, which tells one life of its server from another; None where there is none."""
     found = _stat(path)
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
+
+
+def neighbours(directory: Path) -> frozenset[Neighbour]:
+    """The sockets in the directory that are neither the kubelet's nor ours."""
+    try:
+        names = [name for name in os.listdir(directory) if not (name == KUBELET_SOCKET or is_ours(name))]
+    except OSError:
+        return frozenset()
+    found = ((name, identify_socket(directory / name)) for name in names)
+    return frozenset(Neighbour(name, file) for name, file in found if file is not None)
 
 
 def _identity(found: os.stat_result) -> FileIdentity:
@@ -52,7 +71,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 class KubeletDirectory:
-    """Publishes who serves kubelet.sock and when the checkpoint changed.
+    """Publishes who serves kubelet.sock, when the checkpoint changed, and which other plugins are there.
 
     Inotify tells at once; a slow poll sees what inotify can not (an overflow, a directory that was replaced
     by a mount) and does all the work where inotify is not to be had.
@@ -70,6 +89,7 @@ class KubeletDirectory:
         self.path = path
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
+        self.neighbours: Cell[frozenset[Neighbour]] = Cell(frozenset())
         self._looks: Cell[int] = Cell(0)
         self._poll = poll
         # Loading inotify costs some 20 ms, which belong to the first registration.
@@ -90,6 +110,7 @@ class KubeletDirectory:
         """Look now; whoever waits for a change learns of it."""
         self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET))
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
+        self.neighbours.set(neighbours(self.path))
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
             self._watching.cancel()  # another directory lies at the path now

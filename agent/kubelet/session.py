@@ -40,6 +40,10 @@ T = TypeVar("T")
 
 VERSION = "v1beta1"
 REGISTER = "/v1beta1.Registration/Register"
+REMEDY = (
+    "start the kubelet; in a container mount the host's directory, not the socket, at the same path; "
+    "where it lies elsewhere name it with --kubelet-dir"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Intervals:
     #: How long a retired resource tries to deliver its empty list.
     retire: float = 5.0
     min_list_interval: float = 0.1
+    #: Between two log lines that say the same of a kubelet that is not there, or does not answer.
+    remind: float = 60.0
     allocate: float = 10.0
 
 
@@ -97,7 +103,7 @@ class KubeletSession:
         self._intervals = intervals or Intervals()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
         self._numbers = itertools.count()
-        self._complaint = ""
+        self._complaint, self._complained = "", 0.0
         self._plugin: DevicePlugin | None = None
         #: How often somebody has asked for a new registration.
         self._renewals: Cell[int] = Cell(0)
@@ -161,6 +167,7 @@ class KubeletSession:
 
     async def _ready_kubelet(self, plugin: DevicePlugin) -> FileIdentity | None:
         """Wait for a kubelet and for a list that fits; None once the resource is retired."""
+        began = anyio.current_time()
         while True:
             self._directory.refresh()
             resource, kubelet = self._cell.value, self._directory.kubelet.value
@@ -174,7 +181,14 @@ class KubeletSession:
                 )
             else:
                 return kubelet
-            await self._news(resource, kubelet)
+            with anyio.move_on_after(self._intervals.remind) as silence:
+                await self._news(resource, kubelet)
+            if silence.cancelled_caught and kubelet is None:
+                self._remind(anyio.current_time() - began)
+
+    def _remind(self, waited: float) -> None:
+        socket = str(self._directory.path / KUBELET_SOCKET)
+        self._log.info("still no kubelet", socket=socket, waited_seconds=round(waited), remedy=REMEDY)
 
     async def _news(self, resource: Resource, kubelet: FileIdentity | None) -> None:
         await first(
@@ -261,8 +275,10 @@ class KubeletSession:
 
     def _failed(self, error: KubeletError) -> None:
         self.stats.registrations_failed += 1
-        if str(error) != self._complaint:
+        now = anyio.current_time()
+        if str(error) != self._complaint or now - self._complained >= self._intervals.remind:
             self._log.warning("not registered, trying again", error=str(error))
+            self._complained = now
         self._complaint = str(error)
         self._report(SessionStatus("refused" if isinstance(error, KubeletRefused) else "waiting", str(error)))
 

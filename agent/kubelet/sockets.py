@@ -21,6 +21,12 @@ def socket_name(resource: str, number: int) -> str:
     return f"xpu-{digest}-{os.getpid()}-{number}.sock"
 
 
+def is_ours(name: str) -> bool:
+    """Whether a socket of this name is of this process."""
+    its = _NAME.fullmatch(name)
+    return its is not None and int(its[1]) == os.getpid()
+
+
 def remove(path: Path) -> None:
     """Unlink our socket; one that stays is said, for it ends nothing but its own registration."""
     try:
@@ -58,7 +64,7 @@ def _is_leftover(path: Path) -> bool:
     if name is None or not path.is_socket():
         return False
     pid = int(name[1])
-    return (pid == os.getpid() or not _is_alive(pid)) and not _is_served(path)
+    return (pid == os.getpid() or not _is_alive(pid)) and not is_served(path)
 
 
 def _is_alive(pid: int) -> bool:
@@ -79,7 +85,7 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-def _is_served(path: Path) -> bool:
+def is_served(path: Path) -> bool:
     """Whether somebody listens; in doubt yes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +16,7 @@ from agent.core.errors import StateError
 from agent.core.health import Record
 from agent.core.model import Allocation, Cordon, Source
 from agent.core.vendor import Device
-from agent.state import aside, place
+from agent.state import aside, place, private
 from agent.state.aside import SetAside
 from agent.state.encoded import Encoder
 from agent.state.envelope import Unusable, opened, sealed
@@ -89,19 +88,9 @@ class CheckpointFile:
             ValueError: A text of the state is no UTF-8.
         """
         text = sealed(self._encoder.content(state))
-        place.make(self.path.parent)
         if self._in_the_way:
             self._make_way()
-        fresh = self.path.with_suffix(".new")
-        try:
-            _write(fresh, text, durable=durable)
-            os.replace(fresh, self.path)
-        except OSError:
-            with suppress(OSError):  # half a file is of no use, least of all on a full disk
-                os.unlink(fresh)
-            raise
-        if durable:
-            _sync_directory(self.path.parent)
+        private.replace(self.path, text, durable=durable)
 
     def _read(self) -> Saved:
         try:
@@ -150,33 +139,3 @@ def boot_id(path: Path = BOOT_ID) -> str:
 
 def _loaded(it: Allocation) -> Allocation:
     return replace(it, source=Source.CHECKPOINT) if it.source is Source.ALLOCATE else it
-
-
-def _write(path: Path, text: bytes, *, durable: bool) -> None:
-    descriptor = _open_new(path)
-    try:
-        left = memoryview(text)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _open_new(path: Path) -> int:
-    """A file that was not there: one left behind by a crash lends neither its mode nor where it leads."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o600)
-    except FileExistsError:
-        os.unlink(path)
-        return os.open(path, flags, 0o600)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

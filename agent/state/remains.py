@@ -1,23 +1,26 @@
 """Which files the agent leaves on the node when it ends, and where a NodeFeature object of it may be.
 
-`uninstall` removes these and no others.
+`uninstall` removes these and no others; what it has not removed stays written down.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from agent import files
 from agent.core.names import LABEL, LABEL_LIMIT
+from agent.state import private
 
 #: In the state directory.
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
-#: Before a namespace; a path begins with a slash.
+#: Before a namespace, and before the file of labels; the path of a CDI spec stands alone.
 _NAMESPACE = "namespace:"
+_FEATURES = "features:"
 
 
 class Remains:
@@ -26,10 +29,15 @@ class Remains:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._noted: set[str] = set()
+        self._lock = threading.Lock()
 
     def note(self, path: Path) -> None:
         """Write down that this file is ours. Where the disk does not take it, the next time tries again."""
         self._note(str(path))
+
+    def note_features(self, path: Path) -> None:
+        """Write down that this file of labels is ours."""
+        self._note(f"{_FEATURES}{path}")
 
     def note_namespace(self, namespace: str) -> None:
         """Write down that we make a NodeFeature object there."""
@@ -38,20 +46,46 @@ class Remains:
     def _note(self, line: str) -> None:
         if line in self._noted or not line.isprintable():
             return
-        try:
-            if line not in self._lines():
-                _append(self._path, f"{line}\n".encode())
-        except OSError:
-            return
-        self._noted.add(line)
+        with self._lock:
+            try:
+                if line not in self._lines():
+                    _append(self._path, f"{line}\n".encode())
+            except OSError:
+                return
+            self._noted.add(line)
 
-    def all(self) -> tuple[Path, ...]:
-        """What is written down; nothing where there is no such file.
+    def forget_features(self, path: Path) -> None:
+        """Strike out a file of labels that is removed.
+
+        Raises:
+            OSError: The list can not be written; it stays as it was.
+        """
+        line = f"{_FEATURES}{path}"
+        with self._lock:
+            lines = self._lines()
+            if line in lines:
+                left = "".join(f"{it}\n" for it in lines if it != line)
+                private.replace(self._path, left.encode(), durable=False)
+            self._noted.discard(line)
+
+    def features(self) -> tuple[Path, ...]:
+        """The files of labels that are written down; those that are not removed yet.
 
         Raises:
             OSError: It can not be read.
         """
-        return tuple(dict.fromkeys(Path(it) for it in _absolute(self._lines())))
+        named = (it.removeprefix(_FEATURES) for it in self._lines() if it.startswith(_FEATURES))
+        return tuple(dict.fromkeys(Path(it) for it in _absolute(named)))
+
+    def all(self) -> tuple[Path, ...]:
+        """The files that are written down, of both kinds; none where there is no such list.
+
+        Raises:
+            OSError: It can not be read.
+        """
+        return tuple(
+            dict.fromkeys(Path(it) for it in _absolute(it.removeprefix(_FEATURES) for it in self._lines()))
+        )
 
     def namespaces(self) -> tuple[str, ...]:
         """Where NodeFeature objects may be; what can not be the name of a namespace is passed over.
@@ -68,6 +102,14 @@ class Remains:
         except FileNotFoundError:
             return []
         return content.decode(errors="replace").splitlines()
+
+
+def is_out_of_sight(path: Path, environ: Mapping[str, str]) -> bool:
+    """Whether it may be on the node and is not seen from here: a pod has of the host what is mounted.
+
+    The kubelet gives the variable to every container (pkg/kubelet/kubelet_pods.go, getServiceEnvVarMap).
+    """
+    return "KUBERNETES_SERVICE_HOST" in environ and not path.parent.is_dir()
 
 
 def _absolute(lines: Iterable[str]) -> Iterable[str]:

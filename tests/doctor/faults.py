@@ -17,6 +17,7 @@ from agent.core.view import View
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
+from agent.state.remains import NAME, Remains
 
 from .patient import GPU, Patient, may_mount
 
@@ -305,6 +306,15 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     patient.node.cdi.mkdir()
     read_only(patient, patient.node.cdi, monkeypatch)
     return str(patient.node.cdi)
+
+
+@fault("file-left-behind")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir(mode=0o700)
+    left = patient.root / "features.d-of-yesterday"
+    left.touch()
+    Remains(patient.node.state / NAME).note_features(left)
+    return f"{left}: it is there, and nobody keeps it"
 
 
 # Agents

@@ -11,19 +11,23 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import pytest
-from http_views import EMPTY, HOSTILE, VIEW, hostile
+from http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, hostile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.admin import CannotAsk, fetch
+from agent.core.model import AdvertisedDevice, Owner
 from agent.core.text import printable
 from agent.http import serving
 from agent.http.inspect import inspect as document_of
-from agent.inspect import CannotAsk, age, as_text, fetch, show, table
+from agent.inspect import age, as_text, show
+from agent.screen import show_table
 
 
 class Terminal(io.StringIO):
@@ -79,6 +83,44 @@ def test_everything_is_shown() -> None:
     assert row(text, "trainer") == ["nvidia.com/gpu", "GPU-0", "default/trainer", "main", "done", "63m", "a1"]
     assert row(text, "a2") == ["nvidia.com/gpu", "GPU-0", "-", "-", "done", "63m", "a2"]
     assert "a3" not in text
+
+
+@pytest.mark.parametrize(
+    ("owner", "whose"),
+    [
+        (Owner("uid-1", "main", "default", "trainer"), "default/trainer"),
+        (None, "one not known yet"),
+    ],
+)
+def test_ids_of_an_earlier_config_are_shown_with_the_pods_that_hold_them(
+    owner: Owner | None, whose: str
+) -> None:
+    held = replace(ALLOCATION, ids=("GPU-0",), owner=owner)
+    card = AdvertisedDevice("GPU-0", None, healthy=True, kept=("GPU-0",))
+    other = replace(ALLOCATION, id="a9", ids=("GPU-1::0",), owner=Owner("uid-9", "main", "default", "other"))
+    view = replace(
+        VIEW,
+        resources={"nvidia.com/gpu": replace(RESOURCE, cards=(card, RESOURCE.cards[1]))},
+        allocations=(held, other),
+    )
+    document = document_of(view)
+
+    text = as_text(document, now=5000.0)
+
+    assert document["resources"][0]["kept"] == ["GPU-0"]
+    assert f"IDs kept for pods of an earlier config ({whose}): 1, listed until they are gone" in text
+
+
+def test_of_many_pods_with_ids_of_an_earlier_config_a_few_are_named() -> None:
+    ids = [f"GPU-0-{n}" for n in range(9)]
+    owners: list[dict[str, Any]] = [{"namespace": "a", "pod": f"p{n}"} for n in range(9)]
+    allocations = [
+        {"resource": "r", "ids": [it], "owner": owner} for it, owner in zip(ids, owners, strict=True)
+    ]
+
+    text = as_text({"resources": [{"name": "r", "kept": ids}], "allocations": allocations}, now=0)
+
+    assert "IDs kept for pods of an earlier config (a/p0, a/p1, a/p2, a/p3, a/p4 and 4 more): 9" in text
 
 
 def test_the_topology_is_a_tree_of_numa_nodes_devices_and_links() -> None:
@@ -170,7 +212,7 @@ def test_a_pipe_that_takes_ascii_only_gets_what_it_takes() -> None:
 def test_rows_of_anything_are_shown_as_a_table() -> None:
     out = io.StringIO()
 
-    table(
+    show_table(
         "vendors", [{"name": "nvidia", "reason": None}, {"name": HOSTILE, "reason": "[b]x", "ok": True}], out
     )
 
@@ -276,7 +318,7 @@ def test_silence_is_told(path: Path) -> None:
 ASKING = """
 import os, sys
 from pathlib import Path
-from agent.inspect import CannotAsk, fetch
+from agent.admin import CannotAsk, fetch
 if os.geteuid() == 0:
     os.setuid(65534)
 try:

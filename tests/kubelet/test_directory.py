@@ -12,7 +12,15 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.kubelet.directory import FileIdentity, KubeletDirectory, _file_of, identify_socket
+from agent.kubelet.directory import (
+    FileIdentity,
+    KubeletDirectory,
+    Neighbour,
+    _file_of,
+    identify_socket,
+    neighbours,
+)
+from agent.kubelet.sockets import socket_name
 
 from .fakes import eventually
 
@@ -170,3 +178,32 @@ async def test_before_inotify_is_loaded_the_directory_is_polled(plugins_dir: Pat
         first = put_socket(plugins_dir / "kubelet.sock")
 
         await eventually(lambda: directory.kubelet.value == first)
+
+
+@BOTH_WAYS
+async def test_other_plugins_that_come_go_and_come_anew_are_noticed(
+    plugins_dir: Path, options: dict[str, float]
+) -> None:
+    path = plugins_dir / "bob.sock"
+    async with watching(plugins_dir, **options) as directory:
+        put_socket(plugins_dir / "kubelet.sock")
+        put_socket(plugins_dir / socket_name("example.com/xpu", 0))
+        (plugins_dir / "file").touch()
+        first = put_socket(path)
+        await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", first)})
+        path.unlink()
+        await eventually(lambda: directory.neighbours.value == frozenset())
+
+        other = put_socket(path)
+
+        await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", other)})
+
+
+def test_the_sockets_of_another_agent_are_not_ours(plugins_dir: Path) -> None:
+    ours = socket_name("example.com/xpu", 0)
+    theirs = ours.replace(f"-{os.getpid()}-", f"-{os.getpid() + 1}-")
+    for name in (ours, theirs):
+        put_socket(plugins_dir / name)
+
+    assert {it.name for it in neighbours(plugins_dir)} == {theirs}
+    assert neighbours(plugins_dir / "nowhere") == frozenset()

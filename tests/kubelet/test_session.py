@@ -78,6 +78,32 @@ async def test_a_kubelet_that_comes_later_is_waited_for(plugins_dir: Path) -> No
         await node.registered()
 
 
+async def test_a_kubelet_that_stays_away_is_told_again_and_again_with_its_socket_and_a_remedy(
+    plugins_dir: Path,
+) -> None:
+    with capture_logs() as logs:
+        async with bench(plugins_dir, started=False, intervals=replace(QUICK, remind=0.01)):
+            told = await eventually(lambda: [it for it in logs if it["event"] == "still no kubelet"][1:])
+
+    assert told[0]["log_level"] == "info"
+    assert told[0]["socket"] == str(plugins_dir / "kubelet.sock")
+    assert "--kubelet-dir" in told[0]["remedy"]
+
+
+@pytest.mark.parametrize(("remind", "always"), [(0.0, True), (3600.0, False)])
+async def test_a_kubelet_that_refuses_for_the_same_reason_is_told_again_now_and_then(
+    plugins_dir: Path, remind: float, always: bool
+) -> None:
+    kubelet = FakeKubelet(plugins_dir)
+    kubelet.refusal = "not today"
+    with capture_logs() as logs:
+        async with bench(plugins_dir, intervals=replace(QUICK, remind=remind), kubelet=kubelet) as node:
+            await eventually(lambda: node.session.stats.registrations_failed >= 3)
+
+    said = [it for it in logs if it["event"] == "not registered, trying again"]
+    assert len(said) == (node.session.stats.registrations_failed if always else 1)
+
+
 async def test_a_kubelet_restart_gets_a_new_socket_and_a_new_registration(plugins_dir: Path) -> None:
     # mistake 1
     async with bench(plugins_dir) as node:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.state.remains import Remains
+import pytest
+
+from agent.state.remains import Remains, is_out_of_sight
 
 SPEC, LABELS = Path("/var/run/cdi/acme.com-card.json"), Path("/etc/features.d/xpu-agent")
 
@@ -67,3 +69,48 @@ def test_a_namespace_that_can_be_none_is_passed_over(tmp_path: Path) -> None:
     )
 
     assert Remains(tmp_path / "agent.remains").namespaces() == ("ok",)
+
+
+def test_files_of_labels_are_told_apart_from_others_and_are_files_all_the_same(tmp_path: Path) -> None:
+    for _ in range(2):
+        remains = Remains(tmp_path / "agent.remains")
+        remains.note(SPEC)
+        remains.note_features(LABELS)
+
+    assert remains.all() == (SPEC, LABELS)
+    assert remains.features() == (LABELS,)
+
+
+def test_a_file_of_labels_that_is_removed_is_struck_out_and_may_come_again(tmp_path: Path) -> None:
+    path = tmp_path / "agent.remains"
+    remains = Remains(path)
+    remains.note(SPEC)
+    remains.note_namespace("gpu")
+    remains.note_features(LABELS)
+
+    remains.forget_features(LABELS)
+
+    assert path.read_text() == f"{SPEC}\nnamespace:gpu\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    remains.note_features(LABELS)
+    assert remains.features() == (LABELS,)
+
+
+def test_what_was_never_written_down_is_forgotten_without_a_list(tmp_path: Path) -> None:
+    Remains(tmp_path / "agent.remains").forget_features(LABELS)
+
+    assert not (tmp_path / "agent.remains").exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "directory", "out_of_sight"),
+    [
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "none", True),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, ".", False),
+        ({}, "none", False),
+    ],
+)
+def test_in_a_pod_what_lies_in_a_directory_that_is_not_mounted_is_out_of_sight(
+    tmp_path: Path, environ: dict[str, str], directory: str, out_of_sight: bool
+) -> None:
+    assert is_out_of_sight(tmp_path / directory / "xpu-agent", environ) is out_of_sight
