@@ -13,7 +13,8 @@ from agent.cli import main
 from agent.cli.arguments import MISUSED
 from agent.cluster.access import find
 from agent.cluster.client import open_api
-from agent.cluster.labels import LabelWriter, feature_name, features_path
+from agent.cluster.labelled import feature_name, features_path
+from agent.cluster.labels import LabelWriter
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted

@@ -13,7 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.labels import NODE_NAME, OWNED, LabelWriter, Undone, feature, node_patch, remove
+from agent.cluster.labelled import NODE_NAME, OWNED, feature, node_patch
+from agent.cluster.labels import LabelWriter, Undone, remove
 from agent.cluster.node import OwnNode, own_node
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
