@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -299,6 +299,26 @@ def answering(path: Path, answer: bytes | None) -> Iterator[None]:
         thread.join(30)
 
 
+@contextmanager
+def dripping(path: Path, head: bytes) -> Iterator[None]:
+    """A stranger that says a byte every 10 ms, for ten seconds or until the client hangs up."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def drip() -> None:
+            with listener.accept()[0] as client, suppress(OSError):
+                client.sendall(head)
+                for _ in range(1000):
+                    client.sendall(b"x")
+                    threading.Event().wait(0.01)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        yield
+        thread.join(30)
+
+
 def test_a_stranger_behind_the_socket_is_told(path: Path) -> None:
     with (
         answering(path, b"\x1b[31mhello\n"),
@@ -312,6 +332,34 @@ def test_a_stranger_behind_the_socket_is_told(path: Path) -> None:
 def test_silence_is_told(path: Path) -> None:
     with answering(path, None), pytest.raises(CannotAsk, match=r"no answer within 0\.05 s"):
         fetch(path, timeout=0.05)
+
+
+def test_an_answer_without_end_is_refused_and_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.admin.MOST", 1 << 20)
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+
+    with answering(path, head + bytes(1 << 20)):
+        assert len(fetch(path)) == 1 << 20
+    path.unlink()
+    with (
+        answering(path, head + bytes((1 << 20) + 1)),
+        pytest.raises(CannotAsk, match="it answers with more than 1 MiB, as no agent does"),
+    ):
+        fetch(path)
+
+
+def test_an_answer_that_breaks_off_is_told(path: Path) -> None:
+    short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"
+    with answering(path, short), pytest.raises(CannotAsk, match=r"IncompleteRead\(2 bytes read, 7 more"):
+        fetch(path)
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"]
+)
+def test_an_answer_that_drips_has_no_more_time_than_any_other(path: Path, head: bytes) -> None:
+    with dripping(path, head), pytest.raises(CannotAsk, match=r"no answer within 0\.1 s"):
+        fetch(path, timeout=0.1)
 
 
 #: Asks as nobody where the test runs as root, who may always ask.
