@@ -149,17 +149,18 @@ class Line:
 
         # What lies on disk for the next start, and for others.
         self._keeping = Keeping(last_config(settings.state_dir), config)
-        remains = Remains(settings.state_dir / REMAINS)
-        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=remains.note)
+        #: For the whole process: two lists in one file would lose each other's entries.
+        self.remains = Remains(settings.state_dir / REMAINS)
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=self.remains.note)
         self._labelling = Labelling(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
         self._features = FeaturesFile(
             self._labelling.wanted,
             pace.specs,
-            note=remains.note_features,
-            noted=remains.features,
-            forget=remains.forget_features,
+            note=self.remains.note_features,
+            noted=self.remains.features,
+            forget=self.remains.forget_features,
         )
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:

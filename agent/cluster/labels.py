@@ -18,11 +18,11 @@ import structlog
 
 from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.fields import mapping
 from agent.cluster.node import PREFIX, OwnNode, own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Wanted, domain
 from agent.core.names import wrong_label
+from agent.core.parts import part_of
 from agent.core.pauses import Pauses
 
 log = structlog.get_logger()
@@ -115,21 +115,21 @@ def feature(there: Object | None, node: str, wanted: Wanted) -> dict[str, Any] |
     labels = wanted.heard.over(_feature_labels(there))
     if there is None and not labels:
         return None
-    metadata = {"name": feature_name(node), **mapping(there, "metadata")}
-    names = {**mapping(metadata, "labels"), NODE_NAME: node}
-    spec = {"features": _FEATURES, **mapping(there, "spec"), "labels": labels}
+    metadata = {"name": feature_name(node), **part_of(there, "metadata")}
+    names = {**part_of(metadata, "labels"), NODE_NAME: node}
+    spec = {"features": _FEATURES, **part_of(there, "spec"), "labels": labels}
     after = {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeature",
         "metadata": {**metadata, "labels": names},
         "spec": spec,
     }
-    same = names == metadata.get("labels") and labels == mapping(there, "spec").get("labels")
+    same = names == metadata.get("labels") and labels == part_of(there, "spec").get("labels")
     return None if same else after
 
 
 def _feature_labels(there: Object | None) -> dict[str, str]:
-    found = mapping(mapping(there, "spec"), "labels")
+    found = part_of(part_of(there, "spec"), "labels")
     return {key: it for key, it in found.items() if isinstance(it, str) and not wrong_label(key, it)}
 
 
@@ -164,14 +164,16 @@ class LabelWriter:
         node: Cell[OwnNode | None],
         *,
         note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
         pauses: Pauses | None = None,
         between: float = 5.0,
         every: float = 300.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`namespace`: of the NodeFeature object where the config names none. `note` is told, in a thread,
-        each namespace before one is made there. Seconds: `between` two writes, so that whoever writes other
-        values makes no storm, and `every` how often a NodeFeature object is looked at, which nobody watches.
+        each namespace before one is made there, and `forget` each where none of ours is any more. Seconds:
+        `between` two writes, so that whoever writes other values makes no storm, and `every` how often a
+        NodeFeature object is looked at, which nobody watches.
         """
         self._api = api
         self._node_name = node_name
@@ -179,6 +181,7 @@ class LabelWriter:
         self._wanted = wanted
         self._node = node
         self._note = note
+        self._forget = forget
         self._pauses = pauses or Pauses(1.0, 60.0)
         self._between = between
         self._every = every
@@ -326,7 +329,8 @@ class LabelWriter:
         stays = []
         for namespace in sorted(self._features - wanted):
             try:
-                await _removed(self._api, namespace, self._node_name)
+                if await _removed(self._api, namespace, self._node_name):
+                    await anyio.to_thread.run_sync(self._forget, namespace)
             except Forbidden as exc:
                 stays.append(_stays(namespace, self._node_name, exc))
             else:
@@ -388,8 +392,10 @@ async def _unlabel(api: Api, node_name: str) -> None:
         await api.patch(path(node_name), patch)
 
 
-async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> None:
+async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> bool:
     """Remove our NodeFeature object, if it is there. `made`: one was, though nobody may look.
+
+    Returns whether it is seen to be gone.
 
     Raises:
         Forbidden: It is there, and may not be removed.
@@ -400,18 +406,21 @@ async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = Fal
     except NotFound:
         pass
     except Forbidden:
-        if await _may_be(api, at, unseen=made):
+        there = await _is_there(api, at)
+        if there or (there is None and made):
             raise
+        return there is False
+    return True
 
 
-async def _may_be(api: Api, at: str, *, unseen: bool) -> bool:
-    """Whether it is there; `unseen` where nobody may look."""
+async def _is_there(api: Api, at: str) -> bool | None:
+    """None where nobody may look."""
     try:
         await api.get(at)
     except NotFound:
         return False
     except Forbidden:
-        return unseen
+        return None
     return True
 
 

@@ -7,12 +7,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent import files
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.state.checkpoint import MAX_BYTES, Saved
-from agent.state.envelope import Unusable, opened
+from agent.state.envelope import Unusable
 from agent.state.place import OURS
+from agent.state.sealed import read
 
 STATE = "state"
 DISK = "state-disk"
@@ -153,10 +153,7 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
     path = around.config.agent.state_dir / "checkpoint.json"
     yield from _aside(path)
     try:
-        text = files.read(path, MAX_BYTES, links=False)
-        if len(text) > MAX_BYTES:
-            raise Unusable("foreign", f"larger than {MAX_BYTES} bytes")
-        saved = opened(text, Saved)
+        saved = read(path, Saved, MAX_BYTES)
     except FileNotFoundError:
         yield well(CHECKPOINT, f"there is no {path} yet")
     except Unusable as exc:
