@@ -173,6 +173,24 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"cdi": {"dir": "/var/lib/xpu-agent"}},
         ("cdi.dir and stateDir are both /var/lib/xpu-agent",),
     ),
+    (
+        {"stateDir": "/var/lib/kubelet/device-plugins"},
+        ("stateDir: /var/lib/kubelet/device-plugins is in", "which is the kubelet's"),
+    ),
+    (
+        {"stateDir": "/var/lib/kubelet/device-plugins/own"},
+        ("device-plugins/own is in /var/lib/kubelet/device-plugins, which is the kubelet's",),
+    ),
+    (
+        {"cdi": {"dir": "/var/lib/kubelet/pod-resources"}},
+        ("cdi.dir: /var/lib/kubelet/pod-resources is in",),
+    ),
+    (
+        {"kubelet": {"dir": "/data/kubelet"}, "labels": {"directory": "/data/kubelet/pod-resources/x"}},
+        ("labels.directory: /data/kubelet/pod-resources/x is in /data/kubelet/pod-resources",),
+    ),
+    ({"stateDir": "/var/run/secrets"}, ("stateDir: /var/run/secrets would hide what the container has",)),
+    ({"stateDir": "/run/secrets/own"}, ("stateDir: /run/secrets/own would hide what the container has",)),
     ({"vendors": {"nvidia": {"libraries": ["usr/lib"]}}}, ("/vendors/nvidia/libraries/0",)),
     ({"admissionPolicy": {"enabled": "yes"}}, ("/admissionPolicy/enabled", "auto")),
 ]

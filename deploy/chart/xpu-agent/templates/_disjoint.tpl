@@ -79,9 +79,15 @@ yes
 {{/* Whether the directories of the host can be seen at their own paths in the container. */}}
 {{- define "xpu-agent.checkPlaces" -}}
 {{- $places := dict "stateDir" .Values.stateDir "cdi.dir" .Values.cdi.dir "labels.directory" .Values.labels.directory -}}
+{{- $kubelets := list "/var/lib/kubelet/device-plugins" (printf "%s/pod-resources" .Values.kubelet.dir) -}}
 {{- $used := dict -}}
 {{- range $value, $path := $places -}}
-{{- if regexMatch "^/(proc|sys|dev|bin|sbin|lib|lib64|usr|tmp|driver-root|etc/xpu-agent|opt/xpu-agent)(/|$)" $path -}}
+{{- range $kubelets -}}
+{{- if hasPrefix (printf "%s/" .) (printf "%s/" $path) -}}
+{{- fail (printf "%s: %s is in %s, which is the kubelet's; name another directory" $value $path .) -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch "^/((var/)?run/secrets|proc|sys|dev|bin|sbin|lib|lib64|usr|tmp|driver-root|etc/xpu-agent|opt/xpu-agent)(/|$)" $path -}}
 {{- fail (printf "%s: %s would hide what the container has there itself; name another directory" $value $path) -}}
 {{- end -}}
 {{- if hasKey $used $path -}}
