@@ -42,7 +42,7 @@ from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.podresources import PodResources
 from agent.labels import first_list
-from agent.plugins import Plugin, names
+from agent.plugins import Plugin
 from agent.version import version
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
@@ -134,14 +134,15 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
 
 
 def _configuration(question: Question, door: _Door) -> Configuration:
-    """As `run` would read it. Where it can not be used, the flags alone still say where things are.
+    """As `run` would read it, which goes on without a vendor that nobody brings.
 
-    Of the vendors, though, they say nothing: none is asked then.
+    Where it can not be used, the flags alone still say where things are. Of the vendors, though, they say
+    nothing: none is asked then.
     """
     known = _labels(door)
     try:
         source = given_source(question.given, question.environ)
-        config = check(configured(question.given, question.environ, question.node, names(), known))
+        config = check(configured(question.given, question.environ, question.node, labels=known))
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import AgentSettings
+from agent.config import AgentSettings, ConfigWatch
 from agent.doctor import sockets, survey
 from agent.doctor.sockets import Listener, beside
+from agent.doctor.surroundings import Surroundings
+from agent.doctor.survey import Question
+from agent.doctor.vendors import libraries
+from agent.fleet import check
 
 from .patient import short_directory
 
@@ -66,6 +70,19 @@ def test_a_directory_that_is_not_there_is_told_with_its_name(tmp_path: Path) -> 
 
     assert found.others.why == f"{tmp_path}/none: No such file or directory"
     assert (found.kubelet.state, found.admin.state) == ("missing", "missing")
+
+
+def test_a_vendor_that_nobody_brings_is_left_out_here_as_in_the_agent_that_runs(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("vendors: {nvidai: {enabled: true}}")
+    running = ConfigWatch(config, "n", check=check).cell.value
+
+    found = survey._configuration(Question("n", {"config": str(config)}), survey._Door())
+
+    assert (found.config, found.error) == (running.config, "")
+    told = libraries(Surroundings("n", "1", configuration=found))
+    (left_out,) = (it.what for it in told if it.ailment == "vendor-left-out")
+    assert left_out.startswith("nvidai: no vendor of this name is installed; there are: ")
 
 
 @contextmanager
