@@ -98,7 +98,7 @@ class Line:
             self._partitions,
             running_pods,
             self._kubelet_life,
-            lambda: self._settled(clock()),
+            lambda life: self._settled(life, clock()),
             pods_at_once=PodResources(settings.pod_resources_socket, min_interval=pace.pods_at_once).in_use,
         )
 
@@ -115,6 +115,7 @@ class Line:
         )
         self._renewals = Renewals(
             self._sessions.registrations,
+            lambda: self._sessions.statuses,
             lister.allocatable,
             self._directory.neighbours,
             lambda it: is_served(self._directory.path / it.name),
@@ -323,6 +324,6 @@ class Line:
         """Looked up now: one that has just begun must not be taken for the one before."""
         return str(identify_socket(self._directory.path / KUBELET_SOCKET) or "")
 
-    def _settled(self, now: float) -> bool:
-        since = self._sessions.registered_since
+    def _settled(self, life: str, now: float) -> bool:
+        since = self._sessions.registered_since(life)
         return since is not None and now - since >= self._pace.settle

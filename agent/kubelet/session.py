@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -92,7 +92,9 @@ class KubeletSession:
         pre_start_required: bool = False,
         intervals: Intervals | None = None,
         jitter: Callable[[], float] = random.random,
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """`numbers` are those of registrations, none of which comes twice in this process."""
         self.name = resource_name
         self.status = status or Cell(SessionStatus())
         self.stats = PluginStats()
@@ -102,7 +104,10 @@ class KubeletSession:
         self._pre_start_required = pre_start_required
         self._intervals = intervals or Intervals()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
-        self._numbers = itertools.count()
+        self._numbers = itertools.count() if numbers is None else numbers
+        #: The number of the last registration that was begun, and the life of the kubelet that it is with.
+        self.number = -1
+        self.kubelet: FileIdentity | None = None
         self._complaint, self._complained = "", 0.0
         self._plugin: DevicePlugin | None = None
         #: How often somebody has asked for a new registration.
@@ -198,7 +203,8 @@ class KubeletSession:
 
     async def _registration(self, life: _Life, kubelet: FileIdentity) -> Ended:
         """One registration from its socket to its end."""
-        path = self._directory.path / socket_name(self.name, next(self._numbers))
+        self.number, self.kubelet = next(self._numbers), kubelet
+        path = self._directory.path / socket_name(self.name, self.number)
         async with self._serving(life, path):
             self._report(SessionStatus("registering"))
             await self._register(life.plugin, path, kubelet)
@@ -211,16 +217,17 @@ class KubeletSession:
     @asynccontextmanager
     async def _serving(self, life: _Life, path: Path) -> AsyncIterator[None]:
         server = SocketServer(life.plugin.methods())
-        await server.listen(path)
-        try:
-            yield
-        except anyio.get_cancelled_exc_class():
-            await self._drain(life)  # the answers still need the connection
-            raise
-        finally:
-            with anyio.CancelScope(shield=True):
-                remove(path)
-                await server.shutdown()
+        with self._directory.owning(path):
+            await server.listen(path)
+            try:
+                yield
+            except anyio.get_cancelled_exc_class():
+                await self._drain(life)  # the answers still need the connection
+                raise
+            finally:
+                with anyio.CancelScope(shield=True):
+                    remove(path)
+                    await server.shutdown()
 
     async def _register(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> None:
         """Register; the kubelet dials back and asks for the options before it answers (from 1.25 on)."""
