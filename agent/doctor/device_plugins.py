@@ -16,14 +16,13 @@ from agent.doctor.surroundings import Surroundings
 from agent.kubelet import checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT, KUBELET_SOCKET
 from agent.kubelet.errors import KubeletError
+from agent.kubelet.sockets import OURS
 
 CHECK = "device-plugins"
 #: Sockets that are looked at; a node has a handful.
 MOST = 200
 #: Letters of a vendor's name by which its plugin's socket is known; fewer stand in any name.
 SHORTEST_MARK = 3
-#: How the sockets of our sessions begin (agent.kubelet.sockets).
-OURS = "xpu-"
 
 SOCKET = Ailment(
     CHECK,
@@ -87,7 +86,7 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
         there = listener(path)
         if there.state != "listens":
             continue
-        if path.name.startswith(OURS):
+        if OURS.fullmatch(path.name):
             yield from _agent(path, there, serving)
         elif any(mark in path.name.lower() for mark in marks):
             yield SOCKET.found(f"{there} listens at {path}", socket=path)
