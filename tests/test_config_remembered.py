@@ -396,9 +396,26 @@ async def test_flags_that_are_wrong_are_refused_whatever_was_in_force(path: Path
 
 
 async def test_a_file_that_is_good_needs_no_last_good_configuration(path: Path) -> None:
-    write(path, "")
+    write(path, "version: v1")
 
     assert ConfigWatch(path, "n", recall=before_was(kept())).cell.value == ConfigState(Config(), str(path))
+
+
+async def test_a_file_that_is_empty_after_a_restart_was_emptied(path: Path) -> None:
+    """A slip before a restart costs no more than one before none."""
+    write(path, " \n")
+
+    found = ConfigWatch(path, "n", recall=before_was(kept())).cell.value
+
+    assert found.config.agent.http == "127.0.0.1:1"
+    assert found.error == f"{path}: is empty now; write `version: v1` to mean all defaults; {STAYS}"
+
+
+@pytest.mark.parametrize("before", [Remembered(), kept("")], ids=["nothing", "an empty file"])
+async def test_a_file_that_is_empty_as_ever_means_all_defaults(path: Path, before: Remembered) -> None:
+    write(path, "")
+
+    assert ConfigWatch(path, "n", recall=before_was(before)).cell.value == ConfigState(Config(), str(path))
 
 
 UNUSABLE = {

@@ -585,6 +585,7 @@ async def test_a_label_that_is_not_known_yet_is_awaited_before_anything_is_chose
     async with labelled(Source(directory, default_config="default"), labels) as watch:
         waiting = watch.cell.value
         assert waiting.waiting
+        assert waiting.labels_awaited, "nothing is wrong, and nobody is told that something was"
         assert f"{directory}: the label '{CONFIG_LABEL}' chooses here, and is not known" in waiting.error
 
         labels.set({})

@@ -18,13 +18,15 @@ from agent.config.node_labels import (
     seen_labels,
 )
 from agent.config.reading import ConfigState, Found, Reading
-from agent.config.remembered import Remembered
+from agent.config.remembered import LastConfig, Remembered
 from agent.config.settings import Config
 from agent.config.source import DEFAULTS, Seen, Source
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 
 _NOTHING = Remembered()
+#: What was in force before the start, as long as nobody looked: something.
+_NOT_ASKED = LastConfig("", "unknown", datetime.min)
 _STAYS = "the configuration of before the restart stays in force"
 _WAITS = "nothing is served until there is a good one"
 _WAITS_FOR_LABELS = "nothing is served until it is"
@@ -133,7 +135,7 @@ class ConfigWatch:
 
     def _first(self) -> ConfigState:
         try:
-            return self._reading.good(self._taken)
+            return self._begun(_NOT_ASKED)
         except ConfigError as error:
             seen, waiting = self._taken.seen, self._waiting(error)
         self._before = before = self._recall(self._reading.state_dir(seen, waiting))
@@ -141,7 +143,7 @@ class ConfigWatch:
             self._known = remembered_labels(before.known)
             self._taken = self._look()
         try:
-            return self._reading.good(self._taken)
+            return self._begun(before.last)
         except ConfigError as error:
             kept, why = self._as_before(before, error)
             if kept is not None:
@@ -149,6 +151,12 @@ class ConfigWatch:
             if self._source.is_directory or isinstance(error, LabelsUnknown):
                 return self._waiting(error, why)
             raise ConfigError(_joined(error, why)) from None
+
+    def _begun(self, last: LastConfig | None) -> ConfigState:
+        """What was found at the start, which is refused where nothing stands and something was in force."""
+        if _is_blank(self._taken.seen) and last is not None and last.text.strip():
+            raise _emptied(self._taken.seen)
+        return self._reading.good(self._taken)
 
     def _waiting(self, error: ConfigError, why: str = "") -> ConfigState:
         return self._reading.waiting(self._taken.seen, error, _waits(error, why))
@@ -175,7 +183,7 @@ class ConfigWatch:
         look = found.seen
         try:
             if self._is_emptied(look):
-                raise ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
+                raise _emptied(look)
             return self._reading.good(found)
         except ConfigError as error:
             kept, why = self._as_before(before, error)
@@ -187,12 +195,21 @@ class ConfigWatch:
     def _is_emptied(self, look: Seen) -> bool:
         """Whether nothing stands there now, which is not what is in force.
 
-        At the start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip, and
-        to take it in would take every resource away.
+        At the first start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
+        and to take it in would take every resource away.
         """
-        if look.source == DEFAULTS or look.error or look.content.strip():
+        if not _is_blank(look):
             return False
         return bool(self.cell.value.error) or look != self._taken.seen
+
+
+def _is_blank(look: Seen) -> bool:
+    """Whether there is a file, and nothing stands in it."""
+    return not (look.source == DEFAULTS or look.error or look.content.strip())
+
+
+def _emptied(look: Seen) -> ConfigError:
+    return ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
 
 
 def _waits(error: ConfigError, why: str = "") -> str:
