@@ -117,6 +117,15 @@ yes
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the next agent is given the time to fail before its first probe, which the last one may answer. */}}
+{{- define "xpu-agent.checkFirstProbe" -}}
+{{- $delay := int (fromYaml (include "xpu-agent.readiness" .)).initialDelaySeconds -}}
+{{- $surge := toString (dig "rollingUpdate" "maxSurge" 0 (fromYaml (include "xpu-agent.updateStrategy" .))) -}}
+{{- if and .Values.hostNetwork (lt $delay 5) (not (has $surge (list "0" "0%"))) -}}
+{{- fail (printf "probes.readiness.initialDelaySeconds: %d with hostNetwork, where the last agent answers the next one's probes: a rollout would end it for one that can not start. Set 5 or more, or leave it out for 10" $delay) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Every mistake that the schema can not see. */}}
 {{- define "xpu-agent.check" -}}
 {{- $pools := fromJson (include "xpu-agent.pools" .) -}}
@@ -149,6 +158,7 @@ yes
 {{- end -}}
 {{- include "xpu-agent.checkPlaces" . -}}
 {{- include "xpu-agent.checkRollout" . -}}
+{{- include "xpu-agent.checkFirstProbe" . -}}
 {{- if and (not .Values.api.enabled) (has .Values.labels.output (list "node" "nodeFeature")) -}}
 {{- fail (printf "labels.output: %s is told to the API server, and api.enabled is false; set file or none" .Values.labels.output) -}}
 {{- end -}}
