@@ -38,7 +38,7 @@ OPEN = Ailment(
     "others may write to the agent's state",
     "Who writes the checkpoint decides which cards are healthy and whose they are; who reaches the admin "
     "socket cordons cards.",
-    "chmod 0700 {directory}; chmod 0600 {directory}/checkpoint.json {directory}/agent.*; chown -R root "
+    "chmod 0700 {directory}; find {directory} -maxdepth 1 -type f -exec chmod 0600 {{}} +; chown -hR root "
     "{directory}",
 )
 READ_ONLY = Ailment(
