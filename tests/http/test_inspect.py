@@ -111,6 +111,15 @@ def test_ids_of_an_earlier_config_are_shown_with_the_pods_that_hold_them(
     assert f"IDs kept for pods of an earlier config ({whose}): 1, listed until they are gone" in text
 
 
+def test_a_resource_that_waits_for_pods_says_so() -> None:
+    waits = "nvidia.com/gpu waits for 1 card that pods hold as acme.com/old: a/b"
+    document = document_of(replace(VIEW, waits={"nvidia.com/gpu": (waits,)}))
+
+    assert document["resources"][0]["waits"] == [waits]
+    assert waits in as_text(document, now=5000.0)
+    assert document["ready"]
+
+
 def test_of_many_pods_with_ids_of_an_earlier_config_a_few_are_named() -> None:
     ids = [f"GPU-0-{n}" for n in range(9)]
     owners: list[dict[str, Any]] = [{"namespace": "a", "pod": f"p{n}"} for n in range(9)]
