@@ -38,8 +38,7 @@ OPEN = Ailment(
     "others may write to the agent's state",
     "Who writes the checkpoint decides which cards are healthy and whose they are; who reaches the admin "
     "socket cordons cards.",
-    "chmod 0700 {directory}; find {directory} -maxdepth 1 -type f -exec chmod 0600 {{}} +; chown -hR root "
-    "{directory}",
+    "chmod -R u=rwX,go= {directory}; chown -hR root {directory}",
 )
 READ_ONLY = Ailment(
     DISK,
