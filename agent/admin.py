@@ -1,16 +1,20 @@
-"""Asks the agent behind its admin socket: HTTP over a unix socket."""
+"""Asks the agent: HTTP over its admin socket, or over any other connection."""
 
 from __future__ import annotations
 
 import http.client
 import os
 import socket
+import time
 from pathlib import Path
+from typing import Any
 
 from agent.core.errors import AgentError
 from agent.core.text import shorten
 
 _TIMEOUT = 10.0
+#: Bytes of an answer. Thousands of devices are a few MiB; who sends more is no agent.
+MOST = 64 << 20
 
 
 class CannotAsk(AgentError):
@@ -18,6 +22,13 @@ class CannotAsk(AgentError):
 
     def __init__(self, path: Path, why: str, remedy: str) -> None:
         super().__init__(f"no agent answers at {path}: {why}; {remedy}")
+
+
+class TooMuch(AgentError):
+    """Raised when an answer is longer than any that an agent gives."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it answers with more than {MOST >> 20} MiB, as no agent does")
 
 
 def fetch(path: Path, target: str = "/inspect", timeout: float = _TIMEOUT) -> bytes:
@@ -41,11 +52,8 @@ def ask(
     Raises:
         CannotAsk: Nobody answers.
     """
-    connection = _OverUnix(path, timeout)
     try:
-        connection.request(method, target, body)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        return answer(_OverUnix(path, timeout), method, target, body)
     except FileNotFoundError:
         remedy = "start it with `xpu-agent run`, or name its directory with --state-dir"
         raise CannotAsk(path, "there is no such socket", remedy) from None
@@ -55,12 +63,55 @@ def ask(
         raise CannotAsk(path, "it is not yours to ask", "ask as root, or as who runs it") from None
     except TimeoutError:
         raise CannotAsk(path, f"no answer within {timeout:g} s", "look at its log") from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, TooMuch) as error:
         raise CannotAsk(
             path, shorten(str(error) or type(error).__name__), "is it the agent's socket?"
         ) from error
+
+
+def answer(
+    connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None = None
+) -> tuple[int, bytes]:
+    """Ask once, and hang up. The connection's timeout is for the whole answer, however slowly it drips.
+
+    Raises:
+        TooMuch: The answer is longer than MOST.
+        TimeoutError: It did not come in time.
+        OSError, http.client.HTTPException: Nobody is there, or no HTTP server.
+    """
+    until = time.monotonic() + (connection.timeout or 0)
+    try:
+        connection.connect()
+        connection.sock = _Hurried(connection.sock, until)
+        connection.request(method, target, body)
+        with connection.getresponse() as told:
+            content = told.read(MOST + 1)
+            if len(content) > MOST:
+                raise TooMuch
+            if told.length:
+                raise http.client.IncompleteRead(content, told.length)
+            return told.status, content
     finally:
         connection.close()
+
+
+class _Hurried(socket.socket):
+    """A connected socket with one deadline, where a plain one is patient anew with each byte."""
+
+    def __init__(self, connected: socket.socket, until: float) -> None:
+        super().__init__(fileno=connected.detach())
+        self._until = until
+        self.settimeout(max(self._left, 0.001))
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        if (left := self._left) <= 0:
+            raise TimeoutError("timed out")
+        self.settimeout(left)
+        return super().recv_into(buffer, nbytes, flags)
+
+    @property
+    def _left(self) -> float:
+        return self._until - time.monotonic()
 
 
 class _OverUnix(http.client.HTTPConnection):

@@ -18,6 +18,7 @@ from agent.core.view import Glance, View
 from agent.line import Line, required_vendors
 from agent.pace import Pace
 from agent.state.lock import AgentLock
+from agent.state.remains import Remains
 from agent.version import version
 
 if TYPE_CHECKING:  # it is loaded once the kubelet is served
@@ -100,6 +101,12 @@ class Agent:
         """The labels that the node is to have; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.wanted_labels
+
+    @property
+    def remains(self) -> Remains:
+        """The list of what stays on the node; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.remains
 
     @property
     def reads(self) -> Cell[tuple[str, ...]]:

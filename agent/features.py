@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -106,11 +107,14 @@ class FeaturesFile:
     def _leave(self, path: Path | None, heard: Heard) -> None:
         """Remove the files that labels went to before, of this agent and of those before it.
 
-        One whose directory is not here may be on a host that is not seen: it stays written down.
+        One whose directory is not here may be on a host that is not seen: it stays written down. Today's file
+        under another name is struck out and stays.
         """
         former = {*self._noted(), *([self._path] if self._path else [])} - {path}
         for it in sorted(former):
-            if it.parent.is_dir() and not _awaited(it, heard):
+            if path is not None and _is_same(it, path):
+                self._forget(it)
+            elif it.parent.is_dir() and not _awaited(it, heard):
                 it.unlink(missing_ok=True)
                 self._forget(it)
 
@@ -138,6 +142,14 @@ def keep(path: Path, known: Heard) -> None:
     wanted = as_lines(known.over(from_lines(there)))
     if wanted != there:
         write(path, wanted)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether a link on the way, as /var/run is one to /run, leads both to one file."""
+    try:
+        return os.path.samefile(one, other)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _awaited(path: Path, heard: Heard) -> bool:

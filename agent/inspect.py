@@ -118,7 +118,9 @@ def _resources(document: Mapping[str, Any]) -> list[list[Any]]:
         sharing = f"replicas x{it['replicas']}" if shared else it.get("sharing")
         counts = [it.get("capacity"), it.get("allocatable"), it.get("allocated")]
         session = f"{it.get('session')} (retired)" if it.get("retired") else it.get("session")
-        reasons = (it.get("sessionReason") or it.get("foreign"), _kept(it, document))
+        waits = it.get("waits")
+        awaited = waits if isinstance(waits, list) else ()
+        reasons = (it.get("sessionReason") or it.get("foreign"), _kept(it, document), *awaited)
         rows.append([it.get("name"), sharing, *counts, session, "; ".join(str(it) for it in reasons if it)])
     return rows
 

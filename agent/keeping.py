@@ -14,16 +14,19 @@ from pathlib import Path
 import anyio
 import structlog
 
-from agent.config import ConfigState, LastConfig
+from agent.config import ConfigState, LastConfig, Remembered
 from agent.core.cell import Cell
 from agent.core.pauses import Pauses
 from agent.state import formats
+from agent.state.checkpoint import CHECKPOINT, CheckpointFile
 from agent.state.envelope import Unusable
-from agent.state.sealed import LAST_CONFIG, SealedFile
+from agent.state.sealed import SealedFile
 from agent.state.worker import Worker
 
 log = structlog.get_logger()
 
+#: In the state directory.
+NAME = "agent.last-config.json"
 #: As JSON, and with the labels that it asks for, it has some more.
 MAX_BYTES = 8 << 20
 #: The first and the longest pause before a write that failed is tried again, seconds.
@@ -32,7 +35,16 @@ PAUSES = (0.1, 30.0)
 
 def last_config(state_dir: Path) -> SealedFile[LastConfig]:
     """The file of the last configuration that was in force."""
-    return SealedFile(state_dir / LAST_CONFIG, LastConfig, formats.LAST_CONFIG, MAX_BYTES)
+    return SealedFile(state_dir / NAME, LastConfig, formats.LAST_CONFIG, MAX_BYTES)
+
+
+def remembered_from(state_dir: Path) -> Remembered:
+    """What chose the config when the agent with this state directory last ran, and the last that was good."""
+    saved = CheckpointFile(state_dir / CHECKPOINT).peek()
+    try:
+        return Remembered(saved.labels, saved.config, last_config(state_dir).read())
+    except Unusable as exc:
+        return Remembered(saved.labels, saved.config, trouble=f"the last good one can not be used: {exc}")
 
 
 class Keeping:

@@ -98,7 +98,7 @@ class Line:
             self._partitions,
             running_pods,
             self._kubelet_life,
-            lambda: self._settled(clock()),
+            lambda life: self._settled(life, clock()),
             pods_at_once=PodResources(settings.pod_resources_socket, min_interval=pace.pods_at_once).in_use,
         )
 
@@ -115,6 +115,7 @@ class Line:
         )
         self._renewals = Renewals(
             self._sessions.registrations,
+            lambda: self._sessions.statuses,
             lister.allocatable,
             self._directory.neighbours,
             lambda it: is_served(self._directory.path / it.name),
@@ -149,17 +150,18 @@ class Line:
 
         # What lies on disk for the next start, and for others.
         self._keeping = Keeping(last_config(settings.state_dir), config)
-        remains = Remains(settings.state_dir / REMAINS)
-        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=remains.note)
+        #: For the whole process: two lists in one file would lose each other's entries.
+        self.remains = Remains(settings.state_dir / REMAINS)
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=self.remains.note)
         self._labelling = Labelling(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
         self._features = FeaturesFile(
             self._labelling.wanted,
             pace.specs,
-            note=remains.note_features,
-            noted=remains.features,
-            forget=remains.forget_features,
+            note=self.remains.note_features,
+            noted=self.remains.features,
+            forget=self.remains.forget_features,
         )
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
@@ -233,6 +235,7 @@ class Line:
             rebuilt=self._recaller.is_done,
             read_back=self._reconciler.actions["recall"],
             strangers=self._strangers.found,
+            waits=self._node.waits,
             allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
@@ -253,6 +256,7 @@ class Line:
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
             complaints=self._node.complaints,
+            waits=self._node.waits,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
@@ -322,6 +326,6 @@ class Line:
         """Looked up now: one that has just begun must not be taken for the one before."""
         return str(identify_socket(self._directory.path / KUBELET_SOCKET) or "")
 
-    def _settled(self, now: float) -> bool:
-        since = self._sessions.registered_since
+    def _settled(self, life: str, now: float) -> bool:
+        since = self._sessions.registered_since(life)
         return since is not None and now - since >= self._pace.settle

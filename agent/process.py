@@ -8,7 +8,6 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -17,17 +16,12 @@ import structlog
 from agent import logs
 from agent.app import Agent
 from agent.cluster.access import Access
-from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels, Remembered
+from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.pauses import Pauses
-from agent.keeping import last_config
 from agent.notices import follow
 from agent.pace import Pace
-from agent.state.checkpoint import CHECKPOINT, CheckpointFile
-from agent.state.envelope import Unusable
-from agent.state.remains import NAME as REMAINS
-from agent.state.remains import Remains
 from agent.version import version
 
 log = structlog.get_logger()
@@ -72,15 +66,6 @@ async def serve(
             await _until_told_to_end(signals, watch)
             group.cancel_scope.cancel()
     log.info("ended")
-
-
-def remembered_from(state_dir: Path) -> Remembered:
-    """What chose the config when the agent with this state directory last ran."""
-    saved = CheckpointFile(state_dir / CHECKPOINT).peek()
-    try:
-        return Remembered(saved.labels, saved.config, last_config(state_dir).read())
-    except Unusable as exc:
-        return Remembered(saved.labels, saved.config, trouble=f"the last good one can not be used: {exc}")
 
 
 async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
@@ -142,10 +127,16 @@ async def _cluster(
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
     settings = agent.settings
     instance = os.environ.get("POD_NAME") or socket.gethostname()
-    note = Remains(settings.state_dir / REMAINS).note_namespace
     pods = agent.pods if settings.watch_pods else None
     agent.door = opened = door.Door(
-        access, node_name, labels, pods, reads=agent.reads, instance=instance, note=note
+        access,
+        node_name,
+        labels,
+        pods,
+        reads=agent.reads,
+        instance=instance,
+        note=agent.remains.note_namespace,
+        forget=agent.remains.forget_namespace,
     )
 
     def tell(notice: Notice) -> None:

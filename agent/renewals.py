@@ -26,6 +26,7 @@ class Renewals:
     def __init__(
         self,
         registrations: Callable[[], Mapping[str, Registration]],
+        planned: Callable[[], Collection[str]],
         allocatable: Allocatable,
         neighbours: Cell[frozenset[Neighbour]],
         is_served: Callable[[Neighbour], bool],
@@ -36,10 +37,13 @@ class Renewals:
     ) -> None:
         """`registrations`: by resource, of those that the kubelet has from us now; `renew` makes one anew.
 
+        `planned` names the resources of which it may have one later; no other is remembered.
+
         `neighbours` are the sockets of other plugins, `is_served` says whether somebody listens at one.
-        Seconds: `every` is between looks, `sure` until what was missed is looked at again.
+        Seconds: `every` is between looks, `sure` until it is looked again for what was missed.
         """
         self._registrations = registrations
+        self._planned = planned
         self._allocatable = allocatable
         self._neighbours = neighbours
         self._is_served = is_served
@@ -68,20 +72,23 @@ class Renewals:
                 self._settle(name, *on_list(self._standing(name, it), ours=ours[name]))
 
     async def look(self) -> None:
-        """Look once, and again a moment later where nothing is listed: a list may have been on its way."""
+        """Look once, and again a moment later where a list, or the end of a plugin, may be on its way."""
         await self._look()
-        if any(self._standing(name, it).missed for name, it in self._registrations().items()):
+        while self._is_open():
             await anyio.sleep(self._sure)
             await self._look()
 
     async def _look(self) -> None:
+        self._known = {name: known for name, known in self._known.items() if name in self._planned()}
         before = self._registrations()
-        others = self._others(again=any(self._has_sent(name, it) for name, it in before.items()))
         listed = await self._listed([name for name, it in before.items() if it.offers])
-        for name, it in self._registrations().items():
+        its = self._registrations()
+        # Seen after the answer: one that came meanwhile must not be taken for one that left.
+        others = self._others(again=any(self._has_sent(name, it) for name, it in its.items()))
+        for name, it in its.items():
             if it == before.get(name):  # what is said meanwhile could be from before or after the answer
                 look = Look(listed.get(name), others)
-                self._settle(name, *on_look(self._standing(name, it), it, look, self._clock()))
+                self._settle(name, *on_look(self._standing(name, it), it, look, self._clock(), self._sure))
 
     def _settle(self, name: str, known: Standing, why: Why | None) -> None:
         self._known[name] = known
@@ -91,6 +98,10 @@ class Renewals:
 
     def _standing(self, name: str, it: Registration) -> Standing:
         return standing(self._known.get(name), it, self._served & self._neighbours.value)
+
+    def _is_open(self) -> bool:
+        now, its = self._clock(), self._registrations()
+        return any(self._standing(name, it).is_open(now, self._sure) for name, it in its.items())
 
     def _has_sent(self, name: str, it: Registration) -> bool:
         return self._standing(name, it).registration.lists != it.lists

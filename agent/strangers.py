@@ -91,7 +91,9 @@ class Strangers:
             return self.found  # the reconciler says so
         checkpoint = checkpoint or KubeletCheckpoint()
         served = set(self._registered())
-        for name, resource in self._plan.value.items():
+        plan = self._plan.value
+        self._listed = {name: lists for name, lists in self._listed.items() if name in plan}
+        for name, resource in plan.items():
             self._remember(name, resource)
         strange = [_place(it) for it in checkpoint.entries if ALLOCATION not in it.edits.annotations]
         # What stood there when we came is of who served before us.

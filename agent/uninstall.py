@@ -14,12 +14,9 @@ from agent.cluster.access import Access
 from agent.cluster.errors import ApiError
 from agent.core.errors import AgentError
 from agent.kubelet.sockets import sweep
+from agent.state import place
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains, is_out_of_sight
-from agent.state.sealed import LAST_CONFIG
-
-#: What the agent has in its state directory beside checkpoint and logs; `.new` is what was not written whole.
-OWN = ("agent.sock", "agent.lock", "agent.new", "agent.last-config.new", LAST_CONFIG, NAME)
 
 
 class StillServing(AgentError):
@@ -82,21 +79,34 @@ def _remove_all(
         kept += [_unseen(path)] if is_out_of_sight(path, os.environ) else _remove(path)
     for path in sweep(kubelet_dir):
         _say(f"{path}: removed")
-    labels, asked = _refusal(unlabel, namespaces)
-    # The list last, and not before all on it is gone: the next try needs it. A lock in use stays.
-    listed = [NAME] if namespaces and not asked else []
-    for name in () if serving or kept or (labels and namespaces) else (it for it in OWN if it not in listed):
-        kept += _remove(state_dir / name)
+    labels = _refusal(unlabel, namespaces)
+    # Not before all on the list is gone: the next try needs it. A lock in use stays.
+    for path in () if serving or kept or (labels and namespaces) else _own(state_dir):
+        kept += _remove(path)
     if kept or labels:
         raise NotRemoved("; ".join([*kept, *labels]))
 
 
-def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> tuple[list[str], bool]:
-    """Why labels stay, empty where none does; and whether there was an API server to ask."""
+def _own(state_dir: Path) -> list[Path]:
+    """The agent's in its state directory beside checkpoint and logs, written whole or not; the list last."""
     try:
-        return [], unlabel(namespaces)
+        there = [it for it in state_dir.iterdir() if it.name.startswith(place.AGENTS) and not it.is_dir()]
+    except FileNotFoundError:
+        return []
+    return sorted(there, key=lambda it: (it.name == NAME, it.name))
+
+
+def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> list[str]:
+    """Why something of the labels stays, or may; empty where nothing does."""
+    try:
+        asked = unlabel(namespaces)
     except AgentError as exc:
-        return [str(exc)], True
+        return [str(exc)]
+    if asked or not namespaces:
+        return []
+    looked = f"NodeFeature in {', '.join(namespaces)}: not looked for, as no API server is known"
+    by_hand = f"kubectl -n NAMESPACE get nodefeatures shows it; where it is gone, strike it out of {NAME}"
+    return [f"{looked}; give --kubeconfig, or {by_hand}"]
 
 
 def _unseen(path: Path) -> str:

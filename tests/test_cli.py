@@ -83,7 +83,7 @@ def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFi
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
     ("verb", "status"),
-    [(["plugins", "--json"], 0), (["config", "check"], 0), (["demo", "--fast", "--json"], REFUSED)],
+    [(["plugins", "--json"], 0), (["demo", "--fast", "--json"], REFUSED)],
     ids=lambda it: it[0] if isinstance(it, list) else None,
 )
 def test_a_reader_that_has_gone_ends_a_verb_without_a_traceback(

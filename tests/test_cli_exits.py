@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +59,17 @@ EXITS = [
     ("doctor --jsno", 2),
 ]
 
+#: What a verb ends with whose reader went away early: one whose exit code is its verdict has none then.
+UNHEARD = [
+    ("plugins --json", 0),
+    ("labels --config {good} --machine-type-file {good}", 0),
+    ("config check --config {good}", 1),
+    ("conformance simulated --config {good}", 1),
+    ("uninstall --state-dir {empty} --kubelet-dir {empty}", 1),
+    ("doctor --config {good} --state-dir {empty} --http=", 1),
+    ("doctor --json --config {good} --state-dir {empty} --http=", 1),
+]
+
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
@@ -84,6 +97,20 @@ def test_a_verb_ends_with_what_its_exit_code_says(given: str, code: int, places:
         ended: object = main(arguments)
     except SystemExit as exc:
         ended = exc.code
+
+    assert ended == code
+
+
+@pytest.mark.parametrize(("given", "code"), UNHEARD)
+def test_a_verb_whose_reader_went_away_says_0_only_where_it_has_nothing_to_prove(
+    given: str, code: int, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+
+        ended = main(given.format(**places).split())
 
     assert ended == code
 

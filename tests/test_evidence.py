@@ -40,6 +40,8 @@ class World:
     running: frozenset[str] | None = None
     life: str = "k1"
     settled: bool = True
+    #: The one life that has served for long enough.
+    settled_life: str = "k1"
     hangs: bool = False
     proofs: list[bool] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
@@ -70,7 +72,7 @@ class World:
             self.partitions,
             lambda: self.running,
             lambda: self.life,
-            lambda: self.settled,
+            lambda life: self.settled and life == self.settled_life,
             patience=patience,
         )
 
@@ -146,6 +148,12 @@ async def test_the_proof_of_the_kubelets_file_is_asked_for_and_noted(prove: bool
 async def test_a_life_of_the_kubelet_that_has_not_served_for_long_is_not_settled() -> None:
     assert not (await World(settled=False).sources().evidence()).settled
     assert not (await World(life="").sources().evidence()).settled
+
+
+async def test_a_life_of_the_kubelet_is_not_settled_by_how_long_another_has_served() -> None:
+    found = await World(life="k2").sources().evidence()
+
+    assert (found.life, found.settled, found.steady) == ("k2", False, True)
 
 
 async def test_a_life_of_the_kubelet_is_steady_while_it_has_a_name_however_short_it_has_served() -> None:

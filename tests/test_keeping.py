@@ -17,8 +17,7 @@ from structlog.testing import capture_logs
 
 from agent.config import Config, ConfigState, LastConfig
 from agent.core.cell import Cell
-from agent.keeping import Keeping, last_config
-from agent.process import remembered_from
+from agent.keeping import Keeping, last_config, remembered_from
 from agent.state.sealed import SealedFile
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

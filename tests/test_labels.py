@@ -412,6 +412,21 @@ async def test_the_file_of_an_earlier_agent_goes_where_labels_are_told_another_w
         await until(lambda: not node.noted)
 
 
+async def test_a_file_that_is_only_called_otherwise_now_stays_and_its_old_name_is_struck_out(
+    node: Node, tmp_path: Path
+) -> None:
+    """As /var/run/x is /run/x."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    again = tmp_path / "link" / node.path.name
+    async with node.runs():
+        await node.says(TWO)
+        with node.path.open() as kept:  # while it is open no other file has its number
+            node.configure(features_file=str(again))
+
+            await until(lambda: node.noted == {again})
+            assert os.path.samestat(os.fstat(kept.fileno()), node.path.stat())
+
+
 async def test_a_file_in_a_directory_that_is_not_here_stays_written_down(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,12 @@ import pytest
 from agent import line
 from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
+from agent.kubelet.directory import FileIdentity
 from agent.line import Line
 from agent.pace import Pace
 from agent.reconciler import Reconciler
+
+OLD = FileIdentity(1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,21 @@ def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
     Line(Cell(ConfigState(Config(), "")), settings, pace, Cell(False), Cell(()), in_process=True)
 
     assert found == [given]
+
+
+@pytest.mark.parametrize(
+    ("life", "later", "settled"),
+    [(OLD, 120.0, True), (OLD, 119.0, False), (OLD._replace(inode=3), 120.0, False)],
+    ids=["for-long", "not-for-long", "another-life"],
+)
+def test_the_one_life_of_the_kubelet_is_settled_that_has_served_us_for_long(
+    tmp_path: Path, life: FileIdentity, later: float, settled: bool
+) -> None:
+    settings, config = AgentSettings(state_dir=tmp_path), Cell(ConfigState(Config(), ""))
+    it = Line(config, settings, Pace(settle=120.0), Cell(False), Cell(()), in_process=True)
+    it._sessions._since = (OLD, 1000.0)
+
+    assert it._settled(str(life), 1000.0 + later) is settled
 
 
 @pytest.mark.parametrize(("part", "mark"), [("CdiDirectory", ""), ("FeaturesFile", "features:")])

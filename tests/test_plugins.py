@@ -242,6 +242,7 @@ def test_the_simulated_vendor_sits_out_until_it_is_asked_for() -> None:
         ({"devices": True}, "settings: devices: True is no number"),
         ({"scenario": "here.json"}, "settings: scenario: 'here.json' is no absolute path"),
         ({"devices": 1, "labels": "yes"}, "settings: labels: 'yes' is neither true nor false"),
+        ({"devices": 1, "deviceNodes": 1}, "settings: deviceNodes: 1 is neither true nor false"),
         ({"devices": 1, "prepares": True}, "settings: prepares: needs `partitions`"),
     ],
 )

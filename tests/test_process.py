@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import anyio
 import pytest
@@ -21,10 +22,13 @@ from kubelet.fakes import eventually
 
 from agent.admin import fetch
 from agent.app import Agent
-from agent.config import Config, ConfigState
+from agent.cluster.access import Access
+from agent.config import AgentSettings, Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.vendor import Proof
-from agent.process import _keep_serving
+from agent.line import Line
+from agent.pace import Pace
+from agent.process import _cluster, _keep_serving
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
 from agent.vendors.simulated.scenario import Scenario
@@ -398,3 +402,32 @@ async def test_labels_that_can_be_told_to_nobody_are_why_the_agent_is_not_ready(
         document = await it.inspected(lambda document: bool(document["troubles"]))
 
         assert any("USE_NODE_FEATURE_API: 'nodeFeature' is told to" in one for one in document["troubles"])  # type: ignore[attr-defined]
+
+
+async def test_the_door_writes_into_the_list_that_the_line_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lists of one file, each with a lock of its own, lose each other's entries."""
+
+    class Closed(Exception):
+        pass
+
+    given: dict[str, Any] = {}
+
+    def door(*_: Any, **rest: Any) -> Any:
+        given.update(rest)
+        raise Closed
+
+    monkeypatch.setattr("agent.cluster.door.Door", door)
+    settings = AgentSettings(state_dir=tmp_path)
+    state = Cell(ConfigState(Config(agent=settings), ""))
+    agent = Agent(state, "node")
+    agent._line = Line(state, settings, Pace(), agent.registered, agent.pods, in_process=True)
+    agent.serving.set(True)
+    agent.registered.set(True)
+
+    with pytest.raises(Closed):
+        await _cluster(agent, Access("http://127.0.0.1:1"), "node", Cell(None), state)
+
+    assert given["note"] == agent._line.remains.note_namespace
+    assert given["forget"] == agent._line.remains.forget_namespace

@@ -77,7 +77,7 @@ class Node:
             self.ledger.rebooted()
         self.plan: Cell[Plan] = Cell(PLAN)
         sources = Sources(
-            self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda: self.settled
+            self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda life: self.settled
         )
         scene = Scene({}, NodeSnapshot(), Topology(), {})
         self.allocator = Allocator(

@@ -37,17 +37,19 @@ class Node:
     tried: list[Neighbour] = field(default_factory=list)
     asked: list[Collection[str]] = field(default_factory=list)
     renewed: list[str] = field(default_factory=list)
+    planned: list[str] = field(default_factory=lambda: [XPU, GPU])
+    sure: float = 0.0
 
     def __post_init__(self) -> None:
         self.renewals = Renewals(
             lambda: dict(self.its),
+            lambda: self.planned,
             self.allocatable,
             self.neighbours,
             self.is_served,
             self.renewed.append,
             every=NEVER,
-            sure=0.0,
-            clock=lambda: 0.0,
+            sure=self.sure,
         )
 
     async def allocatable(self, names: Collection[str]) -> Collection[str]:
@@ -134,6 +136,59 @@ async def test_a_list_that_goes_out_while_the_kubelet_is_asked_makes_the_look_wo
     assert node.renewed == []
 
     node.meanwhile = lambda: None
+    await node.renewals.look()
+
+    assert node.renewed == [XPU]
+
+
+async def test_a_plugin_that_comes_while_the_kubelet_is_asked_has_not_gone() -> None:
+    node = Node()
+    await node.renewals.look()
+    node.sends()
+    async with node.running():
+
+        async def comes(names: Collection[str]) -> Collection[str]:
+            node.neighbours.set(frozenset({BOB}))
+            await eventually(lambda: BOB in node.tried)  # it was taken in
+            return names
+
+        node.renewals._allocatable = comes
+        await node.renewals.look()
+
+    assert node.renewed == []
+
+
+async def test_a_plugin_that_was_just_missed_is_looked_for_again_before_it_has_gone() -> None:
+    node = Node(sure=0.01)
+    node.neighbours.set(frozenset({BOB}))
+    await node.renewals.look()
+
+    node.neighbours.set(frozenset())
+    node.sends()
+    await node.renewals.look()
+
+    assert len(node.asked) >= 3  # there, missed, gone
+    assert node.renewed == [XPU]
+
+
+async def test_of_a_resource_that_is_not_planned_any_more_nothing_is_remembered() -> None:
+    node = Node({XPU: Registration(1), GPU: Registration(2)})
+    await node.renewals.look()
+    node.planned, node.its = [GPU], {GPU: Registration(2)}
+
+    await node.renewals.look()
+
+    assert node.renewals._known.keys() == {GPU}
+
+
+async def test_of_a_planned_resource_without_a_registration_it_is_remembered_that_it_was_made_in_vain() -> (
+    None
+):
+    node = Node(listed=[[]])
+    await node.renewals.look()
+    node.its = {}
+    await node.renewals.look()
+    node.its = {XPU: Registration(2)}
     await node.renewals.look()
 
     assert node.renewed == [XPU]

@@ -97,6 +97,15 @@ async def test_ids_that_we_never_listed_show_a_stranger(node: Node) -> None:
     assert "(alien-0, alien-1)" in (await node.strangers.look())[XPU]
 
 
+async def test_the_lists_of_a_resource_that_is_not_planned_any_more_are_forgotten(node: Node) -> None:
+    node.plan.set({})
+    await node.strangers.look()
+
+    node.plan.set({XPU: listing("a")})
+
+    assert "(b)" in (await node.strangers.look())[XPU]
+
+
 async def test_what_stood_there_when_we_came_shows_nobody() -> None:
     node = Node(entries=[entry("db", THEIRS)])
 

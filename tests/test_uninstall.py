@@ -94,6 +94,25 @@ def test_what_a_killed_agent_left_unfinished_goes_too(machine: Machine) -> None:
     assert another.exists()
 
 
+def test_what_a_killed_agent_left_unfinished_in_its_own_directory_goes_too(machine: Machine) -> None:
+    for name in ("agent.new", "agent.last-config.new", "agent.of-a-release-to-come"):
+        (machine.state / name).touch()
+
+    assert machine.uninstall() == 0
+
+    assert machine.left() == KEPT
+
+
+def test_the_list_goes_last(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    (machine.state / "agent.sock").touch()
+
+    machine.uninstall()
+
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == f"{machine.state / NAME}: removed"
+    assert f"{machine.state / 'agent.sock'}: removed" in said
+
+
 def test_a_socket_of_a_dead_agent_goes_from_the_kubelets_directory(machine: Machine) -> None:
     path = machine.kubelet / "xpu-0123abcd-99999999-1.sock"
     with socket.socket(socket.AF_UNIX) as leftover:
@@ -299,15 +318,16 @@ async def test_a_file_that_can_not_be_removed_keeps_no_label(machine: Machine, t
         assert labels(server) == {"pool": "a"}
 
 
-def test_without_an_api_server_it_says_which_node_feature_it_has_not_looked_for(
+def test_without_an_api_server_a_node_feature_that_may_be_there_counts_as_not_removed(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Remains(machine.state / NAME).note_namespace("gpu")
 
-    assert machine.uninstall() == 0
+    assert machine.uninstall() == 1
 
-    assert "NodeFeature in gpu: not looked for" in capsys.readouterr().out
-    assert machine.left() == KEPT | {NAME}, "it may be there, and the list is what knows of it"
+    assert "NodeFeature in gpu: not looked for" in capsys.readouterr().err
+    assert not machine.spec.exists()
+    assert NAME in machine.left(), "it may be there, and the list is what knows of it"
     assert Remains(machine.state / NAME).namespaces() == ("gpu",)
 
 

@@ -77,7 +77,8 @@ def _parser(names: Sequence[str] = VERBS) -> Parser:
         "arguments, variables, or a configuration that can not be used.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.set_defaults(verb=None, unheard=0)
+    # What was not read to its end has proven nothing; a verb that only shows says 0 instead.
+    parser.set_defaults(verb=None, unheard=REFUSED)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
     for name in names:
         import_module(f"{__name__}.{name}").add(verbs)

@@ -14,7 +14,7 @@ def add(verbs: Verbs) -> None:
     listing = inner.add_parser("list", help="each device: what it has, what ends it, who cordoned it")
     listing.add_argument("--json", action="store_true", help="one JSON list")
     state_dir(listing)
-    listing.set_defaults(verb=health_list)
+    listing.set_defaults(verb=health_list, unheard=0)
     for word, help in (
         ("cordon", "give the device to nobody new; who has it keeps it"),
         ("uncordon", "give it out again"),
@@ -25,7 +25,7 @@ def add(verbs: Verbs) -> None:
         if word == "cordon":
             telling.add_argument("--reason", default="", metavar="TEXT", help="why, for who meets it")
         state_dir(telling)
-        telling.set_defaults(verb=health_word, word=word, reason="")
+        telling.set_defaults(verb=health_word, word=word, reason="", unheard=0)
 
 
 def health_list(args: argparse.Namespace) -> int:

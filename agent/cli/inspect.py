@@ -12,7 +12,7 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("inspect", help="what the running agent knows")
     parser.add_argument("--json", action="store_true", help="the document as JSON")
     state_dir(parser)
-    parser.set_defaults(verb=inspect)
+    parser.set_defaults(verb=inspect, unheard=0)
 
 
 def inspect(args: argparse.Namespace) -> int:

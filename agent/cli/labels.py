@@ -15,7 +15,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     configuration(parser)
     node_labels(parser)
-    parser.set_defaults(verb=labels)
+    parser.set_defaults(verb=labels, unheard=0)
 
 
 def labels(args: argparse.Namespace) -> int:

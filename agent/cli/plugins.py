@@ -10,7 +10,7 @@ from .parser import Verbs
 def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("plugins", help="vendors found, from where, and why one was left out")
     parser.add_argument("--json", action="store_true", help="one JSON list")
-    parser.set_defaults(verb=plugins)
+    parser.set_defaults(verb=plugins, unheard=0)
 
 
 def plugins(args: argparse.Namespace) -> int:

@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
     from agent.fleet import check
-    from agent.process import remembered_from, serve
+    from agent.keeping import remembered_from
+    from agent.process import serve
 
     given, node_name = given_by(args), node_name_of(args)
     source, flags = given_source(given, os.environ), given_flags(given, os.environ)

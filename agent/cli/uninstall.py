@@ -56,8 +56,6 @@ def uninstall(args: argparse.Namespace) -> int:
     def unlabelled(made: Sequence[str]) -> bool:
         if (access := api_server(args)) is not None:
             unlabel(access, node_name_of(args), made)
-        elif made:
-            print(f"NodeFeature in {', '.join(made)}: not looked for, as no API server is known")
         return access is not None
 
     return uninstall(

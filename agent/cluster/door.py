@@ -53,6 +53,7 @@ class Door:
         reads: Cell[tuple[str, ...]],
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
         opening: Callable[[Access], Awaitable[Api]] = open_api,
     ) -> None:
@@ -60,7 +61,7 @@ class Door:
 
         Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
         `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
-        made.
+        made, and `forget` those where none is any more.
         """
         self._access = access
         self._node_name = node_name
@@ -68,6 +69,7 @@ class Door:
         self._candidates = candidates
         self._reads = reads
         self._note = note
+        self._forget = forget
         self._following = following
         self._opening = opening
         self.events = Events(node_name, instance)
@@ -116,7 +118,13 @@ class Door:
         self._api = api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
         self._writer = LabelWriter(
-            api, self._node_name, self._access.namespace, wanted, self.node, note=self._note
+            api,
+            self._node_name,
+            self._access.namespace,
+            wanted,
+            self.node,
+            note=self._note,
+            forget=self._forget,
         )
         try:
             async with anyio.create_task_group() as group:

@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import quote
 
 from agent.cluster.api import Object
-from agent.cluster.fields import mapping
 from agent.cluster.node import PREFIX, OwnNode
 from agent.core.labels import Wanted, domain
 from agent.core.names import wrong_label
+from agent.core.parts import part_of
 
 #: The annotation that names our labels of the Node, with commas.
 OWNED = f"{PREFIX}labels"
@@ -92,19 +92,19 @@ def feature(there: Object | None, node: str, wanted: Wanted) -> dict[str, Any] |
     labels = wanted.heard.over(_feature_labels(there))
     if there is None and not labels:
         return None
-    metadata = {"name": feature_name(node), **mapping(there, "metadata")}
-    names = {**mapping(metadata, "labels"), NODE_NAME: node}
-    spec = {"features": _FEATURES, **mapping(there, "spec"), "labels": labels}
+    metadata = {"name": feature_name(node), **part_of(there, "metadata")}
+    names = {**part_of(metadata, "labels"), NODE_NAME: node}
+    spec = {"features": _FEATURES, **part_of(there, "spec"), "labels": labels}
     after = {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeature",
         "metadata": {**metadata, "labels": names},
         "spec": spec,
     }
-    same = names == metadata.get("labels") and labels == mapping(there, "spec").get("labels")
+    same = names == metadata.get("labels") and labels == part_of(there, "spec").get("labels")
     return None if same else after
 
 
 def _feature_labels(there: Object | None) -> dict[str, str]:
-    found = mapping(mapping(there, "spec"), "labels")
+    found = part_of(part_of(there, "spec"), "labels")
     return {key: it for key, it in found.items() if isinstance(it, str) and not wrong_label(key, it)}

@@ -66,14 +66,16 @@ class LabelWriter:
         node: Cell[OwnNode | None],
         *,
         note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
         pauses: Pauses | None = None,
         between: float = 5.0,
         every: float = 300.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`namespace`: of the NodeFeature object where the config names none. `note` is told, in a thread,
-        each namespace before one is made there. Seconds: `between` two writes, so that whoever writes other
-        values makes no storm, and `every` how often a NodeFeature object is looked at, which nobody watches.
+        each namespace before one is made there, and `forget` each where none of ours is any more. Seconds:
+        `between` two writes, so that whoever writes other values makes no storm, and `every` how often a
+        NodeFeature object is looked at, which nobody watches.
         """
         self._api = api
         self._node_name = node_name
@@ -81,6 +83,7 @@ class LabelWriter:
         self._wanted = wanted
         self._node = node
         self._note = note
+        self._forget = forget
         self._pauses = pauses or Pauses(1.0, 60.0)
         self._between = between
         self._every = every
@@ -227,7 +230,8 @@ class LabelWriter:
         stays = []
         for namespace in sorted(self._features - wanted):
             try:
-                await _removed(self._api, namespace, self._node_name)
+                if await _removed(self._api, namespace, self._node_name):
+                    await anyio.to_thread.run_sync(self._forget, namespace)
             except Forbidden as exc:
                 stays.append(_stays(namespace, self._node_name, exc))
             else:
@@ -289,8 +293,10 @@ async def _unlabel(api: Api, node_name: str) -> None:
         await api.patch(path(node_name), patch)
 
 
-async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> None:
+async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> bool:
     """Remove our NodeFeature object, if it is there. `made`: one was, though nobody may look.
+
+    Returns whether it is seen to be gone.
 
     Raises:
         Forbidden: It is there, and may not be removed.
@@ -301,18 +307,21 @@ async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = Fal
     except NotFound:
         pass
     except Forbidden:
-        if await _may_be(api, at, unseen=made):
+        there = await _is_there(api, at)
+        if there or (there is None and made):
             raise
+        return there is False
+    return True
 
 
-async def _may_be(api: Api, at: str, *, unseen: bool) -> bool:
-    """Whether it is there; `unseen` where nobody may look."""
+async def _is_there(api: Api, at: str) -> bool | None:
+    """None where nobody may look."""
     try:
         await api.get(at)
     except NotFound:
         return False
     except Forbidden:
-        return unseen
+        return None
     return True
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config.flags import given_flags
 from agent.config.given import Given
-from agent.config.node_labels import NOWHERE, NodeLabels
+from agent.config.node_labels import NOWHERE, LabelsUnknown, NodeLabels
 from agent.config.overlay import with_flags
 from agent.config.settings import Config
 from agent.config.source import Seen, Source, given_source
@@ -68,7 +68,7 @@ def taken(
         LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
     if seen.error:
-        raise ConfigError(seen.error)
+        raise LabelsUnknown(seen.error) if seen.labels_awaited else ConfigError(seen.error)
     if not seen.content:
         return with_flags(Config(), flags)
     text = text_of(seen.content, seen.source)

@@ -39,3 +39,8 @@ class Remembered:
     last: LastConfig | None = None
     #: Why there is none, though there is a file.
     trouble: str = ""
+
+    @property
+    def known(self) -> Answers:
+        """The Node's labels as they last were. Either file may be lost; the checkpoint is the newer one."""
+        return {**(self.last.labels if self.last else {}), **self.labels}

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from agent.config.given import Given
-from agent.config.load import stated_dir, taken
 from agent.config.node_labels import (
-    CONFIG_LABEL,
     NOWHERE,
-    Answers,
     Labels,
     LabelsUnknown,
-    NodeLabels,
     remembered_labels,
     seen_labels,
 )
-from agent.config.overlay import with_flags
+from agent.config.reading import ConfigState, Found, Reading
 from agent.config.remembered import LastConfig, Remembered
 from agent.config.settings import Config
 from agent.config.source import DEFAULTS, Seen, Source
@@ -29,42 +25,25 @@ from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 
 _NOTHING = Remembered()
+#: What was in force before the start, as long as nobody looked: something.
+_NOT_ASKED = LastConfig("", "unknown", datetime.min)
 _STAYS = "the configuration of before the restart stays in force"
 _WAITS = "nothing is served until there is a good one"
 _WAITS_FOR_LABELS = "nothing is served until it is"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigState:
-    """The configuration in force, the file that it is from, and why what stands there now is not it."""
-
-    config: Config
-    source: str
-    error: str = ""
-    #: Whether there was no good one yet: nothing is served until there is.
-    waiting: bool = False
-    #: Whether it waits for the Node's labels alone, which is nothing wrong with the config.
-    labels_awaited: bool = False
-    #: Which of a directory it is; empty for a single file, and for all defaults.
-    name: str = ""
-    #: The Node's labels that it was chosen and read by. With the name they are what a restart needs.
-    labels: Answers = field(default_factory=dict)
-    #: What the file held; it makes no configuration another.
-    content: bytes = field(default=b"", compare=False, repr=False)
-    #: When it was taken in, where that was before the last start.
-    since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a look found, and what was known of the Node then."""
-
-    seen: Seen
-    labels: NodeLabels
-
-
 class ConfigWatch:
-    """Polls what the source has: it changes by atomic rename, by a swapped symlink above it, or in place."""
+    """Polls what the source has: it changes by atomic rename, by a swapped symlink above it, or in place.
+
+    `check` may refuse what only others can judge, with a ConfigError, or warn of it. `labels`: those of the
+    Node; None in the cell while nobody told them, no cell where nobody will. `recall`: what the agent with
+    this state directory knew when it last ran; asked only if it is needed.
+
+    Raises:
+        ConfigError: The source can not be used at the start, and none was in force before. Of a directory a
+            good one is awaited instead: whoever chooses there is not the one who starts the agent, and a
+            start that fails for ever helps neither.
+    """
 
     def __init__(
         self,
@@ -79,22 +58,9 @@ class ConfigWatch:
         labels: Cell[Labels | None] | None = None,
         recall: Callable[[Path], Remembered] = lambda state_dir: Remembered(),
     ) -> None:
-        """Read the source. `check` may refuse what only others can judge, with a ConfigError, or warn of it.
-
-        `labels`: those of the Node; None in the cell while nobody told them, no cell where nobody will.
-        `recall`: what the agent with this state directory knew when it last ran; asked only if it is needed.
-
-        Raises:
-            ConfigError: It can not be used, and none was in force before. Of a directory a good one is
-                awaited instead: whoever chooses there is not the one who starts the agent, and a start that
-                fails for ever helps neither.
-        """
         self._source = source if isinstance(source, Source) else Source(source)
-        self._node_name = node_name
+        self._reading = Reading(self._source, node_name, flags, vendors, check)
         self._every = every
-        self._flags = flags
-        self._vendors = vendors
-        self._check = check
         self._settle = settle
         self._labels = labels
         self._known = NOWHERE if labels is None else remembered_labels({})
@@ -128,7 +94,7 @@ class ConfigWatch:
             before = await asyncio.to_thread(self._recall, self._kept_in)
             self._before = before
             if self._known.rest == "awaited":
-                self._known = remembered_labels(before.labels)
+                self._known = remembered_labels(before.known)
             await self._look_again(before)
             if self.cell.value.error:
                 self.cell.set(await asyncio.to_thread(self._next, self._taken, before))
@@ -162,32 +128,22 @@ class ConfigWatch:
             pass
         self._asked.clear()
 
-    def _look(self) -> _Found:
+    def _look(self) -> Found:
         if self._labels is not None and self._labels.value is not None:
             self._known = seen_labels(self._labels.value)
-        return _Found(self._source.look(self._known), self._known)
-
-    def _good(self, found: _Found) -> ConfigState:
-        config = taken(
-            found.seen, self._node_name, vendors=self._vendors, flags=self._flags, labels=found.labels
-        )
-        asks = config.asks | ({CONFIG_LABEL} if self._source.is_directory else set())
-        told, seen = found.labels.of(asks), found.seen
-        return ConfigState(
-            self._check(config), seen.source, name=seen.name, labels=told, content=seen.content
-        )
+        return Found(self._source.look(self._known), self._known)
 
     def _first(self) -> ConfigState:
         try:
-            return self._good(self._taken)
+            return self._begun(_NOT_ASKED)
         except ConfigError as error:
-            waiting = self._waiting(error)
-        self._before = before = self._recall(self._state_dir(waiting))
+            seen, waiting = self._taken.seen, self._waiting(error)
+        self._before = before = self._recall(self._reading.state_dir(seen, waiting))
         if self._known.rest == "awaited":
-            self._known = remembered_labels(before.labels)
+            self._known = remembered_labels(before.known)
             self._taken = self._look()
         try:
-            return self._good(self._taken)
+            return self._begun(before.last)
         except ConfigError as error:
             kept, why = self._as_before(before, error)
             if kept is not None:
@@ -196,25 +152,14 @@ class ConfigWatch:
                 return self._waiting(error, why)
             raise ConfigError(_joined(error, why)) from None
 
-    def _waiting(self, error: ConfigError, why: str = "") -> ConfigState:
-        """Nothing is served; where the agent keeps and shows what it knows is said all the same."""
-        config = with_flags(Config(), self._flags)
-        if isinstance(error, LabelsUnknown):
-            with suppress(ConfigError):
-                config = taken(self._taken.seen, self._node_name, flags=self._flags, labels=seen_labels({}))
-        return ConfigState(
-            config,
-            self._taken.seen.source,
-            _waits(error, why),
-            waiting=True,
-            labels_awaited=isinstance(error, LabelsUnknown),
-        )
+    def _begun(self, last: LastConfig | None) -> ConfigState:
+        """What was found at the start, which is refused where nothing stands and something was in force."""
+        if _is_blank(self._taken.seen) and last is not None and last.text.strip():
+            raise _emptied(self._taken.seen)
+        return self._reading.good(self._taken)
 
-    def _state_dir(self, waiting: ConfigState) -> Path:
-        """Where the agent kept what it knew; a file that can not be used may still tell it."""
-        is_known = waiting.labels_awaited or any(it.flag == "state-dir" for it in self._flags)
-        told = None if is_known else stated_dir(self._taken.seen)
-        return told or waiting.config.agent.state_dir
+    def _waiting(self, error: ConfigError, why: str = "") -> ConfigState:
+        return self._reading.waiting(self._taken.seen, error, _waits(error, why))
 
     def _as_before(self, before: Remembered, error: ConfigError) -> tuple[ConfigState | None, str]:
         """What held when the agent last ran: a restart is no reason to lose it. Or why that does not."""
@@ -223,27 +168,23 @@ class ConfigWatch:
             why = ""
         elif before.last is not None:
             try:
-                kept = self._last(before.last)
+                kept = self._reading.last(before.last)
                 return replace(kept, error=_joined(error, _stays(kept))), ""
             except ConfigError as refusal:
                 why = f"the last good one, of {_time(before.last.since)}, is refused, too: {refusal}"
         if before.config and self._source.is_directory:
             with suppress(ConfigError):
-                good = self._good(_Found(self._source.look_at(before.config), self._known))
+                good = self._reading.good(Found(self._source.look_at(before.config), self._known))
                 return replace(good, error=_joined(error, _STAYS)), ""
         return None, why
 
-    def _last(self, last: LastConfig) -> ConfigState:
-        """The last configuration that was in force, as this agent reads it."""
-        return replace(self._good(_Found(last.seen, remembered_labels(last.labels))), since=last.since)
-
-    def _next(self, found: _Found, before: Remembered) -> ConfigState:
+    def _next(self, found: Found, before: Remembered) -> ConfigState:
         """What holds now. `before`: what the agent before this one knew."""
         look = found.seen
         try:
             if self._is_emptied(look):
-                raise ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
-            return self._good(found)
+                raise _emptied(look)
+            return self._reading.good(found)
         except ConfigError as error:
             kept, why = self._as_before(before, error)
             if kept is not None:
@@ -254,12 +195,21 @@ class ConfigWatch:
     def _is_emptied(self, look: Seen) -> bool:
         """Whether nothing stands there now, which is not what is in force.
 
-        At the start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip, and
-        to take it in would take every resource away.
+        At the first start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
+        and to take it in would take every resource away.
         """
-        if look.source == DEFAULTS or look.error or look.content.strip():
+        if not _is_blank(look):
             return False
         return bool(self.cell.value.error) or look != self._taken.seen
+
+
+def _is_blank(look: Seen) -> bool:
+    """Whether there is a file, and nothing stands in it."""
+    return not (look.source == DEFAULTS or look.error or look.content.strip())
+
+
+def _emptied(look: Seen) -> ConfigError:
+    return ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
 
 
 def _waits(error: ConfigError, why: str = "") -> str:

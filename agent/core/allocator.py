@@ -19,6 +19,7 @@ from agent.core.errors import (
     GivenTwice,
     InvalidRequest,
     NotAllocated,
+    RetiredResource,
     StillHeld,
     UnhealthyDevice,
     UnknownDevice,
@@ -30,6 +31,7 @@ from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.notices import Swap
 from agent.core.placement import prefer
+from agent.core.plan import Wait
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
@@ -51,6 +53,8 @@ class Scene:
     withheld: Mapping[str, str] | None = None
     #: The pods bound to this node, as far as an API server tells.
     candidates: tuple[Candidate, ...] = ()
+    #: The cards that are to change their resource once they are free.
+    waits: tuple[Wait, ...] = ()
 
 
 class Store(Protocol):
@@ -126,6 +130,7 @@ class Allocator:
             if await self._asked_for_holders(resource, [one for ids in containers for one in ids]):
                 scene = self._scene()  # a card may have failed meanwhile
                 chosen = [admit(scene, resource, ids) for ids in containers]
+            _refuse_retired(scene, resource, {it.uuid for devices in chosen for it in devices})
             vendor = _vendor(scene, resource)
             begun: list[str] = []
             try:
@@ -359,6 +364,17 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     if strict and len(unique) > 1 and any(planned.shares(device_id) for device_id in unique):
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
     return devices
+
+
+def _refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
+    """Its IDs are listed for those who hold them; the kubelet takes them for free before we see a pod gone.
+
+    Raises:
+        RetiredResource: It would never end while a controller makes a pod anew for each that ends.
+    """
+    if scene.plan[resource].retired:
+        waiting = (it for it in scene.waits if it.holder == resource and not it.held.isdisjoint(uuids))
+        raise RetiredResource(resource, tuple(dict.fromkeys(it.resource for it in waiting)))
 
 
 def _well(

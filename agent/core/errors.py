@@ -10,6 +10,7 @@ AgentError
 │   ├── GivenTwice
 │   ├── InvalidRequest
 │   ├── NotAllocated
+│   ├── RetiredResource
 │   └── StillHeld
 ├── ListTooLong
 ├── NoSuchDevice
@@ -48,6 +49,17 @@ class AllocationError(AgentError):
 class UnknownResource(AllocationError):
     def __init__(self, resource: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": the resource is not served here')
+
+
+class RetiredResource(AllocationError):
+    def __init__(self, resource: str, successors: Sequence[str]) -> None:
+        instead = (
+            f"; ask for {' or '.join(successors)}, which has its cards as they get free" if successors else ""
+        )
+        super().__init__(
+            f'invalid allocation request for "{resource}": the config has it no more, '
+            f"it is listed only for the pods that hold it{instead}"
+        )
 
 
 class UnknownDevice(AllocationError):

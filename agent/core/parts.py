@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def part_of(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The mapping there; empty where it is none."""
-    found = document.get(key)
+def part_of(document: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
+    """The mapping there; empty where it is none, or there is no document."""
+    found = document.get(key) if document is not None else None
     return found if isinstance(found, Mapping) else {}
 
 

@@ -9,12 +9,16 @@ stopped`) until the kubelet forgets the resource, five minutes later.
 It tells nobody who is asked. That we are not shows in three ways: none of our devices is listed; the list in
 force was another's and is ours now; or, where a list of ours hides both, another plugin was there when all
 was well, and is not any more.
+
+A plugin that ends gracefully takes its socket away before its stream, so one that was just missed still
+counts as there: it is let go at a look that comes `sure` after.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 #: Seconds until a resource is registered again that the kubelet has not listed since the last time.
@@ -65,10 +69,16 @@ class Standing:
     missed: bool = False
     #: When it was made anew for that, and has not been listed since.
     renewed: float = -math.inf
+    #: Those of the others that no look has seen since, and when one first did not.
+    missing: Mapping[object, float] = field(default_factory=dict)
 
     def beside(self, others: frozenset[object]) -> Standing:
         """The same with plugins that came."""
         return replace(self, others=self.others | others)
+
+    def is_open(self, now: float, sure: float) -> bool:
+        """Whether a look a moment later says more."""
+        return self.missed or any(now - since < sure for since in self.missing.values())
 
 
 def standing(known: Standing | None, it: Registration, others: frozenset[object] = frozenset()) -> Standing:
@@ -88,18 +98,22 @@ def on_list(known: Standing, *, ours: bool) -> tuple[Standing, Why | None]:
     return replace(known, overtaken=False), Why.OVERTAKEN if known.overtaken else None
 
 
-def on_look(known: Standing, it: Registration, look: Look, now: float) -> tuple[Standing, Why | None]:
-    """What follows from a look; two that find nothing listed count."""
-    well = replace(known, registration=it, others=look.others, missed=False)
+def on_look(
+    known: Standing, it: Registration, look: Look, now: float, sure: float
+) -> tuple[Standing, Why | None]:
+    """What follows from a look; two that find nothing listed count, another's end `sure` seconds after."""
     gone = known.others - look.others
+    known = replace(known, missing={it: known.missing.get(it, now) for it in gone})
+    ending = frozenset(it for it, since in known.missing.items() if now - since < sure)
+    well = replace(known, registration=it, others=look.others | ending, missed=False)
     if look.listed is False:
         if now - known.renewed < IN_VAIN and not gone:
             return known.beside(look.others), None
         if known.missed:
             return replace(well, renewed=now), Why.LAPSED
         return replace(known.beside(look.others), missed=True), None
-    if gone and it.lists != known.registration.lists:
+    if gone - ending and it.lists != known.registration.lists:
         return well, Why.HIDDEN
-    if look.listed is None:
+    if look.listed is None or ending:
         return replace(known.beside(look.others), missed=False), None
     return replace(well, renewed=-math.inf), None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.locks import holders
-from agent.doctor.sockets import listener, program
+from agent.doctor.sockets import program
 from agent.doctor.surroundings import Surroundings
 
 AGENT = "agent"
@@ -92,7 +92,7 @@ def _short(trouble: str) -> str:
 def second(around: Surroundings) -> Iterator[Finding]:
     """Who holds the lock, beside who serves."""
     directory = around.config.agent.state_dir
-    serving = listener(directory / "agent.sock")
+    serving = around.sockets.admin
     try:
         held = [pid for name in ("agent.lock", ".") for pid in _holders(directory / name)]
     except OSError as exc:

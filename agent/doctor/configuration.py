@@ -26,8 +26,9 @@ AWAITED = Ailment(
     "config-awaits-labels",
     Severity.STOPS,
     "the configuration depends on labels of the Node that nobody has told",
-    "An agent that starts now knows them as its checkpoint remembers them, and else waits, not ready. Checks "
-    "that follow from it are not made; the others look where flags, variables and defaults say.",
+    "An agent that starts now knows those that it remembers, in its checkpoint or with its last good config, "
+    "and else waits, not ready. Checks that follow from it are not made; the others look where flags, "
+    "variables and defaults say.",
     "mend the way to the API server (check api-server), or match by names",
 )
 ODD = Ailment(

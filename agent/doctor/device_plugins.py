@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from agent.core.parts import part_of, rows_of
@@ -11,19 +10,16 @@ from agent.core.plan import short_forms
 from agent.core.quantity import whole
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.sockets import Listener, listener
+from agent.doctor.sockets import Listener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet import checkpoint
-from agent.kubelet.directory import KUBELET_CHECKPOINT, KUBELET_SOCKET
+from agent.kubelet.directory import KUBELET_CHECKPOINT
 from agent.kubelet.errors import KubeletError
+from agent.kubelet.sockets import OURS
 
 CHECK = "device-plugins"
-#: Sockets that are looked at; a node has a handful.
-MOST = 200
 #: Letters of a vendor's name by which its plugin's socket is known; fewer stand in any name.
 SHORTEST_MARK = 3
-#: How the sockets of our sessions begin (agent.kubelet.sockets).
-OURS = "xpu-"
 
 SOCKET = Ailment(
     CHECK,
@@ -75,19 +71,15 @@ def device_plugins(around: Surroundings) -> Iterator[Finding]:
 
 
 def _sockets(around: Surroundings) -> Iterator[Finding]:
-    directory = around.config.agent.kubelet_dir
-    serving = listener(around.config.agent.state_dir / "agent.sock").pid
+    others = around.sockets.others
+    if others.why:
+        yield not_made(CHECK, others.why)
+    serving = around.sockets.admin.pid
     marks = _marks(around)
-    try:
-        paths = list(islice((it for it in directory.iterdir() if it.name != KUBELET_SOCKET), MOST))
-    except OSError as exc:
-        yield not_made(CHECK, f"{directory}: {exc.strerror}")
-        return
-    for path in sorted(it for it in paths if it.is_socket()):
-        there = listener(path)
+    for path, there in (others.value or {}).items():
         if there.state != "listens":
             continue
-        if path.name.startswith(OURS):
+        if OURS.fullmatch(path.name):
             yield from _agent(path, there, serving)
         elif any(mark in path.name.lower() for mark in marks):
             yield SOCKET.found(f"{there} listens at {path}", socket=path)

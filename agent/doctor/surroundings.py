@@ -12,9 +12,11 @@ from agent.config import Config
 from agent.core.parts import rows_of
 from agent.core.vendor import Device
 from agent.doctor.needs import Need
+from agent.doctor.sockets import Listener
 from agent.plugins import Plugin
 
 T = TypeVar("T")
+NOT_ASKED = Listener("missing", "nobody looked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,17 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Sockets:
+    """Who listens at the sockets of this node."""
+
+    kubelet: Listener = NOT_ASKED
+    #: The agent's admin socket.
+    admin: Listener = NOT_ASKED
+    #: Those beside the kubelet's, or why its directory can not be listed.
+    others: Look[Mapping[Path, Listener]] = Look()
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """One node as the doctor found it. `root`: below what the host's files are seen."""
 
@@ -78,6 +91,7 @@ class Surroundings:
     #: The same on the port: of an agent that stands by, perhaps.
     told_on_port: Look[Mapping[str, Any]] = Look()
     pod_resources: Answer = Answer()
+    sockets: Sockets = Sockets()
     cluster: Cluster = Cluster()
 
     @property

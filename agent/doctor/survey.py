@@ -13,13 +13,14 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from agent.admin import fetch
+from agent.admin import answer, fetch
 from agent.cluster.access import Access, Named, find
 from agent.cluster.api import Api, Object
 from agent.cluster.client import open_api
 from agent.cluster.errors import ApiAway
 from agent.config import (
     CONFIG_LABEL,
+    AgentSettings,
     Config,
     LabelsUnknown,
     NodeLabels,
@@ -34,12 +35,14 @@ from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.core.parts import part_of
 from agent.core.vendor import Device
 from agent.doctor import cluster, needs
-from agent.doctor.surroundings import Answer, Cluster, Configuration, Look, Surroundings
+from agent.doctor.sockets import Listener, beside, listener
+from agent.doctor.surroundings import Answer, Cluster, Configuration, Look, Sockets, Surroundings
 from agent.fleet import check, wanted
+from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.podresources import PodResources
 from agent.labels import first_list
-from agent.plugins import Plugin, names
+from agent.plugins import Plugin
 from agent.version import version
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
@@ -106,6 +109,7 @@ async def _gathered(question: Question, door: _Door, configuration: Configuratio
         group.start_soon(take, "told", _told(agent.state_dir / "agent.sock"))
         group.start_soon(take, "told_on_port", _told_on_port(agent.http))
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
+        group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
         group.start_soon(take, "cluster", _cluster(question, door, configuration))
     return Surroundings(
         question.node,
@@ -130,14 +134,15 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
 
 
 def _configuration(question: Question, door: _Door) -> Configuration:
-    """As `run` would read it. Where it can not be used, the flags alone still say where things are.
+    """As `run` would read it, which goes on without a vendor that nobody brings.
 
-    Of the vendors, though, they say nothing: none is asked then.
+    Where it can not be used, the flags alone still say where things are. Of the vendors, though, they say
+    nothing: none is asked then.
     """
     known = _labels(door)
     try:
         source = given_source(question.given, question.environ)
-        config = check(configured(question.given, question.environ, question.node, names(), known))
+        config = check(configured(question.given, question.environ, question.node, labels=known))
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
@@ -196,12 +201,8 @@ async def _told_on_port(address: str) -> Look[Mapping[str, Any]]:
 
 def _get(address: str) -> bytes:
     place = parse_address(address)
-    connection = http.client.HTTPConnection(place.host or "localhost", place.port, timeout=AGENT_PATIENCE)
-    try:
-        connection.request("GET", "/inspect")
-        return connection.getresponse().read()
-    finally:
-        connection.close()
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=AGENT_PATIENCE)
+    return answer(connection, "GET", "/inspect")[1]
 
 
 def _document(body: bytes) -> Look[Mapping[str, Any]]:
@@ -218,6 +219,15 @@ async def _pod_resources(socket: Path) -> Answer:
         return Answer(status=exc.status, error=str(exc))
     except KubeletError as exc:
         return Answer(error=str(exc))
+
+
+def _sockets(agent: AgentSettings) -> Sockets:
+    kubelet, admin = listener(agent.kubelet_dir / KUBELET_SOCKET), listener(agent.state_dir / "agent.sock")
+    try:
+        others: Mapping[Path, Listener] = {path: listener(path) for path in beside(agent.kubelet_dir)}
+    except OSError as exc:
+        return Sockets(kubelet, admin, Look(why=f"{agent.kubelet_dir}: {exc.strerror}"))
+    return Sockets(kubelet, admin, Look(others))
 
 
 async def _cluster(question: Question, door: _Door, configuration: Configuration) -> Cluster:

@@ -56,9 +56,10 @@ BROKEN = Ailment(
     LIBRARY,
     "vendor-left-out",
     Severity.STOPS,
-    "a vendor's part of the agent can not be used",
-    "It is left out, and its cards are not served.",
-    "xpu-agent plugins names the reason; install the vendor's package in the version that fits this agent",
+    "a vendor's part of the agent can not be used, or is not there",
+    "It is left out, and its cards are not served. The agent serves the other vendors, and is not ready.",
+    "xpu-agent plugins lists the vendors there are, and why one is left out; install the vendor's package in "
+    "the version that fits this agent and restart the agent, or mend the name in the configuration",
 )
 NOT_LOADED = Ailment(
     DRIVER,

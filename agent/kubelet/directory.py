@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +13,6 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
-
-from .sockets import is_ours
 
 log = structlog.get_logger()
 
@@ -49,10 +47,10 @@ def identify_socket(path: Path) -> FileIdentity | None:
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
 
 
-def neighbours(directory: Path) -> frozenset[Neighbour]:
-    """The sockets in the directory that are neither the kubelet's nor ours."""
+def neighbours(directory: Path, ours: Collection[str] = ()) -> frozenset[Neighbour]:
+    """The sockets in the directory that are neither the kubelet's nor of these names."""
     try:
-        names = [name for name in os.listdir(directory) if not (name == KUBELET_SOCKET or is_ours(name))]
+        names = set(os.listdir(directory)).difference(ours, [KUBELET_SOCKET])
     except OSError:
         return frozenset()
     found = ((name, identify_socket(directory / name)) for name in names)
@@ -90,6 +88,8 @@ class KubeletDirectory:
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
         self.neighbours: Cell[frozenset[Neighbour]] = Cell(frozenset())
+        #: Names of this process's sockets. They do not tell it: agents of other pods may have the same pid.
+        self._ours: set[str] = set()
         self._looks: Cell[int] = Cell(0)
         self._poll = poll
         # Loading inotify costs some 20 ms, which belong to the first registration.
@@ -110,10 +110,19 @@ class KubeletDirectory:
         """Look now; whoever waits for a change learns of it."""
         self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET))
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
-        self.neighbours.set(neighbours(self.path))
+        self.neighbours.set(neighbours(self.path, self._ours))
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
             self._watching.cancel()  # another directory lies at the path now
+
+    @contextmanager
+    def owning(self, path: Path) -> Iterator[None]:
+        """Take a socket that is to lie at the path for ours, no neighbour's."""
+        self._ours.add(path.name)
+        try:
+            yield
+        finally:
+            self._ours.discard(path.name)
 
     async def lost(self, path: Path) -> None:
         """Return once the socket that lies at the path now is gone or another one."""

@@ -12,19 +12,14 @@ import structlog
 
 log = structlog.get_logger()
 
-_NAME = re.compile(r"xpu-[0-9a-f]{8}-(\d+)-\d+\.sock")
+#: What an agent calls its sockets, in whatever process.
+OURS = re.compile(r"xpu-[0-9a-f]{8}-(\d+)-\d+\.sock")
 
 
 def socket_name(resource: str, number: int) -> str:
     """A name that was never used before: kubelet 1.37 mistrusts a path it has seen."""
     digest = hashlib.sha256(resource.encode()).hexdigest()[:8]
     return f"xpu-{digest}-{os.getpid()}-{number}.sock"
-
-
-def is_ours(name: str) -> bool:
-    """Whether a socket of this name is of this process."""
-    its = _NAME.fullmatch(name)
-    return its is not None and int(its[1]) == os.getpid()
 
 
 def remove(path: Path) -> None:
@@ -60,7 +55,7 @@ def _swept(path: Path) -> bool:
 
 
 def _is_leftover(path: Path) -> bool:
-    name = _NAME.fullmatch(path.name)
+    name = OURS.fullmatch(path.name)
     if name is None or not path.is_socket():
         return False
     pid = int(name[1])

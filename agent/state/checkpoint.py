@@ -11,7 +11,6 @@ from pathlib import Path
 
 import structlog
 
-from agent import files
 from agent.core.errors import StateError
 from agent.core.health import Record
 from agent.core.model import Allocation, Cordon, Source
@@ -19,7 +18,8 @@ from agent.core.vendor import Device
 from agent.state import aside, place, private
 from agent.state.aside import SetAside
 from agent.state.encoded import Encoder
-from agent.state.envelope import Unusable, opened, sealed
+from agent.state.envelope import Unusable, sealed
+from agent.state.sealed import read
 
 log = structlog.get_logger()
 
@@ -94,14 +94,11 @@ class CheckpointFile:
 
     def _read(self) -> Saved:
         try:
-            text = files.read(self.path, MAX_BYTES, links=False)
+            saved = read(self.path, Saved, MAX_BYTES)
         except FileNotFoundError:
             raise
         except OSError as exc:
             raise self._unreadable(exc) from exc
-        if len(text) > MAX_BYTES:
-            raise Unusable("foreign", f"larger than {MAX_BYTES} bytes")
-        saved = opened(text, Saved)
         return replace(saved, allocations=tuple(map(_loaded, saved.allocations)))
 
     def _unreadable(self, exc: OSError) -> Unusable:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import re
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from agent import files
@@ -24,7 +25,10 @@ _FEATURES = "features:"
 
 
 class Remains:
-    """One entry per line, each once, in the order in which they came. Several threads may note at once."""
+    """One entry per line, each once, in the order in which they came. Several threads may note at once.
+
+    All of a process use the same one, and only who holds the node's lock writes: two would lose entries.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,8 +52,9 @@ class Remains:
             return
         with self._lock:
             try:
-                if line not in self._lines():
-                    _append(self._path, f"{line}\n".encode())
+                lines = self._lines()
+                if line not in lines:
+                    self._write([*lines, line])
             except OSError:
                 return
             self._noted.add(line)
@@ -60,12 +65,18 @@ class Remains:
         Raises:
             OSError: The list can not be written; it stays as it was.
         """
-        line = f"{_FEATURES}{path}"
+        self._forget(f"{_FEATURES}{path}")
+
+    def forget_namespace(self, namespace: str) -> None:
+        """Strike out one without a NodeFeature object of ours. Where the disk does not take it, it stays."""
+        with suppress(OSError):
+            self._forget(f"{_NAMESPACE}{namespace}")
+
+    def _forget(self, line: str) -> None:
         with self._lock:
             lines = self._lines()
             if line in lines:
-                left = "".join(f"{it}\n" for it in lines if it != line)
-                private.replace(self._path, left.encode(), durable=False)
+                self._write([it for it in lines if it != line])
             self._noted.discard(line)
 
     def features(self) -> tuple[Path, ...]:
@@ -101,7 +112,13 @@ class Remains:
             content = files.read(self._path, MAX_BYTES, links=False)
         except FileNotFoundError:
             return []
+        if len(content) > MAX_BYTES:  # what is not read would be lost when it is written again
+            raise OSError(errno.EFBIG, f"larger than {MAX_BYTES} bytes", str(self._path))
         return content.decode(errors="replace").splitlines()
+
+    def _write(self, lines: Iterable[str]) -> None:
+        """In one step and through a power cut: half an entry would name another file."""
+        private.replace(self._path, "".join(f"{it}\n" for it in lines).encode(), durable=True)
 
 
 def is_out_of_sight(path: Path, environ: Mapping[str, str]) -> bool:
@@ -114,12 +131,3 @@ def is_out_of_sight(path: Path, environ: Mapping[str, str]) -> bool:
 
 def _absolute(lines: Iterable[str]) -> Iterable[str]:
     return (it for it in lines if it.startswith("/"))
-
-
-def _append(path: Path, line: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)

@@ -8,12 +8,22 @@ from typing import Generic, TypeVar
 from agent import files
 from agent.state import private
 from agent.state.envelope import Unusable, opened, sealed
-from agent.state.formats import Formats
+from agent.state.formats import CHECKPOINT, Formats
 
 T = TypeVar("T")
 
-#: In the state directory: the last configuration that was in force.
-LAST_CONFIG = "agent.last-config.json"
+
+def read(path: Path, shape: type[T], limit: int, formats: Formats = CHECKPOINT) -> T:
+    """The value in a file of at most `limit` bytes.
+
+    Raises:
+        Unusable: It holds no such value; the text does not name the file.
+        OSError: There is none, or it can not be read.
+    """
+    text = files.read(path, limit, links=False)
+    if len(text) > limit:
+        raise Unusable("foreign", f"larger than {limit} bytes")
+    return opened(text, shape, formats)
 
 
 class SealedFile(Generic[T]):
@@ -33,7 +43,7 @@ class SealedFile(Generic[T]):
             Unusable: It can not be read, or holds no such value; the text names the file.
         """
         try:
-            return self._read()
+            return read(self.path, self._shape, self._limit, self._formats)
         except FileNotFoundError:
             return None
         except Unusable as exc:
@@ -49,9 +59,3 @@ class SealedFile(Generic[T]):
             ValueError: A text in it is no UTF-8.
         """
         private.replace(self.path, sealed(value, self._formats), durable=True)
-
-    def _read(self) -> T:
-        text = files.read(self.path, self._limit, links=False)
-        if len(text) > self._limit:
-            raise Unusable("foreign", f"larger than {self._limit} bytes")
-        return opened(text, self._shape, self._formats)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import strategies
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
@@ -230,10 +230,20 @@ def test_another_is_not(its_life: str, fields: Mapping[str, Any]) -> None:
     assert just_begun(its_life, [], **fields) == []
 
 
-class YoungKubelet:
-    """A kubelet that never serves for long, with one pod, as an agent meets it that may be as young."""
+#: Seconds that a life must have served; more than a run of the young kubelet has.
+SETTLE = 100.0
 
-    def __init__(self) -> None:
+
+class YoungKubelet:
+    """A kubelet that serves for long in its first life at most, with one pod, as an agent meets it.
+
+    The agent notes when it registered, and with which life: it may hear of a new one late.
+    """
+
+    def __init__(self, *, settled: bool = False) -> None:
+        self.now = 0.0
+        #: The life that the agent registered with, and when.
+        self.noted = (1, -SETTLE if settled else 0.0)
         self.life, self.knows_pods, self.alive = 1, True, True
         self.grant = answer("one", "uid-web", "main", "a")
         self.books: list[Granted] = [self.grant]
@@ -253,6 +263,8 @@ class YoungKubelet:
                 self.do("it begins anew")
             case "it hears of its pods":
                 self.knows_pods = True
+            case "it has us registered":
+                self.noted = (self.life, self.now) if self.noted[0] != self.life else self.noted
             case "it writes":
                 self.disk = [*self.books]
             case "it is looked at":
@@ -262,6 +274,7 @@ class YoungKubelet:
 
     def look(self, *meanwhile: str) -> None:
         life = self.life
+        self.now += 1.0
         for step in meanwhile:
             self.do(step)
         granted = self.disk
@@ -269,7 +282,9 @@ class YoungKubelet:
             self.books = []
         held = [it for one in self.books for it in one.ids]
         shown = pods(web={"main": held}) if self.knows_pods and self.alive else pods()
-        its: dict[str, Any] = {"life": f"k{life}", "settled": False, "steady": life == self.life}
+        steady = life == self.life
+        settled = steady and self.noted[0] == life and self.now - self.noted[1] >= SETTLE
+        its: dict[str, Any] = {"life": f"k{life}", "settled": settled, "steady": steady}
         for change in changes([self.ledger], granted, shown, **its) if not self.released else ():
             match change:
                 case Confirm():
@@ -289,16 +304,21 @@ class YoungKubelet:
                 "it begins anew",
                 "its file is lost, and it begins anew",
                 "it hears of its pods",
+                "it has us registered",
                 "it writes",
                 "it is looked at",
                 "it loses its file and begins anew while it is looked at",
             ]
         ),
         max_size=12,
-    )
+    ),
+    st.booleans(),
 )
-def test_a_young_kubelet_ends_no_pod_that_lives_whatever_happens_to_it(steps: list[str]) -> None:
-    kubelet = YoungKubelet()
+@example(["its file is lost, and it begins anew", "it writes", "it is looked at"], True)
+def test_a_young_kubelet_ends_no_pod_that_lives_whatever_happens_to_it(
+    steps: list[str], settled: bool
+) -> None:
+    kubelet = YoungKubelet(settled=settled)
     for step in steps:
         kubelet.do(step)
 

@@ -26,13 +26,16 @@ EVE = frozenset({"eve.sock"})
 IT = Registration(1, 3)
 MORE = replace(IT, lists=4)
 WELL, AWAY = Look(True), Look(None)
+#: Seconds until what was missed is believed, and between two looks that are farther apart.
+SURE, APART = 5.0, 10.0
 
 
 def looked(known: Standing, *looks: tuple[Registration, Look], now: float = 0.0) -> list[Why | None]:
-    """What followed from each look."""
+    """What followed from each look, the last one being now."""
     found = []
-    for it, look in looks:
-        known, why = on_look(standing(known, it, look.others), it, look, now)
+    for before, (it, look) in zip(range(len(looks) - 1, -1, -1), looks, strict=True):
+        at = now - before * APART
+        known, why = on_look(standing(known, it, look.others), it, look, at, SURE)
         found.append(why)
     return found
 
@@ -51,9 +54,12 @@ def looked(known: Standing, *looks: tuple[Registration, Look], now: float = 0.0)
         ([(IT, Look(True, BOB)), (IT, WELL)], None),
         ([(IT, Look(True, BOB)), (MORE, Look(True, BOB))], None),
         ([(IT, WELL), (MORE, Look(True, BOB))], None),
-        ([(IT, Look(True, BOB)), (MORE, WELL)], Why.HIDDEN),
-        ([(IT, Look(True, BOB)), (MORE, Look(True, EVE))], Why.HIDDEN),
-        ([(IT, Look(True, BOB)), (IT, WELL), (MORE, WELL)], None),
+        ([(IT, Look(True, BOB)), (MORE, WELL)], None),
+        ([(IT, Look(True, BOB)), (MORE, WELL), (MORE, Look(True, BOB))], None),
+        ([(IT, Look(True, BOB)), (MORE, WELL), (MORE, WELL)], Why.HIDDEN),
+        ([(IT, Look(True, BOB)), (MORE, Look(True, EVE)), (MORE, Look(True, EVE))], Why.HIDDEN),
+        ([(IT, Look(True, BOB)), (IT, WELL), (MORE, WELL)], Why.HIDDEN),
+        ([(IT, Look(True, BOB)), (IT, WELL), (IT, WELL), (MORE, WELL)], None),
         ([(IT, Look(True, BOB)), (IT, Look(False)), (MORE, WELL)], Why.HIDDEN),
         ([(IT, Look(None, BOB)), (IT, AWAY), (MORE, AWAY)], Why.HIDDEN),
         ([(IT, Look(True, BOB)), (Registration(2, 4), WELL)], None),
@@ -70,8 +76,11 @@ def looked(known: Standing, *looks: tuple[Registration, Look], now: float = 0.0)
         "another-has-gone",
         "another-stays-over-a-list",
         "another-comes-with-a-list",
+        "another-is-missed-once-and-a-list-followed",
+        "another-is-missed-once-and-there-again",
         "another-has-gone-and-a-list-followed",
         "another-gave-way-to-a-third-and-a-list-followed",
+        "another-took-away-its-socket-and-then-its-stream-and-a-list-followed",
         "another-went-before-all-was-well-and-a-list-followed",
         "a-list-hid-what-was-missed",
         "another-has-gone-and-a-list-followed-where-nobody-can-be-asked",
@@ -87,7 +96,7 @@ def test_what_looks_show_makes_a_registration_anew(
 def test_what_is_not_listed_after_that_either_is_made_anew_seldom() -> None:
     missed = [(IT, Look(False))] * 2
     assert looked(Standing(IT, renewed=0.0), *missed, now=IN_VAIN - 1) == [None, None]
-    assert looked(Standing(IT, renewed=0.0), *missed, now=IN_VAIN) == [None, Why.LAPSED]
+    assert looked(Standing(IT, renewed=0.0), *missed, now=IN_VAIN + APART) == [None, Why.LAPSED]
 
 
 def test_it_is_not_in_vain_where_another_has_gone_since() -> None:
@@ -133,6 +142,23 @@ def test_another_s_list_counts_for_the_registration_that_it_came_upon_alone() ->
     assert on_list(standing(known, Registration(2)), ours=True)[1] is None
 
 
+@pytest.mark.parametrize(("later", "is_open"), [(SURE - 1, True), (SURE, False)])
+def test_who_was_just_missed_is_looked_for_again(later: float, is_open: bool) -> None:
+    known, _ = on_look(Standing(IT, BOB), IT, WELL, 0.0, SURE)
+
+    assert known.is_open(later, SURE) is is_open
+
+
+def test_of_two_that_were_missed_one_after_the_other_each_is_let_go_in_its_time() -> None:
+    known = Standing(IT, BOB | EVE)
+    known, _ = on_look(known, IT, Look(True, EVE), 0.0, SURE)
+    known, _ = on_look(known, IT, WELL, SURE - 1, SURE)
+    known, none = on_look(known, IT, WELL, SURE, SURE)  # bob may have been another resource's
+
+    assert none is None
+    assert on_look(known, MORE, WELL, 2 * SURE, SURE)[1] is Why.HIDDEN
+
+
 @dataclass
 class Kubelet:
     """A kubelet up to 1.36 with us, a plugin that lists our very IDs, and one of another resource."""
@@ -154,7 +180,12 @@ class Kubelet:
                 self.asks, self.healthy = "rival", True
                 self.comes("rival")
             case "rival goes":
+                self.do("rival's socket goes")
+                self.do("rival's stream ends")
+            case "rival's socket goes":
                 self.lives.pop("rival", None)
+            case "rival's stream ends":
+                self.do("rival's socket goes")
                 if self.asks == "rival":
                     self.asks, self.healthy = "nobody", False
             case "neighbour comes":
@@ -178,7 +209,7 @@ class Kubelet:
 
     def look(self) -> None:
         self.now += 10.0
-        self.known, why = on_look(self.known, self.it, Look(self.healthy, self.others), self.now)
+        self.known, why = on_look(self.known, self.it, Look(self.healthy, self.others), self.now, SURE)
         if why is not None:
             self.renewed += 1
             self.asks, self.healthy = "us", True
@@ -193,6 +224,18 @@ MISHAPS = ["rival comes", "rival goes", "neighbour comes", "neighbour goes", "li
 def test_once_the_other_one_has_gone_we_are_asked_again_after_two_looks(steps: list[str]) -> None:
     kubelet = Kubelet()
     for step in [*steps, "rival goes", "look", "look"]:
+        kubelet.do(step)
+
+    assert kubelet.asks == "us"
+
+
+@given(*[st.lists(st.sampled_from(["list", "neighbour comes", "neighbour goes"]), max_size=4)] * 3)
+def test_so_we_are_where_it_took_away_its_socket_first_and_we_looked_before_its_stream_ended(
+    before: list[str], between: list[str], after: list[str]
+) -> None:
+    kubelet = Kubelet()
+    gone = ["rival's socket goes", *between, "look", "rival's stream ends"]
+    for step in ["rival comes", *before, "look", *gone, *after, "look", "look"]:
         kubelet.do(step)
 
     assert kubelet.asks == "us"

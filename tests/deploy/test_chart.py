@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.config import given_flags, parse
+from agent.config import given_flags, parse, parse_address
 
 from .chart import CHART, ROOT, Chart, Rendered
 
@@ -20,6 +20,12 @@ KUBELET = "/var/lib/kubelet/device-plugins"
 POOL = {"vendors": ["nvidia"]}
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 ONE_BY_ONE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+NO_DELAY = {"probes": {"readiness": {"initialDelaySeconds": 0}}}
+
+ADDRESSES = ["0.0.0.0", "127.0.0.1", "10.255.0.9", "localhost", "[::]", "[::1]", "[fd00:1::a]"]
+NO_ADDRESSES = ["banana", "", "1.2.3", "1.2.3.256", "1.2.3.4.", "::", "[banana]", "[1.2.3.4]", "0.0.0.0:80"]
+QUANTITIES = ["1", "0.5", "100m", "1536Mi", "2G", 2, 0.5]
+NO_QUANTITIES = ["lots", "1 Gi", "1gb", "-1", -1, "Mi", "", "1.2.3"]
 
 #: Values that people set together, each of which has to pass `helm lint --strict` and to render.
 MATRIX: dict[str, dict[str, Any]] = {
@@ -128,6 +134,20 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ),
     ({"config": {"fallbackStrategies": ["best"]}}, ("/config/fallbackStrategies/0", "named")),
     ({"http": {"port": 99999}}, ("/http/port", "65,535")),
+    *(({"http": {"address": it}}, ("/http/address", "pattern")) for it in NO_ADDRESSES),
+    *(({"resources": {"limits": {"memory": it}}}, ("/resources/limits/memory",)) for it in NO_QUANTITIES),
+    (
+        {"pools": {"nvidia": {"vendors": ["nvidia"], "resources": {"requests": {"cpu": "much"}}}}},
+        ("/pools/nvidia", "requests/cpu"),
+    ),
+    (
+        {"hostNetwork": True, "probes": {"readiness": {"initialDelaySeconds": 0}}},
+        ("initialDelaySeconds: 0 with hostNetwork", "Set 5 or more"),
+    ),
+    (
+        {"hostNetwork": True, "updateStrategy": SURGE, "probes": {"readiness": {"initialDelaySeconds": 4}}},
+        ("initialDelaySeconds: 4 with hostNetwork",),
+    ),
     ({"http": {"hostPort": 9808}, "hostNetwork": True}, ("http.hostPort and hostNetwork are both set",)),
     ({"http": {"hostPort": 9808}, "updateStrategy": SURGE}, ("maxSurge with http.hostPort",)),
     (
@@ -173,6 +193,24 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"cdi": {"dir": "/var/lib/xpu-agent"}},
         ("cdi.dir and stateDir are both /var/lib/xpu-agent",),
     ),
+    (
+        {"stateDir": "/var/lib/kubelet/device-plugins"},
+        ("stateDir: /var/lib/kubelet/device-plugins is in", "which is the kubelet's"),
+    ),
+    (
+        {"stateDir": "/var/lib/kubelet/device-plugins/own"},
+        ("device-plugins/own is in /var/lib/kubelet/device-plugins, which is the kubelet's",),
+    ),
+    (
+        {"cdi": {"dir": "/var/lib/kubelet/pod-resources"}},
+        ("cdi.dir: /var/lib/kubelet/pod-resources is in",),
+    ),
+    (
+        {"kubelet": {"dir": "/data/kubelet"}, "labels": {"directory": "/data/kubelet/pod-resources/x"}},
+        ("labels.directory: /data/kubelet/pod-resources/x is in /data/kubelet/pod-resources",),
+    ),
+    ({"stateDir": "/var/run/secrets"}, ("stateDir: /var/run/secrets would hide what the container has",)),
+    ({"stateDir": "/run/secrets/own"}, ("stateDir: /run/secrets/own would hide what the container has",)),
     ({"vendors": {"nvidia": {"libraries": ["usr/lib"]}}}, ("/vendors/nvidia/libraries/0",)),
     ({"admissionPolicy": {"enabled": "yes"}}, ("/admissionPolicy/enabled", "auto")),
 ]
@@ -689,6 +727,38 @@ def test_on_the_host_s_network_the_hook_is_so_too_and_a_rollout_does_not_trust_t
     assert [it.get("hostNetwork") for it in pods] == [True] * 3
     assert rendered.agent()["readinessProbe"]["initialDelaySeconds"] == 10
     assert "initialDelaySeconds" not in chart.render().agent()["readinessProbe"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"hostNetwork": True, "probes": {"readiness": {"initialDelaySeconds": 5}}},
+        {"hostNetwork": True, "updateStrategy": ONE_BY_ONE, **NO_DELAY},
+        {"hostNetwork": True, "updateStrategy": {"type": "OnDelete"}, **NO_DELAY},
+        NO_DELAY,
+    ],
+    ids=["time enough", "one by one", "by hand", "networks of their own"],
+)
+def test_the_first_probe_may_come_early_where_no_other_agent_can_answer_it(
+    chart: Chart, values: dict[str, Any]
+) -> None:
+    given = values["probes"]["readiness"]["initialDelaySeconds"]
+
+    assert chart.render(values).agent()["readinessProbe"]["initialDelaySeconds"] == given
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_the_agent_serves_at_any_address_of_the_machine(chart: Chart, address: str) -> None:
+    env = chart.render({"http": {"address": address}}).env()
+
+    assert parse_address(env["XPU_AGENT_HTTP"]).port == 9808
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_bounds_are_quantities_as_kubernetes_writes_them(chart: Chart, quantity: str | float) -> None:
+    limits = chart.render({"resources": {"limits": {"memory": quantity}}}).agent()["resources"]["limits"]
+
+    assert limits == {"memory": quantity}
 
 
 @pytest.mark.parametrize("more", [{}, MATRIX["other places on the host"]], ids=["defaults", "others"])

@@ -256,7 +256,7 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     def refuse(*_: object, **__: object) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("agent.doctor.state.files.read", refuse)  # nothing forbids root to read
+    monkeypatch.setattr("agent.files.read", refuse)  # nothing forbids root to read
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return "Permission denied"
 
@@ -442,7 +442,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("config-refused")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    patient.node.write("version: v1\nvendors:\n  nvidai: {enabled: true}\n")
+    patient.node.write("version: v1\nvendors:\n  nvidia: {enabeld: true}\n")
     return f"{patient.node.config}:3"
 
 

@@ -59,6 +59,10 @@ def around(
     )
 
 
+class Connecting(socket.socket):
+    """A socket whose calls a test can refuse."""
+
+
 def named(findings: list[Finding]) -> list[tuple[str, Severity]]:
     return [(it.ailment, it.severity) for it in findings]
 
@@ -169,6 +173,25 @@ def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None
 
 
 # Sockets and locks
+
+
+@pytest.mark.parametrize("check", [it.name for it in checks.CHECKS])
+def test_no_check_asks_a_socket_anything(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All was asked before, each with its patience; a check that asks again waits for nobody's."""
+
+    def connect(*_: object) -> None:
+        raise AssertionError(f"{check} connects")
+
+    (it,) = (it for it in checks.CHECKS if it.name == check)
+    with short_directory() as root, socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(f"{root}/kubelet.sock")
+        bound.listen()
+        (root / "agent.sock").symlink_to(f"{root}/kubelet.sock")
+        (root / "nvidia.sock").symlink_to(f"{root}/kubelet.sock")
+        monkeypatch.setattr(Connecting, "connect", connect)
+        monkeypatch.setattr(socket, "socket", Connecting)
+
+        list(it.make(around(vendor(), config=Config(AgentSettings(kubelet_dir=root, state_dir=root)))))
 
 
 def test_a_listener_is_told_with_its_process_also_behind_a_long_path() -> None:

@@ -187,7 +187,6 @@ async def test_other_plugins_that_come_go_and_come_anew_are_noticed(
     path = plugins_dir / "bob.sock"
     async with watching(plugins_dir, **options) as directory:
         put_socket(plugins_dir / "kubelet.sock")
-        put_socket(plugins_dir / socket_name("example.com/xpu", 0))
         (plugins_dir / "file").touch()
         first = put_socket(path)
         await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", first)})
@@ -199,11 +198,20 @@ async def test_other_plugins_that_come_go_and_come_anew_are_noticed(
         await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", other)})
 
 
-def test_the_sockets_of_another_agent_are_not_ours(plugins_dir: Path) -> None:
-    ours = socket_name("example.com/xpu", 0)
-    theirs = ours.replace(f"-{os.getpid()}-", f"-{os.getpid() + 1}-")
-    for name in (ours, theirs):
+def test_the_socket_of_an_agent_in_another_pod_is_a_neighbour_s_though_its_pid_is_ours(
+    plugins_dir: Path,
+) -> None:
+    ours, theirs = (socket_name("example.com/xpu", number) for number in range(2))
+    directory = KubeletDirectory(plugins_dir)
+    for name in (ours, theirs, "kubelet.sock"):
         put_socket(plugins_dir / name)
 
-    assert {it.name for it in neighbours(plugins_dir)} == {theirs}
+    with directory.owning(plugins_dir / ours):
+        directory.refresh()
+        assert {it.name for it in directory.neighbours.value} == {theirs}
+    directory.refresh()
+    assert {it.name for it in directory.neighbours.value} == {ours, theirs}
+
+
+def test_where_no_directory_is_there_are_no_neighbours(plugins_dir: Path) -> None:
     assert neighbours(plugins_dir / "nowhere") == frozenset()

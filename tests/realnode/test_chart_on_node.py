@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.vendors.simulated.scenario import cards as simulated
 from deploy.chart import CHART
 
 from .api import Object
@@ -25,6 +26,7 @@ from .until import until
 #: Seconds that the demo may take on a machine that does other work.
 DEMO = 180.0
 EXAMPLES = ROOT / "deploy/examples"
+SIMULATED = "xpu-agent.io/simulated"
 #: The example that an upgrade leads to.
 SHARED = "nvidia-time-slicing"
 
@@ -121,6 +123,10 @@ def slices(cluster: Cluster) -> Sequence[list[str]]:
     return [[cluster.cards.mig_uuid(0, number)] for number in range(3)]
 
 
+def made_up(cluster: Cluster) -> Sequence[list[str]]:
+    return [[it["uuid"]] for it in simulated(2)]
+
+
 @dataclass(frozen=True)
 class Promise:
     """What an example says of itself: what the Node offers, and what its pod prints."""
@@ -135,11 +141,13 @@ PROMISES = {
     "nvidia-replicas": Promise({GPU: 2, f"{GPU}.shared": 8}, uuids(2, 3)),
     "nvidia-cdi": Promise({GPU: 4}, nodes),
     "nvidia-mig": Promise({GPU: 3, "nvidia.com/mig-1g.10gb": 3}, slices),
+    "simulated-exclusive": Promise({SIMULATED: 2}, made_up),
+    "simulated-slices": Promise({SIMULATED: 2}, made_up),
 }
 
 
-def test_every_example_of_nvidia_s_is_tried() -> None:
-    examples = {it.name for it in EXAMPLES.iterdir() if it.name.startswith("nvidia-")}
+def test_every_example_is_tried() -> None:
+    examples = {it.name for it in EXAMPLES.iterdir() if it.is_dir()}
 
     assert examples == {*PROMISES, SHARED}
 
@@ -187,7 +195,8 @@ def pods_of(example: str) -> Object:
         "imagePullPolicy": "Never",
         "command": ["sh", "-c", script.replace("nvidia-smi -L", LIST)],
     }
-    spec["terminationGracePeriodSeconds"] = 1  # sleep does not hear that it should end
+    if it["kind"] != "Pod":
+        spec["terminationGracePeriodSeconds"] = 1  # sleep does not hear that it should end
     return it
 
 

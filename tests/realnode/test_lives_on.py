@@ -140,11 +140,28 @@ async def test_a_rollout_loses_no_pod_and_allocate_is_without_an_answer_for_a_mo
 
 
 def another_template() -> Values:
-    """With the chart's own pause before the first probe, which the fixtures do without."""
-    return {
-        "podAnnotations": {"rollout": secrets.token_hex(4)},
-        "probes": {"readiness": {"initialDelaySeconds": 10}},
-    }
+    return {"podAnnotations": {"rollout": secrets.token_hex(4)}}
+
+
+async def test_an_agent_that_can_not_start_does_not_take_the_place_of_the_one_that_serves(
+    cluster: Cluster, agent: Release, space: Space
+) -> None:
+    good = await agent.pod()
+    await agent.upgrade({"extraEnv": [{"name": "XPU_AGENT_HTTP", "value": "banana"}]})
+
+    async def fallen() -> bool:
+        """Whether the next one has fallen again after it was started anew."""
+        next_ones = [it for it in await agent.pods() if it["metadata"]["uid"] != good["metadata"]["uid"]]
+        states = [status for it in next_ones for status in it["status"].get("containerStatuses", ())]
+        return any(it["restartCount"] and "running" not in it["state"] for it in states)
+
+    await until(fallen, bool, "the next agent to fall twice")
+
+    [still] = [it for it in await agent.pods() if it["metadata"]["uid"] == good["metadata"]["uid"]]
+    assert "deletionTimestamp" not in still["metadata"]
+    assert container(still)["containerID"] == container(good)["containerID"]
+    assert container(still)["ready"]
+    await next_one_is_free(space, await holders(space, "one"))
 
 
 def tell(cluster: Cluster, capsys: pytest.CaptureFixture[str], gap: Gap) -> None:

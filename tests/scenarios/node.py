@@ -22,8 +22,8 @@ from agent.core.view import View
 from agent.demo.node import PACE
 from agent.fleet import check
 from agent.isolation.supervisor import Deadlines
+from agent.keeping import remembered_from
 from agent.kubelet.session import Intervals
-from agent.process import remembered_from
 from agent.state.checkpoint import CheckpointFile
 from agent.testing.kubelet import StartError
 from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod

@@ -79,9 +79,15 @@ yes
 {{/* Whether the directories of the host can be seen at their own paths in the container. */}}
 {{- define "xpu-agent.checkPlaces" -}}
 {{- $places := dict "stateDir" .Values.stateDir "cdi.dir" .Values.cdi.dir "labels.directory" .Values.labels.directory -}}
+{{- $kubelets := list "/var/lib/kubelet/device-plugins" (printf "%s/pod-resources" .Values.kubelet.dir) -}}
 {{- $used := dict -}}
 {{- range $value, $path := $places -}}
-{{- if regexMatch "^/(proc|sys|dev|bin|sbin|lib|lib64|usr|tmp|driver-root|etc/xpu-agent|opt/xpu-agent)(/|$)" $path -}}
+{{- range $kubelets -}}
+{{- if hasPrefix (printf "%s/" .) (printf "%s/" $path) -}}
+{{- fail (printf "%s: %s is in %s, which is the kubelet's; name another directory" $value $path .) -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch "^/((var/)?run/secrets|proc|sys|dev|bin|sbin|lib|lib64|usr|tmp|driver-root|etc/xpu-agent|opt/xpu-agent)(/|$)" $path -}}
 {{- fail (printf "%s: %s would hide what the container has there itself; name another directory" $value $path) -}}
 {{- end -}}
 {{- if hasKey $used $path -}}
@@ -108,6 +114,15 @@ yes
 {{- end -}}
 {{- if and $rolling (eq $surges $lacks) -}}
 {{- fail "updateStrategy.rollingUpdate: one of maxSurge and maxUnavailable must be 0 and the other not; maxUnavailable is 1 where it is not said" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the next agent is given the time to fail before its first probe, which the last one may answer. */}}
+{{- define "xpu-agent.checkFirstProbe" -}}
+{{- $delay := int (fromYaml (include "xpu-agent.readiness" .)).initialDelaySeconds -}}
+{{- $surge := toString (dig "rollingUpdate" "maxSurge" 0 (fromYaml (include "xpu-agent.updateStrategy" .))) -}}
+{{- if and .Values.hostNetwork (lt $delay 5) (not (has $surge (list "0" "0%"))) -}}
+{{- fail (printf "probes.readiness.initialDelaySeconds: %d with hostNetwork, where the last agent answers the next one's probes: a rollout would end it for one that can not start. Set 5 or more, or leave it out for 10" $delay) -}}
 {{- end -}}
 {{- end -}}
 
@@ -143,6 +158,7 @@ yes
 {{- end -}}
 {{- include "xpu-agent.checkPlaces" . -}}
 {{- include "xpu-agent.checkRollout" . -}}
+{{- include "xpu-agent.checkFirstProbe" . -}}
 {{- if and (not .Values.api.enabled) (has .Values.labels.output (list "node" "nodeFeature")) -}}
 {{- fail (printf "labels.output: %s is told to the API server, and api.enabled is false; set file or none" .Values.labels.output) -}}
 {{- end -}}
