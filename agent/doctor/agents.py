@@ -54,8 +54,8 @@ RIVAL = Ailment(
     Severity.STOPS,
     "two agents serve this node",
     "One holds the lock, another one answers at the admin socket: both register the same resources.",
-    "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A | "
-    "grep xpu-agent",
+    "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A "
+    "-l xpu-agent.io/pool",
 )
 STANDBY = Ailment(
     SECOND,

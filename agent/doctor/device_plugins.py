@@ -89,7 +89,7 @@ def _agent(path: Path, there: Listener, serving: int) -> Iterator[Finding]:
     # Where the agent of this state directory is in another pid namespace there is nothing to compare.
     if not serving or there.is_busy or there.pid == serving:
         return
-    end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A | grep xpu-agent"
+    end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
     yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", end=end)
 
 

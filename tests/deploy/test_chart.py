@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from agent.config import given_flags, parse, parse_address
+from agent.doctor.agents import RIVAL
 
 from .chart import CHART, ROOT, Chart, Rendered
 
@@ -863,6 +864,13 @@ def test_nothing_of_the_monitoring_is_made_unless_it_is_asked_for(chart: Chart) 
     kinds = {it["kind"] for it in chart.render().objects}
 
     assert not kinds & {"PodMonitor", "ServiceMonitor", "Service", "PrometheusRule"}
+
+
+def test_the_doctor_s_way_to_every_daemonset_finds_one_of_another_name(chart: Chart) -> None:
+    [label] = re.findall(r"get daemonsets -A -l (\S+)", RIVAL.remedy)
+    rendered = chart.render({"fullnameOverride": "cards", "nameOverride": "gpu"})
+
+    assert [label in it["metadata"]["labels"] for it in rendered.all("DaemonSet")] == [True]
 
 
 def test_after_an_install_helm_says_what_to_run_next(chart: Chart) -> None:

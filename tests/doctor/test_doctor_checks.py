@@ -427,7 +427,7 @@ def test_devices_that_the_agent_lists_in_any_form_are_not_foreign(monkeypatch: p
     [
         (Listener("listens", pid=7), 7, ""),
         (Listener("listens", pid=8), 7, "kill 8"),
-        (Listener("listens"), 7, "kubectl get daemonsets"),  # in another pod
+        (Listener("listens"), 7, "kubectl get daemonsets -A -l xpu-agent.io/pool"),  # in another pod
         (Listener("listens", is_busy=True), 7, ""),
         (Listener("listens"), 0, ""),  # the agent itself is in another pod than the doctor
     ],

@@ -133,8 +133,9 @@ def test_cards_have_the_device_nodes_that_no_node_has_only_where_they_are_asked_
     settings: Mapping[str, Any], paths: object, source: str, tmp_path: Path
 ) -> None:
     scenario = Scenario(tmp_path / "scenario.json", devices=2)
-    cards_of = {"a number": {"devices": 2}, "a file": {"scenario": str(scenario.path)}}[source]
-    vendor = simulated(**cards_of, **settings)
+    vendor = simulated(
+        **settings, **({"scenario": str(scenario.path)} if source == "a file" else {"devices": 2})
+    )
     backend = SimulatedBackend(vendor.settings)
     backend.open()
 
