@@ -96,7 +96,9 @@ class Fleet:
             VendorError: It is not in service, hung or crashed.
         """
         if vendor not in self.processes:
-            raise VendorError(f"{vendor}: the vendor is not in service")
+            raise VendorError(
+                f"{vendor}: the vendor is not in service; enable it in the config to have this done"
+            )
         return await self.processes[vendor].call(method, *args)
 
 
