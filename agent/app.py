@@ -20,6 +20,7 @@ from agent.core.view import Glance, View
 from agent.line import Line, required_vendors
 from agent.pace import Pace
 from agent.state.lock import AgentLock
+from agent.state.remains import Remains
 from agent.version import version
 
 if TYPE_CHECKING:  # it is loaded once the kubelet is served
@@ -51,8 +52,9 @@ class Agent:
         self._node_name = node_name
         self._pace = pace or Pace()
         self._in_process = in_process
-        self._settings = config.value.config.agent
-        self._lock = AgentLock(self._settings.state_dir / "agent.lock")
+        #: The agent's own settings, which hold until it ends: the lock is in this state directory.
+        self.settings = config.value.config.agent
+        self._lock = AgentLock(self.settings.state_dir / "agent.lock")
         self._standby = "starting"
         #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
         self.serving = Cell(False)
@@ -72,6 +74,7 @@ class Agent:
                 await self._recall()
             self._line = Line(
                 self._config,
+                self.settings,
                 self._pace,
                 self.registered,
                 self.scheduled,
@@ -84,7 +87,7 @@ class Agent:
 
     async def _take_lock(self) -> bool:
         """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""
-        stood_by = False
+        stood_by, began = False, anyio.current_time()
         while holder := self._lock.take():
             if holder != self._standby:
                 log.info(
@@ -92,6 +95,9 @@ class Agent:
                 )
             self._standby, stood_by = holder, True
             await anyio.sleep(self._pace.standby)
+        if stood_by:
+            waited = round(anyio.current_time() - began, 1)
+            log.info("taking over, the agent before has ended", holder=self._standby, stood_by_seconds=waited)
         return stood_by
 
     @property
@@ -105,6 +111,12 @@ class Agent:
         """Between who chooses how the cards are told and the API server; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.exchange
+
+    @property
+    def remains(self) -> Remains:
+        """The list of what stays on the node; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.remains
 
     @property
     def reads(self) -> Cell[tuple[str, ...]]:

@@ -47,12 +47,12 @@ class Sources:
         partitions: Callable[[str], Awaitable[Sequence[Partition]]],
         running: Callable[[], frozenset[str] | None] = lambda: None,
         life: Callable[[], str] = lambda: "",
-        settled: Callable[[], bool] = lambda: True,
+        settled: Callable[[str], bool] = lambda life: True,
         *,
         pods_at_once: Callable[[], Awaitable[Pods]] | None = None,
         patience: float = 3.0,
     ) -> None:
-        """`life` names the kubelet's life; `settled` says whether it has served for long enough.
+        """`life` names the kubelet's life; `settled` says of one whether it has served for long enough.
 
         `pods_at_once` asks for an Allocate, which can not wait for its turn as the loop does; `patience` is
         how long it waits for the answer, seconds: less than the deadline of an Allocate.
@@ -75,8 +75,9 @@ class Sources:
         pods = await self._pods()
         running = await asyncio.to_thread(self._running)
         partitions = {name: found for name in vendors if (found := await self._slices(name)) is not None}
-        settled = self._settled() and bool(life) and life == self.life
-        return Evidence(granted, prove, pods, partitions, running, life, settled)
+        steady = bool(life) and life == self.life
+        settled = steady and self._settled(life)
+        return Evidence(granted, prove, pods, partitions, running, life, settled, steady)
 
     @property
     def life(self) -> str:

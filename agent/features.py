@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +16,7 @@ import structlog
 from agent import files
 from agent.core.cell import Cell
 from agent.core.errors import AgentError, ConfigError
-from agent.core.labels import Heard, Wanted, as_lines, from_lines
+from agent.core.labels import Heard, Wanted, as_lines, domain, from_lines
 
 log = structlog.get_logger()
 
@@ -55,14 +56,19 @@ class FeaturesFile:
         wanted: Cell[Wanted | None],
         every: float = 60.0,
         note: Callable[[Path], object] = lambda path: None,
+        noted: Callable[[], Iterable[Path]] = tuple,
+        forget: Callable[[Path], object] = lambda path: None,
     ) -> None:
         """`every`: seconds until a file that somebody removed is written again.
 
-        `note` is told of the file that is ours now.
+        `note` is told of the file that is ours now, `noted` tells those of all agents that were here, and
+        `forget` is told which of them is removed.
         """
         self._wanted = wanted
         self._every = every
         self._note = note
+        self._noted = noted
+        self._forget = forget
         self._news = asyncio.Event()
         self._path: Path | None = None
         #: Why the file is not as it should be; empty while it is, or nobody wants one.
@@ -92,12 +98,25 @@ class FeaturesFile:
             if path is not None:
                 await _in_thread(partial(keep, path, wanted.heard))
                 await _in_thread(partial(self._note, path))
-            if self._path is not None and self._path != path:
-                await _in_thread(partial(self._path.unlink, missing_ok=True))
+            await _in_thread(partial(self._leave, path, wanted.heard))
             self._path = path
         except (AgentError, OSError) as exc:
             return str(exc)
         return ""
+
+    def _leave(self, path: Path | None, heard: Heard) -> None:
+        """Remove the files that labels went to before, of this agent and of those before it.
+
+        One whose directory is not here may be on a host that is not seen: it stays written down. Today's file
+        under another name is struck out and stays.
+        """
+        former = {*self._noted(), *([self._path] if self._path else [])} - {path}
+        for it in sorted(former):
+            if path is not None and _is_same(it, path):
+                self._forget(it)
+            elif it.parent.is_dir() and not _awaited(it, heard):
+                it.unlink(missing_ok=True)
+                self._forget(it)
 
     def _tell(self, error: str) -> None:
         if error and error != self.error:
@@ -123,6 +142,19 @@ def keep(path: Path, known: Heard) -> None:
     wanted = as_lines(known.over(from_lines(there)))
     if wanted != there:
         write(path, wanted)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether a link on the way, as /var/run is one to /run, leads both to one file."""
+    try:
+        return os.path.samefile(one, other)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _awaited(path: Path, heard: Heard) -> bool:
+    """Whether there are labels of a vendor that has not spoken yet: nobody else tells them now."""
+    return any(domain(key) in heard.awaited for key in from_lines(_content(path)))
 
 
 def _content(path: Path) -> str:

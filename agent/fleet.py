@@ -72,6 +72,7 @@ class Fleet:
             if name not in self.processes:
                 self._hardware[name] = _hardware(vendor, config)
                 self._begin(vendor, config.vendor(name).memory_limit, group)
+            self.processes[name].required = config.vendor(name).enabled is True
 
     def _begin(self, vendor: Vendor, memory_limit: int, group: TaskGroup) -> None:
         process = self._start(vendor, self._node, memory_limit)
@@ -95,7 +96,9 @@ class Fleet:
             VendorError: It is not in service, hung or crashed.
         """
         if vendor not in self.processes:
-            raise VendorError(f"{vendor}: the vendor is not in service")
+            raise VendorError(
+                f"{vendor}: the vendor is not in service; enable it in the config to have this done"
+            )
         return await self.processes[vendor].call(method, *args)
 
 

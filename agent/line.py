@@ -12,7 +12,7 @@ import anyio
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
-from agent.config import Config, ConfigState
+from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
@@ -29,18 +29,25 @@ from agent.evidence import Sources, running_pods
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess
+from agent.keeping import Keeping, last_config
 from agent.kubelet import checkpoint as kubelet_checkpoint
-from agent.kubelet.directory import KUBELET_CHECKPOINT, KubeletDirectory
+from agent.kubelet.directory import (
+    KUBELET_CHECKPOINT,
+    KUBELET_SOCKET,
+    KubeletDirectory,
+    identify_socket,
+)
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import sweep
+from agent.kubelet.sockets import is_served
 from agent.labelling import Labelling
-from agent.lapses import Lapses
 from agent.memory import recalled
 from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
+from agent.renewals import Renewals
 from agent.reporting import Reporting
 from agent.schedulers import Schedulers
 from agent.sessions import Sessions
@@ -66,6 +73,7 @@ class Line:
     def __init__(
         self,
         config: Cell[ConfigState],
+        settings: AgentSettings,
         pace: Pace,
         registered: Cell[bool],
         scheduled: Scheduled,
@@ -73,8 +81,7 @@ class Line:
         in_process: bool,
         api: bool = True,
     ) -> None:
-        """`api`: whether there is an API server to tell things to."""
-        settings = config.value.config.agent
+        """`settings` are the agent's own; `api`: whether there is an API server to tell things to."""
         clock = steady_clock()
         self._config = config
         self._scheduled = scheduled
@@ -96,8 +103,8 @@ class Line:
             lister.in_use,
             self._partitions,
             running_pods,
-            lambda: str(self._directory.kubelet.value or ""),
-            lambda: self._settled(clock()),
+            self._kubelet_life,
+            lambda life: self._settled(life, clock()),
             pods_at_once=PodResources(settings.pod_resources_socket, min_interval=pace.pods_at_once).in_use,
         )
 
@@ -122,15 +129,22 @@ class Line:
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
+        self._renewals = Renewals(
+            self._sessions.registrations,
+            lambda: self._sessions.statuses,
+            lister.allocatable,
+            self._directory.neighbours,
+            lambda it: is_served(self._directory.path / it.name),
+            self._sessions.renew,
+            pace.renewals,
+            pace.missed,
+        )
         self._strangers = Strangers(
             lambda: read(prove=False),
             self._node.plan,
-            self._sessions.registered,
-            self._sessions.renew,
+            self._sessions.registrations,
+            self._renewals.in_force,
             pace.sure,
-        )
-        self._lapses = Lapses(
-            self._sessions.offered, lister.allocatable, self._sessions.renew, pace.lapses, pace.lapsed
         )
 
         # What follows from what the kubelet and the hardware say of allocations.
@@ -150,15 +164,23 @@ class Line:
             doubt_again=pace.doubt_again,
         )
 
-        # What lies on disk for others.
-        note = Remains(settings.state_dir / REMAINS).note
-        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=note)
+        # What lies on disk for the next start, and for others.
+        self._keeping = Keeping(last_config(settings.state_dir), config)
+        #: For the whole process: two lists in one file would lose each other's entries.
+        self.remains = Remains(settings.state_dir / REMAINS)
+        self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=self.remains.note)
         self._labelling = Labelling(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
-        self._features = FeaturesFile(self._labelling.wanted, pace.specs, note=note)
+        self._features = FeaturesFile(
+            self._labelling.wanted,
+            pace.specs,
+            note=self.remains.note_features,
+            noted=self.remains.features,
+            forget=self.remains.forget_features,
+        )
         self._reporting = Reporting(config, self._node.snapshot, self._node.plan, api=api)
-        self._infos = DeviceInfosFile(self._reporting.exchange.telling, pace.infos, note=note)
+        self._infos = DeviceInfosFile(self._reporting.exchange.telling, pace.infos, note=self.remains.note)
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
         return VendorProcess(
@@ -182,7 +204,7 @@ class Line:
             self._reconciler.run,
             lambda: self._reconciler.follow(self._directory.checkpoint),
             lambda: self._strangers.run(self._directory.checkpoint),
-            self._lapses.run,
+            self._renewals.run,
             self._save_on_change,
             self._schedulers.run,
             self._store.run,
@@ -193,6 +215,7 @@ class Line:
             self._reporting.run,
             self._infos.run,
             self._remember_config,
+            self._keeping.run,
         ]
         try:
             async with anyio.create_task_group() as group:
@@ -238,6 +261,7 @@ class Line:
             rebuilt=self._recaller.is_done,
             read_back=self._reconciler.actions["recall"],
             strangers=self._strangers.found,
+            waits=self._node.waits,
             allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
@@ -261,6 +285,7 @@ class Line:
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
             reported=self._reported,
             complaints=self._node.complaints,
+            waits=self._node.waits,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
@@ -331,6 +356,10 @@ class Line:
         async for errors in self._cdi.errors.watch():
             self._node.unwritten(errors)
 
-    def _settled(self, now: float) -> bool:
-        since = self._sessions.registered_since
+    def _kubelet_life(self) -> str:
+        """Looked up now: one that has just begun must not be taken for the one before."""
+        return str(identify_socket(self._directory.path / KUBELET_SOCKET) or "")
+
+    def _settled(self, life: str, now: float) -> bool:
+        since = self._sessions.registered_since(life)
         return since is not None and now - since >= self._pace.settle

@@ -24,7 +24,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.offers import Offers, Wish
-from agent.core.plan import absent, plan
+from agent.core.plan import Wait, absent, awaited, plan, waits
 from agent.core.scheduled import Scheduled
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
@@ -57,6 +57,7 @@ class Node:
         self._offers = Offers()
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
+        self._waits: tuple[Wait, ...] = ()
         self.vendors: Mapping[str, Vendor] = {}
         #: What schedulers go by.
         self._wall: Callable[[], float] = time.time
@@ -158,10 +159,11 @@ class Node:
             self._topology = topology(after)
             self.snapshot.set(after)
         offers = self._offers.of(after)
-        self._tell_missing(after)
-        self.memory.set((self._inventory.records(), self._inventory.named()))
         owners, withheld = self._ledger.vendors(), self.withheld.keys()
         held, forgotten = self._ledger.held(), self._ledger.forgotten()
+        self._waits = waits(offers, after, held)
+        self._tell_missing(after)
+        self.memory.set((self._inventory.records(), self._inventory.named()))
         external = self._ledger.external().keys()
         planned = plan(offers, after, held, self.plan.value, owners, withheld, forgotten, external)
         for name, resource in planned.items():
@@ -199,9 +201,19 @@ class Node:
             f"vendor {vendor}: {it}" for vendor, its in self._offers.complaints.items() for it in its
         )
 
+    @property
+    def waits(self) -> Mapping[str, tuple[str, ...]]:
+        """What of the config is served when pods have ended; resource to sentences."""
+        found: dict[str, tuple[str, ...]] = {}
+        for it in self._waits:
+            owners = self._ledger.owners_on(it.holder, it.held)
+            found[it.resource] = (*found.get(it.resource, ()), awaited(it, owners))
+        return found
+
     def _tell_missing(self, snapshot: NodeSnapshot) -> None:
         notes = (f"vendor {vendor}: {it}" for vendor, its in self._offers.notes.items() for it in its)
-        sentences = (*absent(self._offers.plain, snapshot), *self.complaints, *notes)
+        waiting = (it for its in self.waits.values() for it in its)
+        sentences = (*absent(self._offers.plain, snapshot), *self.complaints, *notes, *waiting)
         for sentence in sentences:
             if sentence not in self._told:
                 log.warning("config not served in full", what=sentence)
@@ -222,6 +234,7 @@ class Node:
             self.withheld,
             self._scheduled.pods.value,
             named(locks(self._scheduled.locks.value), self._wall()),
+            self._waits,
         )
 
 

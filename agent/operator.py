@@ -10,9 +10,11 @@ from typing import Any, TextIO
 
 import msgspec
 
-from agent.core.errors import AgentError
+from agent.admin import ask, fetch
+from agent.core.errors import AgentError, UsageError
 from agent.core.text import printable
-from agent.inspect import age, ask, fetch, reason_of, table
+from agent.inspect import age, reason_of
+from agent.screen import show_table
 
 #: A disk that hangs is waited for.
 _TIMEOUT = 30.0
@@ -28,11 +30,12 @@ def say(path: Path, verb: str, device: str, reason: str = "") -> str:
     Raises:
         CannotAsk: Nobody answers.
         Refused: It is not done, or will not outlive the agent.
+        UsageError: It can not be said.
     """
     said = {"device": device, "reason": reason, "user": os.environ.get("SUDO_USER", "")}
     for name, text in said.items():
         if not text.isascii() and any("\ud800" <= it <= "\udfff" for it in text):
-            raise Refused(f"{name}: is not UTF-8")
+            raise UsageError(f"{name}: is not UTF-8")
     status, body = ask(path, "POST", f"/health/{verb}", msgspec.json.encode(said), _TIMEOUT)
     answer = printable(body.decode("utf-8", "replace").strip())
     if status != 200:
@@ -76,7 +79,7 @@ def show(
 ) -> None:
     """Print the devices as a table."""
     now = time.time() if now is None else now
-    table("health", [_row(it, now) for it in devices], stream)
+    show_table("health", [_row(it, now) for it in devices], stream)
 
 
 def _row(it: Mapping[str, Any], now: float) -> dict[str, Any]:

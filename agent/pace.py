@@ -16,7 +16,8 @@ class Pace:
     discover: float = 10.0
     #: Until the kubelet is asked again to write down what it knows of a pod that nobody shows.
     doubt_again: float = 300.0
-    #: How long the same kubelet must have served before its word that pods are gone is taken.
+    #: How long the same kubelet must have served before its word is taken that pods are gone to which only
+    #: another life of it has granted something.
     settle: float = 120.0
     standby: float = 0.1
     #: Between two saves of health, so that a storm of faults is a few writes.
@@ -32,10 +33,10 @@ class Pace:
     infos: float = 5.0
     #: Until it is looked again whether another plugin serves a resource of ours, before that is said.
     sure: float = 1.0
-    #: Between two looks whether the kubelet still lists the devices that we call healthy.
-    lapses: float = 10.0
-    #: Until that is looked at again, and believed: a long list takes a slow kubelet its time.
-    lapsed: float = 5.0
+    #: Between two looks for registrations that the kubelet may ask nobody for.
+    renewals: float = 10.0
+    #: Until devices that it does not list are looked for again: a long list takes a slow kubelet its time.
+    missed: float = 5.0
     #: What the pod of a refused Allocate gets to show our words, before the refusal is told.
     whose: float = 3.0
     backoff: tuple[float, float] = (0.1, 30.0)

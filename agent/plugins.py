@@ -14,6 +14,7 @@ import msgspec
 import pluggy
 
 import agent.vendors
+from agent.core.claims import Dialect
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.names import wrong_name
 from agent.core.text import shorten
@@ -191,16 +192,42 @@ def _trouble(name: str, vendor: Vendor) -> str:
     wrong = wrong_name(vendor.resource)
     if wrong:
         return f"resource is wrong: {wrong}"
-    for function in ("container_edits", "resources", "labels"):
-        given = getattr(vendor, function)
-        if not callable(given) and (given is not None or function == "container_edits"):
-            return f"{function} can not be called"
-    if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
-        return "doubts are no tuple of Doubt"
+    if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
+        return trouble
     try:
         msgspec.json.encode(vendor.settings)
     except (TypeError, ValueError, msgspec.MsgspecError) as exc:
         return f"settings are no plain JSON values: {exc}"
+    return ""
+
+
+def _trouble_of_type(vendor: Vendor) -> str:
+    for function in ("container_edits", "resources", "labels", "libraries"):
+        given = getattr(vendor, function)
+        if not callable(given) and (given is not None or function == "container_edits"):
+            return f"{function} can not be called"
+    for key in ("machine_label", "time_label", "visible"):
+        if not isinstance(getattr(vendor, key), str):
+            return f"{key} is {shorten(repr(getattr(vendor, key)))}; a text is needed"
+    for key in ("prepares", "by_cdi"):
+        if not isinstance(getattr(vendor, key), bool):
+            return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
+    if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
+        return "doubts are no tuple of Doubt"
+    return ""
+
+
+def _trouble_of_dialects(dialects: object) -> str:
+    if not (isinstance(dialects, tuple) and all(isinstance(it, Dialect) for it in dialects)):
+        return "dialects are no tuple of Dialect"
+    for it in dialects:
+        if not isinstance(it.name, str):
+            return f"dialect has the name {shorten(repr(it.name))}; a text is needed"
+        whose = f"dialect {shorten(it.name)!r}"
+        if not callable(it.claims):
+            return f"{whose} has claims that can not be called"
+        if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
+            return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
     return ""
 
 

@@ -8,7 +8,6 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -17,14 +16,12 @@ import structlog
 from agent import logs
 from agent.app import Agent
 from agent.cluster.access import Access
-from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels, Remembered
+from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.cell import Cell
 from agent.core.notices import Notice
+from agent.core.pauses import Pauses
 from agent.notices import follow
 from agent.pace import Pace
-from agent.state.checkpoint import CHECKPOINT, CheckpointFile
-from agent.state.remains import NAME as REMAINS
-from agent.state.remains import Remains
 from agent.version import version
 
 log = structlog.get_logger()
@@ -33,7 +30,8 @@ log = structlog.get_logger()
 VIEWS_AFTER = 0.5
 #: The same for the door to the API server, whose library takes half a second of a processor.
 DOOR_AFTER = 5.0
-RETRY_BIND = 5.0
+#: Between two tries to listen where somebody else does, the shortest and the longest.
+RETRY_BIND = (0.1, 5.0)
 
 
 async def serve(
@@ -48,7 +46,7 @@ async def serve(
     `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
     """
     agent = Agent(watch.cell, node_name, pace, api=access is not None, recall=watch.recall)
-    settings = watch.cell.value.config.agent
+    settings = agent.settings
     log.info(
         "starting",
         version=version(),
@@ -61,19 +59,13 @@ async def serve(
         async with anyio.create_task_group() as group:
             group.start_soon(watch.run)
             group.start_soon(agent.run)
-            group.start_soon(_views, agent, watch.cell.value.config)
+            group.start_soon(_views, agent)
             if access is not None:
                 group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), watch.cell)
             group.start_soon(_follow, watch)
             await _until_told_to_end(signals, watch)
             group.cancel_scope.cancel()
     log.info("ended")
-
-
-def remembered_from(state_dir: Path) -> Remembered:
-    """What chose the config when the agent with this state directory last ran."""
-    saved = CheckpointFile(state_dir / CHECKPOINT).peek()
-    return Remembered(saved.labels, saved.config)
 
 
 async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
@@ -113,16 +105,16 @@ def _but_level(config: Config) -> AgentSettings:
     return replace(config.agent, log=replace(config.agent.log, level="info"))
 
 
-async def _views(agent: Agent, config: Config) -> None:
+async def _views(agent: Agent) -> None:
     """Serve the views once the first resource is registered, or soon: they tell why none is."""
     with anyio.move_on_after(VIEWS_AFTER):
         await agent.registered.until(True)
     async with anyio.create_task_group() as group:
-        if config.agent.http:
-            group.start_soon(_keep_serving, config.agent.http, agent)
+        if agent.settings.http:
+            group.start_soon(_keep_serving, agent.settings.http, agent)
         # The admin socket belongs to the agent that serves the node, not to one that stands by.
         await agent.serving.until(True)
-        group.start_soon(_keep_serving, str(config.agent.state_dir / "agent.sock"), agent)
+        group.start_soon(_keep_serving, str(agent.settings.state_dir / "agent.sock"), agent)
 
 
 async def _cluster(
@@ -133,9 +125,8 @@ async def _cluster(
     with anyio.move_on_after(0.0 if config.value.waiting else DOOR_AFTER):
         await agent.registered.until(True)
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
-    settings = config.value.config.agent
+    settings = agent.settings
     instance = os.environ.get("POD_NAME") or socket.gethostname()
-    note = Remains(settings.state_dir / REMAINS).note_namespace
     pods = agent.pods if settings.watch_pods else None
     agent.door = opened = door.Door(
         access,
@@ -146,7 +137,8 @@ async def _cluster(
         exchange=agent.exchange,
         scheduled=agent.scheduled,
         instance=instance,
-        note=note,
+        note=agent.remains.note_namespace,
+        forget=agent.remains.forget_namespace,
     )
 
     def tell(notice: Notice) -> None:
@@ -159,16 +151,19 @@ async def _cluster(
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:
-    """A port that is taken must not take the agent down."""
+    """A port that is taken must not take the agent down; who served until a takeover lets go of it then."""
     await anyio.to_thread.run_sync(import_module, "agent.http")  # some 20 ms of work, beside the loop
     from agent import http
 
     told = ""
+    pauses = Pauses(*RETRY_BIND)
     while True:
         try:
             await http.serve(agent.view, address, agent.apply)
         except http.CannotServe as exc:
             if str(exc) != told:
-                log.error("views not served", address=address, error=str(exc), retry_seconds=RETRY_BIND)
+                log.error("views not served, trying again", address=address, error=str(exc))
             told = str(exc)
-            await anyio.sleep(RETRY_BIND)
+            with anyio.move_on_after(pauses.next()):
+                await agent.serving.changed()
+                pauses.reset()

@@ -71,6 +71,8 @@ class Reconciler:
         self._known_life = ""
         self._doubted: dict[str, float] = {}
         self._ownerless: dict[tuple[str, str], float] = {}
+        #: Vendor and mark to why its slices could not be removed, as it was said.
+        self._unfreed: dict[tuple[str, str], str] = {}
         self.actions: Counter[str] = Counter()
 
     @property
@@ -270,8 +272,11 @@ class Reconciler:
             await self._release(vendor, mark)
         except VendorError as exc:
             self.actions["release_failed"] += 1
-            log.warning("slices not removed, tried again", vendor=vendor, allocation=mark, error=str(exc))
+            if self._unfreed.get((vendor, mark)) != str(exc):  # a pass comes every few seconds
+                log.warning("slices not removed, tried again", vendor=vendor, allocation=mark, error=str(exc))
+            self._unfreed[vendor, mark] = str(exc)
             return False
+        self._unfreed.pop((vendor, mark), None)
         return True
 
     def _doubt(self, it: Allocation) -> bool:

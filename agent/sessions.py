@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 import anyio
@@ -10,8 +11,9 @@ from anyio.abc import TaskGroup
 
 from agent.core.cell import Cell
 from agent.core.model import Resource, SessionStatus
+from agent.core.renewal import Registration
 from agent.kubelet.deviceplugin import Answers, PluginStats
-from agent.kubelet.directory import KubeletDirectory
+from agent.kubelet.directory import FileIdentity, KubeletDirectory
 from agent.kubelet.session import Intervals, KubeletSession
 from agent.node import Node
 
@@ -40,13 +42,14 @@ class Sessions:
         self._sessions: dict[str, KubeletSession] = {}
         self.statuses: dict[str, Cell[SessionStatus]] = {}
         self.stats: dict[str, PluginStats] = {}
-        #: When the kubelet of today was last seen to begin anew; None until anything is registered.
-        self.registered_since: float | None = None
+        #: Of registrations in any session: a resource that comes back is not taken for what it was.
+        self._numbers = itertools.count()
+        #: The life of the kubelet that last registered anything anew, and when it first did.
+        self._since: tuple[FileIdentity, float] | None = None
 
     async def run(self) -> None:
         """Follow the plan for ever."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._watch_kubelet)
             async for plan in self._node.plan.watch():
                 for name in plan.keys() - self.statuses.keys():
                     self._begin(name, group)
@@ -68,6 +71,7 @@ class Sessions:
                 status=self.statuses[name],
                 pre_start_required=self._node.prepares(resource.value.vendor),
                 intervals=self._intervals,
+                numbers=self._numbers,
             )
             self._sessions[name] = session
             self.stats[name] = session.stats
@@ -81,27 +85,25 @@ class Sessions:
         if resource in self._sessions:
             self._sessions[resource].repeat()
 
-    def registered(self) -> Mapping[str, int]:
-        """The resources that the kubelet has from us now, each with how often it registered."""
-        its = {name: it.value for name, it in self.statuses.items()}
-        return {name: it.registrations for name, it in its.items() if it.state == "registered"}
+    def registrations(self) -> Mapping[str, Registration]:
+        """Of the resources that the kubelet has from us now."""
+        return {
+            name: Registration(it.number, it.stats.lists, it.offers)
+            for name, it in self._sessions.items()
+            if it.status.value.state == "registered"
+        }
 
-    def offered(self) -> Mapping[str, int]:
-        """The resources of which the kubelet was told a healthy device, each with how often it registered."""
-        return {name: it.status.value.registrations for name, it in self._sessions.items() if it.offers}
+    def registered_since(self, life: str) -> float | None:
+        """When this life of the kubelet first had anything registered from us; None: nothing yet.
+
+        `life` is its socket's identity as text. It is compared, for who looks may see a new one before we do.
+        """
+        return self._since[1] if self._since is not None and str(self._since[0]) == life else None
 
     def renew(self, resource: str) -> None:
         """Register the resource again."""
         if resource in self._sessions:
             self._sessions[resource].renew()
-
-    async def _watch_kubelet(self) -> None:
-        """A kubelet that begins anew is not believed at once: it lists less than it has."""
-        seen = None
-        async for kubelet in self._directory.kubelet.watch():
-            # A socket that is gone while its kubelet still listens to us is no new kubelet.
-            if kubelet is not None and kubelet != seen:
-                seen, self.registered_since = kubelet, None
 
     async def _watch_status(self, name: str, status: Cell[SessionStatus]) -> None:
         async for it in status.watch():
@@ -111,4 +113,9 @@ class Sessions:
                 log.warning("not registered", resource=name, reason=it.reason)
             if it.state == "registered":
                 self._registered.set(True)
-                self.registered_since = self.registered_since or self._clock()
+                self._note_life(self._sessions[name].kubelet)
+
+    def _note_life(self, kubelet: FileIdentity | None) -> None:
+        """A kubelet that begins anew is not believed at once: it lists less than it has."""
+        if kubelet is not None and (self._since is None or self._since[0] != kubelet):
+            self._since = kubelet, self._clock()

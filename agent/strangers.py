@@ -3,16 +3,12 @@
 The newest registration answers every Allocate, and of two lists the last one counts
 (pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go, manager.go). All that shows of it stands in the
 kubelet's checkpoint: answers without our mark, and IDs that we never listed.
-
-Whoever goes away again leaves the kubelet with nobody to ask, and a list of ours hides that: our devices are
-healthy again, and Allocate is refused (manager.go, genericDeviceUpdateCallback and PluginDisconnected). So
-where our list takes the place of another's, the resource is registered again: the answers follow the list.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import anyio
 import structlog
@@ -45,16 +41,16 @@ class Strangers:
         self,
         read: Read,
         plan: Cell[Plan],
-        registered: Callable[[], Mapping[str, int]],
-        renew: Callable[[str], None],
+        registered: Callable[[], Collection[str]],
+        in_force: Callable[[Mapping[str, bool]], None],
         sure: float = 1.0,
     ) -> None:
-        """`registered` names the resources that we serve now, each with the number of its registration;
-        `renew` registers one again; `sure` is between two looks, seconds."""
+        """`registered` names the resources that we serve now; `in_force` is told of which of them the kubelet
+        has our list, and of which another's; `sure` is between two looks, seconds."""
         self._read = read
         self._plan = plan
         self._registered = registered
-        self._renew = renew
+        self._in_force = in_force
         self._sure = sure
         #: Answers of others from before we served their resource.
         self._before: set[_Answer] = set()
@@ -62,8 +58,6 @@ class Strangers:
         self._had_looked = False
         #: Resources of which the kubelet had another's list at the last look.
         self._foreign: frozenset[str] = frozenset()
-        #: The same of those that were told, each with the number of our registration then.
-        self._displaced: dict[str, int] = {}
         #: Resource to how it shows.
         self.found: Mapping[str, str] = {}
 
@@ -75,9 +69,10 @@ class Strangers:
             await self.act()
 
     async def act(self) -> None:
-        """Look, and register again what has only our list."""
+        """Look, and tell whose lists the kubelet has."""
         self.found = await self.checked()
-        self._follow_the_list()
+        known = [name for name in self._registered() if name in self.found or name not in self._foreign]
+        self._in_force({name: name not in self._foreign for name in known})
 
     async def checked(self) -> Mapping[str, str]:
         """What shows, and where that is news still shows a moment later."""
@@ -96,7 +91,9 @@ class Strangers:
             return self.found  # the reconciler says so
         checkpoint = checkpoint or KubeletCheckpoint()
         served = set(self._registered())
-        for name, resource in self._plan.value.items():
+        plan = self._plan.value
+        self._listed = {name: lists for name, lists in self._listed.items() if name in plan}
+        for name, resource in plan.items():
             self._remember(name, resource)
         strange = [_place(it) for it in checkpoint.entries if ALLOCATION not in it.edits.annotations]
         # What stood there when we came is of who served before us.
@@ -111,16 +108,6 @@ class Strangers:
             for name in sorted(served)
             if name in answers or name in unknown
         }
-
-    def _follow_the_list(self) -> None:
-        """Register again where our list came after another's, and the registration is the one of before."""
-        registered = self._registered()
-        for name in sorted(self._displaced.keys() - self._foreign):
-            if self._displaced.pop(name) == registered.get(name):
-                log.warning("our list is in force after another plugin's, registering again", resource=name)
-                self._renew(name)
-        for name in self._foreign & self.found.keys() & registered.keys():
-            self._displaced.setdefault(name, registered[name])
 
     def _remember(self, name: str, resource: Resource) -> None:
         lists = self._listed.setdefault(name, [])

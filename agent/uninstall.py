@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -13,11 +14,9 @@ from agent.cluster.access import Access
 from agent.cluster.errors import ApiError
 from agent.core.errors import AgentError
 from agent.kubelet.sockets import sweep
+from agent.state import place
 from agent.state.lock import AgentLock
-from agent.state.remains import NAME, Remains
-
-#: What the agent has in its state directory beside checkpoint and logs.
-OWN = ("agent.sock", "agent.lock", NAME)
+from agent.state.remains import NAME, Remains, is_out_of_sight
 
 
 class StillServing(AgentError):
@@ -31,8 +30,9 @@ class NotRemoved(AgentError):
     """Raised when something stays on the node, or of its labels."""
 
 
-#: Takes back what the API server was told, knowing in which namespaces a NodeFeature object was made.
-Unlabel = Callable[[Sequence[str]], None]
+#: Takes back what the API server was told, knowing in which namespaces a NodeFeature object was made. Returns
+#: whether it could ask one.
+Unlabel = Callable[[Sequence[str]], bool]
 
 
 def uninstall(
@@ -40,13 +40,14 @@ def uninstall(
     kubelet_dir: Path,
     more: Sequence[Path] = (),
     *,
-    unlabel: Unlabel = lambda _: None,
+    unlabel: Unlabel = lambda _: False,
     force: bool = False,
 ) -> int:
     """Remove CDI specs, features file, sockets, labels and lock; print each. Running pods keep their devices.
 
     `more`: files that count as the agent's beside those that it has written down. `unlabel` raises AgentError
     where labels stay. `force` goes on while an agent serves; that one writes it all again within a minute.
+    The list of what is the agent's goes last, and only when all on it is gone.
 
     Raises:
         StillServing: An agent serves the node, and nothing is removed.
@@ -75,24 +76,42 @@ def _remove_all(
     except OSError as exc:
         raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
     for path in dict.fromkeys((*written, *more)):
-        kept += _remove(path)
+        kept += [_unseen(path)] if is_out_of_sight(path, os.environ) else _remove(path)
     for path in sweep(kubelet_dir):
         _say(f"{path}: removed")
     labels = _refusal(unlabel, namespaces)
-    # The list last, and not before all on it is gone: the next try needs it. A lock in use stays.
-    for name in () if serving or kept or (labels and namespaces) else OWN:
-        kept += _remove(state_dir / name)
+    # Not before all on the list is gone: the next try needs it. A lock in use stays.
+    for path in () if serving or kept or (labels and namespaces) else _own(state_dir):
+        kept += _remove(path)
     if kept or labels:
         raise NotRemoved("; ".join([*kept, *labels]))
 
 
-def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> list[str]:
-    """Why labels stay; empty where none does."""
+def _own(state_dir: Path) -> list[Path]:
+    """The agent's in its state directory beside checkpoint and logs, written whole or not; the list last."""
     try:
-        unlabel(namespaces)
+        there = [it for it in state_dir.iterdir() if it.name.startswith(place.AGENTS) and not it.is_dir()]
+    except FileNotFoundError:
+        return []
+    return sorted(there, key=lambda it: (it.name == NAME, it.name))
+
+
+def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> list[str]:
+    """Why something of the labels stays, or may; empty where nothing does."""
+    try:
+        asked = unlabel(namespaces)
     except AgentError as exc:
         return [str(exc)]
-    return []
+    if asked or not namespaces:
+        return []
+    looked = f"NodeFeature in {', '.join(namespaces)}: not looked for, as no API server is known"
+    by_hand = f"kubectl -n NAMESPACE get nodefeatures shows it; where it is gone, strike it out of {NAME}"
+    return [f"{looked}; give --kubeconfig, or {by_hand}"]
+
+
+def _unseen(path: Path) -> str:
+    where = f"{path.parent} of the node is not mounted here"
+    return f"{path}: not removed: {where}; on the node: rm -f {path}, then strike it out of {NAME}"
 
 
 def _remove(path: Path) -> Iterator[str]:

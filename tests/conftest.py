@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-realnode",
         action="store_true",
-        help="not being on a node of its own is an error (what `make cluster-test` asks for)",
+        help="no node of its own, or no image for one, is an error (what `make cluster-test` asks for)",
     )
     parser.addoption(
         "--require-tools",

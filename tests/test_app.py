@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+import structlog.testing
 from kubelet.fakes import eventually
 
 from agent.app import Agent
@@ -34,6 +36,27 @@ async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_pat
         await asyncio.wait([task])
 
 
+async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_how_long(
+    tmp_path: Path,
+) -> None:
+    settings = AgentSettings(state_dir=tmp_path, http="", kubelet_dir=tmp_path)
+    agent = Agent(Cell(ConfigState(Config(settings), "")), "node-1", Pace(standby=0.001))
+    with structlog.testing.capture_logs() as logs:
+        with AgentLock(tmp_path / "agent.lock") as lock:
+            assert lock.take() == ""
+            task = asyncio.create_task(agent.run())
+            await eventually(lambda: agent.view().standby.startswith("pid"))
+        await eventually(lambda: agent.serving.value)
+        task.cancel()
+        await asyncio.wait([task])
+
+    stood, took = (it for it in logs if it["event"].startswith(("standing by", "taking over")))
+    assert stood["event"] == "standing by, another agent serves this node"
+    assert took["event"] == "taking over, the agent before has ended"
+    assert stood["holder"] == took["holder"] == f"pid {os.getpid()}"
+    assert took["stood_by_seconds"] >= 0
+
+
 async def test_who_stood_by_recalls_what_was_known_once_it_has_the_lock_and_before_it_serves(
     tmp_path: Path,
 ) -> None:
@@ -55,5 +78,33 @@ async def test_who_stood_by_recalls_what_was_known_once_it_has_the_lock_and_befo
     with anyio.fail_after(10):
         await recalled.wait()
     assert not agent.serving.value
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_who_takes_over_serves_with_the_state_directory_of_which_it_holds_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Line:
+        def __init__(self, config: Cell[ConfigState], settings: AgentSettings, *_: Any, **__: Any) -> None:
+            self.settings = settings
+
+        async def run(self) -> None:
+            served.append(self.settings.state_dir)
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr("agent.app.Line", Line)
+    served: list[Path] = []
+    config = Cell(ConfigState(Config(AgentSettings(state_dir=tmp_path / "old")), ""))
+    agent = Agent(config, "node-1", Pace(standby=0.01))
+    with AgentLock(tmp_path / "old" / "agent.lock") as lock:
+        assert lock.take() == ""
+        task = asyncio.create_task(agent.run())
+        await eventually(lambda: agent.view().standby.startswith("pid"))
+        config.set(ConfigState(Config(AgentSettings(state_dir=tmp_path / "new")), ""))
+
+    await eventually(lambda: served)
+    assert served == [tmp_path / "old"] == [agent.settings.state_dir]
+    assert not (tmp_path / "new").exists()
     task.cancel()
     await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""The command line: exit 0 ok, 1 refused with a sentence, 2 usage."""
+"""The command line: what each verb says; how each ends stands in test_cli_exits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main
-from agent.cli.arguments import REFUSED
+from agent.cli import VERBS, main
+from agent.cli.arguments import MISUSED, REFUSED
 from agent.version import version
 
 SIMULATED = "version: v1\nvendors: {simulated: {settings: {devices: 2}}}\n"
@@ -30,16 +30,46 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"xpu-agent {version()}\n"
 
 
-def test_no_verb_shows_the_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
+def test_no_verb_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
     assert "usage: xpu-agent" in capsys.readouterr().out
 
 
-def test_an_unknown_verb_is_a_usage_error() -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["dance"])
+@pytest.mark.parametrize(
+    ("given", "usage", "named"),
+    [
+        ("run --cofnig x", "xpu-agent run [option ...]", "--cofnig (did you mean --config?) x"),
+        ("run --cofnig=x", "xpu-agent run [option ...]", "--cofnig=x (did you mean --config?)"),
+        ("run --mig-stratgy none", "xpu-agent run [option ...]", "(did you mean --mig-strategy?)"),
+        ("run --log-level dbug", "xpu-agent run [option ...]", "(did you mean debug?)"),
+        ("config check --node-lable a=b", "xpu-agent config check [", "(did you mean --node-label?)"),
+        ("inspect --jsno", "xpu-agent inspect [-h] [--json]", "--jsno (did you mean --json?)"),
+        ("inspect --zzz", "xpu-agent inspect [-h]", "arguments: --zzz; `xpu-agent inspect --help` lists"),
+        ("health crodon a", "xpu-agent health [-h] VERB", "(did you mean cordon?)"),
+        ("inspct", "xpu-agent [-h] [--version] VERB", "(did you mean inspect?)"),
+        ("--versoin", "xpu-agent [-h] [--version] VERB", "(did you mean --version?)"),
+    ],
+)
+def test_what_a_verb_does_not_know_is_told_with_its_usage_and_what_is_near(
+    given: str, usage: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(given.split())
 
-    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: {usage}")
+    assert named in told
+
+
+def test_the_help_and_the_page_say_what_an_exit_code_means(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    assert "2 used wrongly" in " ".join(capsys.readouterr().out.split())
+    page = (Path(__file__).parents[1] / "docs/commands.md").read_text()
+    rows = re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE)
+    inner = {"config": "config check"}
+    assert rows == [inner.get(it, it) for it in VERBS]
 
 
 def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +83,7 @@ def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFi
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
     ("verb", "status"),
-    [(["plugins", "--json"], 0), (["config", "check"], 0), (["demo", "--fast", "--json"], REFUSED)],
+    [(["plugins", "--json"], 0), (["demo", "--fast", "--json"], REFUSED)],
     ids=lambda it: it[0] if isinstance(it, list) else None,
 )
 def test_a_reader_that_has_gone_ends_a_verb_without_a_traceback(
@@ -103,7 +133,7 @@ def test_what_a_vendor_refuses_is_told_with_its_line(
 ) -> None:
     config.write_text("version: v1\nflags:\n  migStrategy: foo\n")
 
-    assert main([*verb, "--config", str(config)]) == 1
+    main([*verb, "--config", str(config)])
 
     assert f"{config}:3: flags.migStrategy: unable to validate flags: " in capsys.readouterr().err
 
@@ -147,7 +177,7 @@ def test_config_check_says_which_labels_it_was_not_given(
 
 
 def test_config_check_refuses_a_label_that_is_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", "check", "--config", str(config), "--node-label", "pool"]) == 1
+    assert main(["config", "check", "--config", str(config), "--node-label", "pool"]) == MISUSED
     assert "--node-label: found 'pool', write KEY=VALUE" in capsys.readouterr().err
 
 
@@ -172,7 +202,7 @@ def test_config_check_takes_a_directory_and_the_name_of_the_node_s_config(
 
     assert main(["config", "check", "--config", str(tmp_path), "--node-config", "any"]) == 0
     assert "stateDir: /any" in capsys.readouterr().out
-    assert main(["config", "check", "--config", str(tmp_path), "--node-config", "other"]) == 1
+    assert main(["config", "check", "--config", str(tmp_path), "--node-config", "other"]) == MISUSED
     assert "specified config other does not exist; there are: any, default" in capsys.readouterr().err
 
 
@@ -215,7 +245,7 @@ def test_run_refuses_a_wrong_variable_by_its_name(
 ) -> None:
     monkeypatch.setenv("PASS_DEVICE_SPECS", "perhaps")
 
-    assert main(["run"]) == 1
+    assert main(["run"]) == MISUSED
     assert "PASS_DEVICE_SPECS: expected true or false, found 'perhaps'" in capsys.readouterr().err
 
 
@@ -225,7 +255,7 @@ def test_run_refuses_a_bad_config_before_it_touches_anything(
     config.write_text("version: v9\n")
     state = tmp_path / "state"
 
-    assert main(["run", "--config", str(config), "--state-dir", str(state)]) == 1
+    assert main(["run", "--config", str(config), "--state-dir", str(state)]) == MISUSED
 
     assert "v9" in capsys.readouterr().err
     assert not state.exists()
@@ -246,14 +276,14 @@ def test_conformance_holds_the_simulated_vendor_to_the_contract(
 
 
 def test_conformance_of_an_unknown_vendor_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["conformance", "acme"]) == 1
+    assert main(["conformance", "acme"]) == MISUSED
     assert "nvidia" in capsys.readouterr().err
 
 
 def test_conformance_of_a_vendor_that_sits_out_asks_for_its_settings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["conformance", "simulated"]) == 1
+    assert main(["conformance", "simulated"]) == MISUSED
     assert "name a file with others by --config" in capsys.readouterr().err
 
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from config_watching import (
+    ASKS_ANY,
+    BAD,
+    BETTER,
+    BY_LABEL,
+    GOOD,
+    http,
+    labelled,
+    remove,
+    state,
+    untold,
+    write,
+)
 from structlog.testing import capture_logs
 
 from agent.config import (
@@ -18,7 +31,6 @@ from agent.config import (
     ConfigState,
     ConfigWatch,
     Labels,
-    Remembered,
     Source,
     given_flags,
 )
@@ -27,24 +39,12 @@ from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.process import _follow
 
-GOOD = "agent: {http: 127.0.0.1:1}"
-BETTER = "agent: {http: 127.0.0.1:2}"
-BAD = "agent: {htp: x}"
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
     write(path, GOOD)
     return path
-
-
-def write(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
-def remove(path: Path) -> None:
-    path.unlink()
 
 
 def move(path: Path, name: str) -> None:
@@ -61,18 +61,6 @@ async def following(path: Source | Path | None, every: float = 0.01) -> AsyncIte
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def state(watch: ConfigWatch, wanted: Callable[[ConfigState], bool]) -> ConfigState:
-    async with asyncio.timeout(30):
-        async for found in watch.cell.watch():
-            if wanted(found):
-                return found
-    raise AssertionError
-
-
-def http(port: int) -> Callable[[ConfigState], bool]:
-    return lambda state: state.config.agent.http == f"127.0.0.1:{port}" and not state.error
 
 
 async def test_the_first_file_must_be_good(path: Path) -> None:
@@ -431,48 +419,6 @@ def test_a_file_that_is_empty_at_the_start_means_all_defaults(path: Path) -> Non
     assert ConfigWatch(path, "n").cell.value.config == Config()
 
 
-# Labels of the Node
-
-BY_LABEL = """
-agent: {http: 127.0.0.1:1, stateDir: /s}
-nodes: [{match: {labels: {pool: train}}, set: {agent: {http: 127.0.0.1:2}}}]
-"""
-
-
-def before_was(before: Remembered) -> Callable[[Path], Remembered]:
-    return lambda _: before
-
-
-def untold() -> Cell[Labels | None]:
-    return Cell(None)
-
-
-@asynccontextmanager
-async def labelled(
-    source: Source | Path,
-    labels: Cell[Labels | None],
-    before: Remembered | None = None,
-    **settings: Any,
-) -> AsyncIterator[ConfigWatch]:
-    """A watch that looks only when it is asked to, or hears of labels."""
-    watch = ConfigWatch(
-        source,
-        "node-1",
-        3600,
-        settle=0.001,
-        labels=labels,
-        recall=lambda _: before or Remembered(),
-        **settings,
-    )
-    task = asyncio.create_task(watch.run())
-    try:
-        yield watch
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 async def test_a_label_set_before_the_start_decides_the_first_configuration(path: Path) -> None:
     write(path, BY_LABEL)
 
@@ -533,139 +479,6 @@ async def test_labels_that_are_not_known_keep_nothing_waiting_that_does_not_ask_
     assert (state.waiting, state.error, state.labels) == (False, "", {})
 
 
-async def test_labels_that_were_seen_last_time_are_known_at_the_start(path: Path) -> None:
-    write(path, BY_LABEL)
-    asked: list[str] = []
-
-    def recall(state_dir: Path) -> Remembered:
-        asked.append(str(state_dir))
-        return Remembered({"pool": "train"})
-
-    watch = ConfigWatch(path, "n", labels=untold(), recall=recall)
-
-    assert asked == ["/s"]
-    assert watch.cell.value.config.agent.http == "127.0.0.1:2"
-    assert (watch.cell.value.waiting, watch.cell.value.labels) == (False, {"pool": "train"})
-
-
-async def test_a_label_that_was_missing_last_time_is_known_to_be(path: Path) -> None:
-    write(path, BY_LABEL)
-
-    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered({"pool": None}))
-
-    assert (watch.cell.value.config.agent.http, watch.cell.value.waiting) == ("127.0.0.1:1", False)
-
-
-async def test_a_label_that_nobody_asked_about_last_time_is_not_known(path: Path) -> None:
-    write(path, BY_LABEL)
-
-    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered({"zone": "a"}))
-
-    assert watch.cell.value.waiting
-
-
-async def test_what_was_seen_last_time_counts_until_the_api_server_tells(path: Path) -> None:
-    write(path, BY_LABEL)
-    labels = untold()
-    async with labelled(path, labels, Remembered({"pool": "train"})) as watch:
-        await state(watch, http(2))
-
-        labels.set({"pool": "serve"})
-        await state(watch, http(1))
-
-
-async def test_who_takes_over_goes_on_with_the_labels_that_the_last_one_knew(path: Path) -> None:
-    write(path, BY_LABEL)
-    known = {"pool": "train"}
-    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered(dict(known)))
-    assert watch.cell.value.config.agent.http == "127.0.0.1:2"
-    known["pool"] = "serve"
-
-    await watch.recall()
-
-    assert watch.cell.value.config.agent.http == "127.0.0.1:1"
-    assert watch.cell.value.labels == {"pool": "serve"}
-
-
-async def test_who_takes_over_believes_the_api_server_rather_than_a_checkpoint(path: Path) -> None:
-    write(path, BY_LABEL)
-    told: Cell[Labels | None] = Cell({"pool": "train"})
-    watch = ConfigWatch(path, "n", labels=told, recall=lambda _: Remembered({"pool": "serve"}))
-
-    await watch.recall()
-
-    assert watch.cell.value.config.agent.http == "127.0.0.1:2"
-
-
-async def test_who_takes_over_goes_on_with_the_config_that_the_last_one_had_chosen(path: Path) -> None:
-    named = path.parent / "named"
-    named.mkdir()
-    write(named / "a", "agent: {http: '127.0.0.1:1'}")
-    write(named / "b", "agent: {http: '127.0.0.1:2'}")
-    before = Remembered()
-    watch = ConfigWatch(Source(named, "a"), "n", recall=lambda _: before)
-    assert watch.cell.value.name == "a"
-    (named / "a").unlink()
-    before = Remembered(config="b")
-
-    await watch.recall()
-
-    assert (watch.cell.value.name, watch.cell.value.config.agent.http) == ("b", "127.0.0.1:2")
-    assert watch.cell.value.error.endswith("the configuration of before the restart stays in force")
-
-
-async def test_who_takes_over_with_nothing_to_recall_keeps_what_it_had(path: Path) -> None:
-    watch = ConfigWatch(path, "n")
-    before = watch.cell.value
-    write(path, "")
-
-    await watch.recall()
-
-    assert watch.cell.value.config == before.config
-    assert "is empty now" in watch.cell.value.error
-
-
-async def test_who_takes_over_goes_on_with_a_file_that_was_empty_from_the_beginning(path: Path) -> None:
-    write(path, "")
-    watch = ConfigWatch(path, "n")
-    before = watch.cell.value
-
-    await watch.recall()
-    await watch.once()
-
-    assert watch.cell.value == before
-    assert before.error == ""
-
-
-async def test_who_takes_over_waits_until_a_file_is_written_to_its_end(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watch = ConfigWatch(path, "n", settle=0)
-    looks = iter([Seen("f", b"version: v1"), Seen("f", BETTER.encode()), Seen("f", BETTER.encode())])
-    monkeypatch.setattr(Source, "look", lambda source, labels: next(looks))
-    published: list[ConfigState] = []
-    monkeypatch.setattr(watch.cell, "set", published.append)
-
-    await watch.recall()
-
-    assert [state.config.agent.http for state in published] == ["127.0.0.1:2"]
-
-
-async def test_who_takes_over_with_an_error_has_the_config_that_the_last_one_had(path: Path) -> None:
-    named = path.parent / "named"
-    named.mkdir()
-    write(named / "a", "agent: {http: '127.0.0.1:1'}")
-    write(named / "b", "agent: {http: '127.0.0.1:2'}")
-    before = Remembered(config="a")
-    watch = ConfigWatch(Source(named, "none"), "n", recall=lambda _: before)
-    assert watch.cell.value.name == "a"
-    before = Remembered(config="b")
-
-    await watch.recall()
-
-    assert watch.cell.value.name == "b"
-
-
 async def test_an_empty_file_stays_all_defaults_when_labels_are_told(path: Path) -> None:
     write(path, "")
     labels = untold()
@@ -689,15 +502,6 @@ async def test_a_file_that_was_emptied_stays_an_error_when_labels_are_told(path:
     await watch.once()
 
     assert "is empty now" in watch.cell.value.error
-
-
-async def test_a_checkpoint_is_not_read_where_nothing_is_missing(path: Path) -> None:
-    def recall(state_dir: Path) -> Remembered:
-        raise AssertionError("read")
-
-    ConfigWatch(path, "n", labels=untold(), recall=recall)
-    write(path, BY_LABEL)
-    ConfigWatch(path, "n", labels=Cell({}), recall=recall)
 
 
 async def test_a_file_that_comes_to_ask_for_labels_nobody_told_keeps_the_last_good_one(path: Path) -> None:
@@ -741,11 +545,6 @@ async def test_a_file_that_is_wrong_is_refused_at_the_start_also_where_labels_ar
         ConfigWatch(path, "n", labels=untold())
 
 
-# The label that chooses one of a directory
-
-ASKS_ANY = {CONFIG_LABEL: "any"}
-
-
 async def test_the_label_chooses_before_the_start(directory: Path) -> None:
     state = ConfigWatch(directory, "n", labels=Cell(ASKS_ANY)).cell.value
 
@@ -786,6 +585,7 @@ async def test_a_label_that_is_not_known_yet_is_awaited_before_anything_is_chose
     async with labelled(Source(directory, default_config="default"), labels) as watch:
         waiting = watch.cell.value
         assert waiting.waiting
+        assert waiting.labels_awaited, "nothing is wrong, and nobody is told that something was"
         assert f"{directory}: the label '{CONFIG_LABEL}' chooses here, and is not known" in waiting.error
 
         labels.set({})
@@ -824,41 +624,6 @@ async def test_where_nobody_tells_labels_the_default_holds(directory: Path) -> N
     state = ConfigWatch(directory, "n").cell.value
 
     assert (state.name, state.waiting, state.labels) == ("default", False, {})
-
-
-async def test_the_label_of_last_time_chooses_while_the_server_is_away(directory: Path) -> None:
-    for answer, expected in ((ASKS_ANY, "any"), ({CONFIG_LABEL: None}, "default")):
-        before = Remembered(answer)
-        watch = ConfigWatch(directory, "n", labels=untold(), recall=before_was(before))
-
-        assert (watch.cell.value.name, watch.cell.value.waiting) == (expected, False)
-
-
-async def test_a_restart_keeps_the_last_good_one_where_the_label_names_none(directory: Path) -> None:
-    labels: Cell[Labels | None] = Cell({CONFIG_LABEL: "typo"})
-    async with labelled(directory, labels, Remembered({CONFIG_LABEL: "typo"}, "any")) as watch:
-        kept = watch.cell.value
-        assert (kept.name, kept.waiting, kept.config.agent.http) == ("any", False, "127.0.0.1:2")
-        assert "specified config typo does not exist" in kept.error
-        assert kept.error.endswith("the configuration of before the restart stays in force")
-
-        labels.set({})
-        assert (await state(watch, http(1))).name == "default"
-
-
-async def test_a_restart_without_a_label_known_has_the_configuration_of_before(directory: Path) -> None:
-    watch = ConfigWatch(directory, "n", labels=untold(), recall=lambda _: Remembered({}, "any"))
-
-    assert (watch.cell.value.name, watch.cell.value.waiting) == ("any", False)
-
-
-async def test_a_configuration_of_before_that_is_gone_or_bad_is_not_taken(directory: Path) -> None:
-    write(directory / "any", BAD)
-    for name in ("any", "gone", "../any"):
-        before = Remembered({}, name)
-        watch = ConfigWatch(directory, "n", labels=untold(), recall=before_was(before))
-
-        assert watch.cell.value.waiting
 
 
 async def test_a_label_in_a_file_that_a_label_chose_is_followed_too(directory: Path) -> None:

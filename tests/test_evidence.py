@@ -40,6 +40,8 @@ class World:
     running: frozenset[str] | None = None
     life: str = "k1"
     settled: bool = True
+    #: The one life that has served for long enough.
+    settled_life: str = "k1"
     hangs: bool = False
     proofs: list[bool] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
@@ -70,7 +72,7 @@ class World:
             self.partitions,
             lambda: self.running,
             lambda: self.life,
-            lambda: self.settled,
+            lambda life: self.settled and life == self.settled_life,
             patience=patience,
         )
 
@@ -148,13 +150,24 @@ async def test_a_life_of_the_kubelet_that_has_not_served_for_long_is_not_settled
     assert not (await World(life="").sources().evidence()).settled
 
 
+async def test_a_life_of_the_kubelet_is_not_settled_by_how_long_another_has_served() -> None:
+    found = await World(life="k2").sources().evidence()
+
+    assert (found.life, found.settled, found.steady) == ("k2", False, True)
+
+
+async def test_a_life_of_the_kubelet_is_steady_while_it_has_a_name_however_short_it_has_served() -> None:
+    assert (await World(settled=False).sources().evidence()).steady
+    assert not (await World(life="").sources().evidence()).steady
+
+
 async def test_a_kubelet_that_began_anew_meanwhile_is_not_settled_and_has_not_granted_this() -> None:
     world = World()
     world.meanwhile = lambda: setattr(world, "life", "k2")
 
     found = await world.sources().evidence()
 
-    assert (found.life, found.settled) == ("k1", False)
+    assert (found.life, found.settled, found.steady) == ("k1", False, False)
 
 
 def test_an_answer_of_ours_is_known_by_its_annotation_and_another_plugins_by_its_place() -> None:

@@ -189,6 +189,7 @@ class FakeProcess:
         self.memory_limit = memory_limit
         self.after: FakeProcess | None = None
         self.early = False
+        self.required = False
 
     def start_early(self) -> None:
         self.early = True
@@ -224,6 +225,27 @@ async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(fou
         await apply(replace(vendor("acme", "acme.com/y"), settings={"library": "/other"}), 3)
         assert FakeProcess.started == 2
         group.cancel_scope.cancel()
+
+
+async def test_a_process_knows_whether_the_config_insists_on_its_vendor_also_after_a_change(
+    found: list[Plugin],
+) -> None:
+    found[:] = [plugin("acme", "acme.com/x")]
+    state = ConfigState(Config(), "defaults")
+    cell = Cell(state)
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+    seen = []
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, cell)
+        for enabled in ("auto", True, "auto"):
+            settings = VendorSettings(enabled=enabled)
+            cell.set(replace(state, config=Config(vendors={"acme": settings})))
+            await anyio.wait_all_tasks_blocked()
+            seen.append(fleet_.processes["acme"].required)
+        group.cancel_scope.cancel()
+
+    assert seen == [False, True, False]
 
 
 async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of_the_first(

@@ -275,7 +275,17 @@ class Node:
             self.config, self.snapshot, lambda: self.vendors, lambda: self.now, api=api, settle=0.001
         )
         self.wanted = self.labelling.wanted
-        self.file = FeaturesFile(self.wanted, every=0.02, note=self.noted.add)
+        self.file = self.features()
+
+    def features(self) -> FeaturesFile:
+        """What the file is kept by in the agent's next life."""
+        return FeaturesFile(
+            self.wanted,
+            every=0.02,
+            note=self.noted.add,
+            noted=lambda: tuple(self.noted),
+            forget=self.noted.discard,
+        )
 
     def configure(self, **changed: Any) -> None:
         self.report = replace(self.report, **changed)
@@ -385,6 +395,74 @@ async def test_a_config_that_wants_no_labels_takes_the_file_away(node: Node, off
 
         node.configure(**off)
 
+        await until(lambda: not node.path.exists())
+
+
+@pytest.mark.parametrize("other", [{"labels_as": "node"}, {"labels_as": "node", "features_file": ""}])
+async def test_the_file_of_an_earlier_agent_goes_where_labels_are_told_another_way_now(
+    node: Node, other: Mapping[str, Any]
+) -> None:
+    async with node.runs():
+        await node.says(TWO)
+    node.configure(**other)
+    node.file = node.features()
+
+    async with node.runs():
+        await until(lambda: not node.path.exists())
+        await until(lambda: not node.noted)
+
+
+async def test_a_file_that_is_only_called_otherwise_now_stays_and_its_old_name_is_struck_out(
+    node: Node, tmp_path: Path
+) -> None:
+    """As /var/run/x is /run/x."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    again = tmp_path / "link" / node.path.name
+    async with node.runs():
+        await node.says(TWO)
+        with node.path.open() as kept:  # while it is open no other file has its number
+            node.configure(features_file=str(again))
+
+            await until(lambda: node.noted == {again})
+            assert os.path.samestat(os.fstat(kept.fileno()), node.path.stat())
+
+
+async def test_a_file_in_a_directory_that_is_not_here_stays_written_down(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be on the host, of which a pod sees what is mounted."""
+    elsewhere = tmp_path / "not-mounted" / "gfd"
+    node.noted.add(elsewhere)
+    left: list[Path | None] = []
+    leave = node.file._leave
+
+    def leaving(path: Path | None, heard: Heard) -> None:
+        leave(path, heard)
+        left.append(path)
+
+    monkeypatch.setattr(node.file, "_leave", leaving)
+    async with node.runs():
+        await node.says(TWO)
+        await until(lambda: len(left) > 1)
+
+    assert elsewhere in node.noted
+    assert not node.file.error
+
+
+async def test_labels_that_nobody_tells_yet_stay_in_the_earlier_file(node: Node) -> None:
+    """A restart of the agent takes no labels away, also where they go to another file now."""
+    other = node.path.with_name("other")
+    node.path.write_text(TWO)
+    node.noted.add(node.path)
+    node.configure(features_file=str(other))
+    node.snapshot.set(snapshot(0, VendorState.STARTING))
+    async with node.runs():
+        await until(lambda: node.noted == {node.path, other})
+        assert node.path.read_text() == TWO
+
+        node.snapshot.set(snapshot(2))
+
+        await node.says(TWO, other)
         await until(lambda: not node.path.exists())
 
 
@@ -646,7 +724,7 @@ def test_the_verb_prints_an_empty_object_as_json(simulated: Path) -> None:
 def test_the_verb_s_file_needs_a_directory(simulated: Path, tmp_path: Path) -> None:
     done = verb("--config", simulated, "--output-file", tmp_path / "features.d" / "gfd")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"there is no directory {tmp_path}/features.d" in done.stderr
 
 
@@ -656,5 +734,5 @@ def test_the_verb_refuses_a_config_that_can_not_be_used(simulated: Path) -> None
 
     done = verb("--config", simulated)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "vendors.nvidia.settings.colour: unknown key" in done.stderr

@@ -12,9 +12,12 @@ from agent import line
 from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
 from agent.core.scheduled import Scheduled
+from agent.kubelet.directory import FileIdentity
 from agent.line import Line
 from agent.pace import Pace
 from agent.reconciler import Reconciler
+
+OLD = FileIdentity(1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +40,29 @@ def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
     monkeypatch.setattr("agent.line.Reconciler", made)
     settings = AgentSettings(state_dir=tmp_path, reconcile=ReconcileSettings(12.0, 34.0))
 
-    Line(Cell(ConfigState(Config(settings), "")), pace, Cell(False), Scheduled(), in_process=True)
+    Line(Cell(ConfigState(Config(), "")), settings, pace, Cell(False), Scheduled(), in_process=True)
 
     assert found == [given]
 
 
-@pytest.mark.parametrize("part", ["CdiDirectory", "FeaturesFile"])
+@pytest.mark.parametrize(
+    ("life", "later", "settled"),
+    [(OLD, 120.0, True), (OLD, 119.0, False), (OLD._replace(inode=3), 120.0, False)],
+    ids=["for-long", "not-for-long", "another-life"],
+)
+def test_the_one_life_of_the_kubelet_is_settled_that_has_served_us_for_long(
+    tmp_path: Path, life: FileIdentity, later: float, settled: bool
+) -> None:
+    settings, config = AgentSettings(state_dir=tmp_path), Cell(ConfigState(Config(), ""))
+    it = Line(config, settings, Pace(settle=120.0), Cell(False), Scheduled(), in_process=True)
+    it._sessions._since = (OLD, 1000.0)
+
+    assert it._settled(str(life), 1000.0 + later) is settled
+
+
+@pytest.mark.parametrize(("part", "mark"), [("CdiDirectory", ""), ("FeaturesFile", "features:")])
 def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, mark: str
 ) -> None:
     made = getattr(line, part)
 
@@ -55,6 +73,6 @@ def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
     monkeypatch.setattr(line, part, noting)
     settings = AgentSettings(state_dir=tmp_path)
 
-    Line(Cell(ConfigState(Config(settings), "")), Pace(), Cell(False), Scheduled(), in_process=True)
+    Line(Cell(ConfigState(Config(), "")), settings, Pace(), Cell(False), Scheduled(), in_process=True)
 
-    assert (tmp_path / "agent.remains").read_text() == "/var/run/cdi/acme.com-card.json\n"
+    assert (tmp_path / "agent.remains").read_text() == f"{mark}/var/run/cdi/acme.com-card.json\n"

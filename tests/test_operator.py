@@ -16,14 +16,14 @@ import anyio.to_thread
 import pytest
 
 from agent import operator
+from agent.admin import CannotAsk
 from agent.cli import main
-from agent.core.errors import NoSuchDevice
+from agent.core.errors import NoSuchDevice, UsageError
 from agent.core.inventory import Inventory
 from agent.core.model import Allocation, AllocationState, Command, Cordon, VendorState, VendorStatus
 from agent.core.vendor import Device, Fault, HealthEvent, Proof
 from agent.core.view import View
 from agent.http import serving
-from agent.inspect import CannotAsk
 
 
 def node() -> View:
@@ -142,5 +142,5 @@ def test_no_agent_is_told_with_the_socket(tmp_path: Path) -> None:
 
 
 def test_a_reason_that_is_no_utf_8_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(operator.Refused, match="reason: is not UTF-8"):
+    with pytest.raises(UsageError, match="reason: is not UTF-8"):
         operator.say(tmp_path / "agent.sock", "cordon", "a", "\udcff bad")

@@ -15,6 +15,7 @@ from agent import plugins
 from agent.plugins import NOT_ENABLED, SITS_OUT, Plugin
 
 HEAD = """
+from agent.core.claims import Dialect
 from agent.core.hooks import hookimpl
 from agent.core.vendor import ContainerEdits, SettingsError, Vendor
 def edits(devices, request):
@@ -147,6 +148,29 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ("machine_label=5", "machine_label is 5; a text is needed"),
+        ("by_cdi='no'", "by_cdi is 'no'; True or False is needed"),
+        ("libraries=['libx.so']", "libraries can not be called"),
+        ("dialects=[]", "dialects are no tuple of Dialect"),
+        ("dialects=('acme',)", "dialects are no tuple of Dialect"),
+        ("dialects=(Dialect(None, edits),)", "dialect has the name None; a text is needed"),
+        ("dialects=(Dialect('a', {}),)", "dialect 'a' has claims that can not be called"),
+        ("dialects=(Dialect('a', edits, 'a.com/'),)", "dialect 'a' reads 'a.com/'; a tuple of texts"),
+        ("dialects=(Dialect('a', edits, ('',)),)", "dialect 'a' reads ('',); a tuple of texts"),
+    ],
+)
+def test_a_vendor_with_a_part_of_a_wrong_type_is_left_out(installed: Installed, part: str, why: str) -> None:
+    installed.add("acme", f"@hookimpl\ndef register_backend(settings): return vendor({part})")
+
+    found = _load("acme")
+
+    assert found.vendor is None
+    assert found.reason.startswith(f"register_backend returned a Vendor whose {why}")
+
+
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_plugin_is_left_out_with_its_reason_and_harms_no_other(
     case: str, installed: Installed
@@ -218,6 +242,7 @@ def test_the_simulated_vendor_sits_out_until_it_is_asked_for() -> None:
         ({"devices": True}, "settings: devices: True is no number"),
         ({"scenario": "here.json"}, "settings: scenario: 'here.json' is no absolute path"),
         ({"devices": 1, "labels": "yes"}, "settings: labels: 'yes' is neither true nor false"),
+        ({"devices": 1, "deviceNodes": 1}, "settings: deviceNodes: 1 is neither true nor false"),
         ({"devices": 1, "prepares": True}, "settings: prepares: needs `partitions`"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import socket
@@ -13,12 +14,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import anyio
 import pytest
+from kubelet.fakes import eventually
 
+from agent.admin import fetch
+from agent.app import Agent
+from agent.cluster.access import Access
+from agent.config import AgentSettings, Config, ConfigState
+from agent.core.cell import Cell
 from agent.core.vendor import Proof
-from agent.inspect import fetch
+from agent.line import Line
+from agent.pace import Pace
+from agent.process import _cluster, _keep_serving
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
 from agent.vendors.simulated.scenario import Scenario
@@ -132,6 +142,16 @@ async def test_a_bad_config_keeps_the_last_good_one_and_says_so() -> None:
         assert it.kubelet.counts() == {GPU: Capacity(2, 2)}
 
 
+async def test_a_first_start_with_a_bad_config_fails_at_once_and_names_what_is_wrong() -> None:
+    async with running(config="version: v1\nvendors: {{simulated: {{resorces: []}}}}\n") as it:
+        assert await it.process.wait() == 2
+        assert it.process.stderr is not None
+        told = (await it.process.stderr.read()).decode()
+
+    assert told.startswith(f"xpu-agent: {it.config}:2: vendors.simulated.resorces: unknown key")
+    assert "last good" not in told
+
+
 async def test_the_state_is_for_its_owner_only() -> None:
     async with running() as it:
         await it.registered()
@@ -169,6 +189,45 @@ async def test_a_port_that_is_taken_costs_the_views_and_nothing_else() -> None:
         document = await it.inspected(lambda seen: bool(seen["ready"]))
 
         assert document["node"] == "a-node"
+
+
+async def test_a_port_is_tried_at_once_and_often_when_the_agent_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one before lets go of it as it ends, which may be a moment later."""
+
+    class Pauses:
+        pauses = itertools.repeat(3600.0)
+
+        def __init__(self, shortest: float, longest: float) -> None:
+            tried.append("begun")
+
+        def next(self) -> float:
+            tried.append("tried")
+            return next(self.pauses)
+
+        def reset(self) -> None:
+            tried.append("reset")
+            self.pauses = itertools.repeat(0.01)
+
+    tried: list[str] = []
+    monkeypatch.setattr("agent.process.Pauses", Pauses)
+    agent = Agent(Cell(ConfigState(Config(), "")), "a-node")
+    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    serving = asyncio.create_task(_keep_serving(f"127.0.0.1:{port}", agent))
+    await eventually(lambda: tried == ["begun", "tried"])
+
+    agent.serving.set(True)
+    await eventually(lambda: tried[2:4] == ["reset", "tried"])
+    taken.close()
+    await taken.wait_closed()
+
+    with anyio.fail_after(30):
+        status, _ = await _get_when_up(f"http://127.0.0.1:{port}/healthz")
+    assert status == 200
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 async def test_readiness_tells_why_there_is_none() -> None:
@@ -261,7 +320,8 @@ async def test_a_state_directory_that_can_not_be_is_a_sentence(state: str, tmp_p
         place.symlink_to(place)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "agent", "run", "--state-dir", str(place), "--kubelet-dir", str(tmp_path), "--http", ""),
+        *("-m", "agent", "run", "--state-dir", str(place), "--http", ""),
+        *("--kubelet-dir", str(tmp_path / "kubelet")),
         stderr=asyncio.subprocess.PIPE,
     )
     with anyio.fail_after(30):
@@ -330,7 +390,7 @@ async def test_a_kubeconfig_of_kubectl_s_that_is_missing_is_told_and_ends_nothin
 
 async def test_a_kubeconfig_that_is_named_to_this_agent_alone_has_to_be_there() -> None:
     async with running(XPU_AGENT_KUBECONFIG="/missing") as it:
-        assert await it.process.wait() == 1
+        assert await it.process.wait() == 2
         assert it.process.stderr is not None
         told = (await it.process.stderr.read()).decode()
 
@@ -342,3 +402,32 @@ async def test_labels_that_can_be_told_to_nobody_are_why_the_agent_is_not_ready(
         document = await it.inspected(lambda document: bool(document["troubles"]))
 
         assert any("USE_NODE_FEATURE_API: 'nodeFeature' is told to" in one for one in document["troubles"])  # type: ignore[attr-defined]
+
+
+async def test_the_door_writes_into_the_list_that_the_line_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lists of one file, each with a lock of its own, lose each other's entries."""
+
+    class Closed(Exception):
+        pass
+
+    given: dict[str, Any] = {}
+
+    def door(*_: Any, **rest: Any) -> Any:
+        given.update(rest)
+        raise Closed
+
+    monkeypatch.setattr("agent.cluster.door.Door", door)
+    settings = AgentSettings(state_dir=tmp_path)
+    state = Cell(ConfigState(Config(agent=settings), ""))
+    agent = Agent(state, "node")
+    agent._line = Line(state, settings, Pace(), agent.registered, agent.scheduled, in_process=True)
+    agent.serving.set(True)
+    agent.registered.set(True)
+
+    with pytest.raises(Closed):
+        await _cluster(agent, Access("http://127.0.0.1:1"), "node", Cell(None), state)
+
+    assert given["note"] == agent._line.remains.note_namespace
+    assert given["forget"] == agent._line.remains.forget_namespace

@@ -67,6 +67,7 @@ class Node:
     proves: bool = True
     proven: Sequence[Entry] | None = None
     release_fails: bool = False
+    release_error: str = "the driver is away"
     rebooted: bool = False
     every: float = 0.001
     log: list[str] = field(default_factory=list)
@@ -77,7 +78,7 @@ class Node:
             self.ledger.rebooted()
         self.plan: Cell[Plan] = Cell(PLAN)
         sources = Sources(
-            self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda: self.settled
+            self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda life: self.settled
         )
         scene = Scene({}, NodeSnapshot(), Topology(), {})
         self.allocator = Allocator(
@@ -120,7 +121,7 @@ class Node:
         known = self.ledger.get(mark)
         self.log.append(f"release {mark}, {known.state if known else 'unknown'}")
         if self.release_fails:
-            raise VendorError("the driver is away")
+            raise VendorError(self.release_error)
         self.slices[:] = [it for it in self.slices if it.allocation != mark]
 
     async def save(self, *, durable: bool) -> None:
@@ -162,10 +163,19 @@ async def test_a_pod_that_a_settled_kubelet_does_not_know_is_gone() -> None:
     assert +it.reconciler.actions == {"release": 1}
 
 
+async def test_a_kubelet_that_had_granted_it_before_the_agent_began_is_asked_and_believed_at_once() -> None:
+    it = Node([held()], [entry("a1")], settled=False)
+
+    assert await it.quick() == [Doubt("a1", XPU)]
+    it.entries = []
+    assert await it.quick() == [Release("a1", "pod gone")]
+    assert it.log == ["prove", f"ask again for {XPU}", "read", "prove", "changed"]
+
+
 @pytest.mark.parametrize(
     "it",
     [
-        pytest.param(Node([held()], settled=False), id="a kubelet that has just begun"),
+        pytest.param(Node([held()], life="k2", settled=False), id="a kubelet that has just begun"),
         pytest.param(Node([held()], entries=None), id="no checkpoint of the kubelet"),
         pytest.param(Node([held()], proves=False), id="a checkpoint that proves wrong"),
         pytest.param(Node([held()], pods=None), id="no PodResources"),
@@ -353,6 +363,21 @@ async def test_the_hardware_is_freed_before_the_ledger_forgets_it(state: Allocat
     assert it.log == ["prove", f"release a1, {state}", "changed"]
     assert it.states() == {"a1": "released"}
     assert it.slices == []
+
+
+async def test_slices_that_can_not_be_removed_are_told_once_for_each_reason() -> None:
+    it = Node([held()], slices=here("a1"), prepares=True, release_fails=True)
+
+    with structlog.testing.capture_logs() as told:
+        await it.full()
+        await it.full()
+        it.release_error = "the vendor is not in service"
+        await it.full()
+        await it.full()
+
+    failed = [line for line in told if line["event"] == "slices not removed, tried again"]
+    assert [line["error"] for line in failed] == ["the driver is away", "the vendor is not in service"]
+    assert it.reconciler.actions["release_failed"] == 4
 
 
 async def test_what_the_vendor_can_not_free_now_is_kept_counted_and_tried_again() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -38,16 +38,15 @@ class Node:
     served: tuple[str, ...] = (XPU,)
     unreadable: bool = False
     missing: bool = False
-    number: int = 1
-    renewed: list[str] = field(default_factory=list)
+    told: list[Mapping[str, bool]] = field(default_factory=list)
     plan: Cell[Plan] = field(default_factory=lambda: Cell[Plan]({XPU: listing("a", "b")}))
 
     def __post_init__(self) -> None:
         self.strangers = Strangers(
             self.read,
             self.plan,
-            lambda: dict.fromkeys(self.served, self.number),
-            self.renewed.append,
+            lambda: self.served,
+            self.told.append,
             sure=0.0,
         )
 
@@ -96,6 +95,15 @@ async def test_ids_that_we_never_listed_show_a_stranger(node: Node) -> None:
     node.ids = ("a", "alien-1", "alien-0")
 
     assert "(alien-0, alien-1)" in (await node.strangers.look())[XPU]
+
+
+async def test_the_lists_of_a_resource_that_is_not_planned_any_more_are_forgotten(node: Node) -> None:
+    node.plan.set({})
+    await node.strangers.look()
+
+    node.plan.set({XPU: listing("a")})
+
+    assert "(b)" in (await node.strangers.look())[XPU]
 
 
 async def test_what_stood_there_when_we_came_shows_nobody() -> None:
@@ -173,60 +181,48 @@ async def test_what_is_seen_once_and_not_again_is_not_told(node: Node) -> None:
         ids = ("alien",) if looks == 2 else ("a",)
         return KubeletCheckpoint((), {XPU: ids})
 
-    strangers = Strangers(read, node.plan, lambda: {XPU: 1}, node.renewed.append, sure=0.0)
+    strangers = Strangers(read, node.plan, lambda: [XPU], node.told.append, sure=0.0)
     found = [await strangers.checked() for _ in range(3)]
 
     assert found == [{}, {}, {}]
     assert looks == 4
 
 
-async def test_our_list_after_another_s_is_followed_by_one_registration(node: Node) -> None:
-    await node.lists("alien")
-    assert node.renewed == []
-
+async def test_whose_list_the_kubelet_has_is_told_at_each_look(node: Node) -> None:
     await node.lists("a", "b")
+    await node.lists("alien")
+    await node.lists("a", "alien")
     await node.lists("a")
 
-    assert node.renewed == [XPU]
+    assert node.told == [{XPU: True}, {XPU: False}, {XPU: False}, {XPU: True}]
 
 
-async def test_our_list_counts_though_a_pod_of_the_other_one_is_still_there(node: Node) -> None:
+async def test_our_list_is_ours_though_a_pod_of_another_plugin_is_still_there(node: Node) -> None:
     node.entries = [entry("db", THEIRS)]
-    await node.lists("alien")
 
     await node.lists("a", "b")
 
     assert node.strangers.found
-    assert node.renewed == [XPU]
+    assert node.told == [{XPU: True}]
 
 
-async def test_another_that_lists_our_ids_is_not_fought_when_its_pod_ends(node: Node) -> None:
-    node.entries = [entry("db", THEIRS)]
-    await node.lists("a")
-    assert node.strangers.found
+async def test_of_a_resource_that_we_do_not_serve_now_no_list_is_told(node: Node) -> None:
+    node.served = ()
 
-    node.entries = []
-    await node.lists("a")
-
-    assert not node.strangers.found
-    assert node.renewed == []
-
-
-@pytest.mark.parametrize("served", [(XPU,), ()], ids=["registered-since", "registers-now"])
-async def test_a_registration_since_another_s_list_is_left_alone(node: Node, served: tuple[str, ...]) -> None:
     await node.lists("alien")
 
-    node.number, node.served = 2, served
-    await node.lists("a", "b")
-    node.served = (XPU,)
-    await node.lists("a", "b")
-
-    assert node.renewed == []
+    assert node.told == [{}]
 
 
-async def test_each_list_of_another_is_followed_anew(node: Node) -> None:
-    for _ in range(2):
-        await node.lists("alien")
-        await node.lists("a", "b")
+async def test_a_list_that_is_another_s_at_one_of_two_looks_is_nobody_s(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def checked() -> Mapping[str, str]:
+        await node.strangers.look()
+        return {}
 
-    assert node.renewed == [XPU, XPU]
+    monkeypatch.setattr(node.strangers, "checked", checked)
+
+    await node.lists("alien")
+
+    assert node.told == [{}]

@@ -10,9 +10,11 @@ import anyio.to_thread
 import pytest
 
 from agent.cli import main
+from agent.cli.arguments import MISUSED
 from agent.cluster.access import find
 from agent.cluster.client import open_api
-from agent.cluster.labels import LabelWriter, feature_name, features_path
+from agent.cluster.labelled import feature_name, features_path
+from agent.cluster.labels import LabelWriter
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
@@ -33,7 +35,7 @@ class Machine:
         for it in (self.spec, self.features):
             it.write_text("ours")
             remains.note(it)
-        for name in ("checkpoint.json", "checkpoint.json.corrupt-1-x", "agent.lock", "xpu-agent.log"):
+        for name in (*KEPT, "agent.lock", "agent.last-config.json"):
             (self.state / name).touch()
 
     def uninstall(self, *more: str) -> int:
@@ -90,6 +92,25 @@ def test_what_a_killed_agent_left_unfinished_goes_too(machine: Machine) -> None:
 
     assert not torn.exists()
     assert another.exists()
+
+
+def test_what_a_killed_agent_left_unfinished_in_its_own_directory_goes_too(machine: Machine) -> None:
+    for name in ("agent.new", "agent.last-config.new", "agent.of-a-release-to-come"):
+        (machine.state / name).touch()
+
+    assert machine.uninstall() == 0
+
+    assert machine.left() == KEPT
+
+
+def test_the_list_goes_last(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    (machine.state / "agent.sock").touch()
+
+    machine.uninstall()
+
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == f"{machine.state / NAME}: removed"
+    assert f"{machine.state / 'agent.sock'}: removed" in said
 
 
 def test_a_socket_of_a_dead_agent_goes_from_the_kubelets_directory(machine: Machine) -> None:
@@ -149,6 +170,43 @@ def test_what_can_not_be_removed_is_told_and_stays_on_the_list(
     assert not machine.features.exists()
     assert str(machine.spec) in capsys.readouterr().err
     assert NAME in machine.left()
+
+
+def test_what_can_not_be_seen_from_a_pod_is_not_taken_for_gone(
+    machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is one of the node's that is not mounted in this container."""
+    elsewhere = machine.state.parent / "not-mounted" / "xpu-agent"
+    Remains(machine.state / NAME).note_features(elsewhere)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+
+    assert machine.uninstall() == 1
+
+    assert f"on the node: rm -f {elsewhere}" in capsys.readouterr().err
+    assert not machine.spec.exists()
+    assert elsewhere in Remains(machine.state / NAME).all()
+
+    elsewhere.parent.mkdir()
+    elsewhere.touch()
+    assert machine.uninstall() == 0
+    assert not elsewhere.exists()
+    assert machine.left() == KEPT
+
+
+def test_on_the_node_itself_what_lies_in_no_directory_is_gone(machine: Machine) -> None:
+    Remains(machine.state / NAME).note_features(machine.state.parent / "removed" / "xpu-agent")
+
+    assert machine.uninstall() == 0
+
+    assert machine.left() == KEPT
+
+
+def test_a_pod_that_sees_no_state_at_all_has_nothing_to_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+
+    assert main(["uninstall", "--state-dir", str(tmp_path / "none"), "--kubelet-dir", str(tmp_path)]) == 0
 
 
 def test_a_file_that_is_named_counts_as_ours(machine: Machine, tmp_path: Path) -> None:
@@ -260,14 +318,17 @@ async def test_a_file_that_can_not_be_removed_keeps_no_label(machine: Machine, t
         assert labels(server) == {"pool": "a"}
 
 
-def test_without_an_api_server_it_says_which_node_feature_it_has_not_looked_for(
+def test_without_an_api_server_a_node_feature_that_may_be_there_counts_as_not_removed(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Remains(machine.state / NAME).note_namespace("gpu")
 
-    assert machine.uninstall() == 0
+    assert machine.uninstall() == 1
 
-    assert "NodeFeature in gpu: not looked for" in capsys.readouterr().out
+    assert "NodeFeature in gpu: not looked for" in capsys.readouterr().err
+    assert not machine.spec.exists()
+    assert NAME in machine.left(), "it may be there, and the list is what knows of it"
+    assert Remains(machine.state / NAME).namespaces() == ("gpu",)
 
 
 async def awaited(kubeconfig: Path, within: str) -> int:
@@ -296,6 +357,6 @@ async def test_who_waits_for_nodes_hears_when_all_are_clean_or_how_many_are_not(
 
 
 def test_nobody_can_wait_for_nodes_without_an_api_server(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["uninstall", "--await-nodes", "cleaner"]) == 1
+    assert main(["uninstall", "--await-nodes", "cleaner"]) == MISUSED
 
     assert "no API server is known here" in capsys.readouterr().err

@@ -1,17 +1,17 @@
-"""The command line: one verb, one module. Exit 0 ok, 1 refused, 2 usage."""
+"""The command line: one verb, one module."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from agent.core.errors import AgentError
+from agent.core.errors import AgentError, ConfigError, UsageError
 from agent.core.vendor import SettingsError
 
-from .arguments import REFUSED
+from .arguments import MISUSED, REFUSED, tell
+from .parser import Parser
 
 #: In the order of the help; each is a module here, whose `add` makes its parser.
 VERBS = (
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.verb is None:
         parser.print_help()
-        return 2
+        return MISUSED
     try:
         status = int(args.verb(args) or 0)
         sys.stdout.flush()  # who has gone shows here, and not first at exit
@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as exc:
         if (refusal := _refusal(exc)) is None:
             raise
-        print(f"xpu-agent: {refusal}", file=sys.stderr)
-        return REFUSED
+        tell(str(refusal))
+        return MISUSED if isinstance(refusal, ConfigError | SettingsError | UsageError) else REFUSED
     except KeyboardInterrupt:
         return 130
 
@@ -67,16 +67,18 @@ def _refusal(exc: BaseException) -> BaseException | None:
     return next((it for it in map(_refusal, inner) if it is not None), None)
 
 
-def _parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser(names: Sequence[str] = VERBS) -> Parser:
+    parser = Parser(
         prog="xpu-agent",
         description="One Kubernetes node agent for every vendor's accelerators.",
         epilog="Every flag of `run` can be set as environment variable XPU_AGENT_<FLAG>, for example "
         "XPU_AGENT_STATE_DIR, NVIDIA's flags as NVIDIA calls them; NODE_NAME names the node. "
-        "Exit: 0 ok, 1 refused, 2 usage.",
+        "Exit: 0 done; 1 the verb's own answer is a bad one: refused, or something found; 2 used wrongly: "
+        "arguments, variables, or a configuration that can not be used.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.set_defaults(verb=None, unheard=0)
+    # What was not read to its end has proven nothing; a verb that only shows says 0 instead.
+    parser.set_defaults(verb=None, unheard=REFUSED)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
     for name in names:
         import_module(f"{__name__}.{name}").add(verbs)

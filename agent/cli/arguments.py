@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-#: Exit code.
+if TYPE_CHECKING:
+    from agent.cluster.access import Access
+
+#: Exit codes. The verb's own answer is a bad one: it refuses, or has found something.
 REFUSED = 1
-
-#: Where a verb adds its parser.
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # the only name argparse has for it
+#: It was used wrongly: an argument, a variable, or a file that it needs and that can not be used.
+MISUSED = 2
 
 #: How often a flag of NVIDIA's stands, and whether it needs a value. Switches also stand alone.
 _ARITY: dict[str, dict[str, Any]] = {
@@ -26,6 +30,7 @@ _ARITY: dict[str, dict[str, Any]] = {
 
 def configuration(parser: argparse.ArgumentParser) -> None:
     """What decides the configuration: ours first, then NVIDIA's."""
+    parser.usage = "%(prog)s [option ...]"  # a hundred of them drown the error that they stand above
     parser.add_argument(
         "--config",
         metavar="F",
@@ -88,6 +93,29 @@ def node_labels(parser: argparse.ArgumentParser) -> None:
 
 def state_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", type=Path, metavar="D", help="where the agent keeps its admin socket")
+
+
+def tell(text: str) -> None:
+    """Say it to people, beside what the verb prints."""
+    print(f"xpu-agent: {text}", file=sys.stderr)
+
+
+def warn(text: str) -> None:
+    tell(f"warning: {text}")
+
+
+def api_server(args: argparse.Namespace, say: Callable[[str], None] = warn) -> Access | None:
+    """The way to the API server, or None: there is none here.
+
+    Raises:
+        ConfigError: What is named can not be used.
+    """
+    from agent.cluster.access import find, named
+
+    kubeconfig = named(args.kubeconfig, os.environ)
+    if kubeconfig.warning:
+        say(kubeconfig.warning)
+    return find(kubeconfig.path, os.environ, by=kubeconfig.by)
 
 
 def given_by(args: argparse.Namespace) -> dict[str, object]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
-from .arguments import Verbs, configuration, given_by, node_labels, node_name_of
+from .arguments import REFUSED, configuration, given_by, node_labels, node_name_of, tell, warn
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -21,20 +21,26 @@ def add(verbs: Verbs) -> None:
 
 
 def config_check(args: argparse.Namespace) -> int:
-    """`xpu-agent config check`: what the agent would run with."""
+    """`xpu-agent config check`: what the agent would run with; exit 1 where it would not."""
     from agent.config import configured, given_labels, given_source, seen_labels, to_yaml
+    from agent.core.errors import ConfigError, UsageError
     from agent.fleet import check
     from agent.plugins import names
 
-    given, told = given_by(args), given_labels(args.node_label)
-    node = seen_labels(told)
-    config = check(configured(given, os.environ, node_name_of(args), names(), node))
-    missing = config.asks - told.keys()
-    if missing:
-        without = f"this is for a Node without {', '.join(sorted(missing))}; give --node-label KEY=VALUE"
-        print(f"xpu-agent: warning: {without}", file=sys.stderr)
+    given, labels = given_by(args), given_labels(args.node_label)
+    node = seen_labels(labels)
+    seen = given_source(given, os.environ).look(node)
+    if seen.error:
+        raise UsageError(seen.error)
+    try:
+        config = check(configured(given, os.environ, node_name_of(args), names(), node))
+    except ConfigError as refusal:
+        tell(str(refusal))
+        return REFUSED
+    if missing := config.asks - labels.keys():
+        warn(f"this is for a Node without {', '.join(sorted(missing))}; give --node-label KEY=VALUE")
     for warning in config.warnings:
-        print(f"xpu-agent: warning: {warning}", file=sys.stderr)
-    print(f"# {given_source(given, os.environ).look(node).source}")
+        warn(warning)
+    print(f"# {seen.source}")
     print(to_yaml(config), end="")
     return 0

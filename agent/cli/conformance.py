@@ -8,7 +8,8 @@ from pathlib import Path
 
 from agent.core.vendor import Vendor
 
-from .arguments import REFUSED, Verbs, node_name_of
+from .arguments import REFUSED, node_name_of
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -23,7 +24,7 @@ def conformance(args: argparse.Namespace) -> int:
     import asyncio
 
     from agent.config import configured, seen_labels
-    from agent.core.errors import VendorError
+    from agent.core.errors import UsageError, VendorError
     from agent.fleet import check, wanted
     from agent.plugins import names
 
@@ -33,9 +34,9 @@ def conformance(args: argparse.Namespace) -> int:
     plugin = found.get(args.vendor)
     if plugin is None and args.vendor in names():
         words = "is off or offers nothing with these settings; name a file with others by --config"
-        raise VendorError(f"{args.vendor} {words}")
+        raise UsageError(f"{args.vendor} {words}")
     if plugin is None:
-        raise VendorError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(found))}")
+        raise UsageError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(found))}")
     if plugin.vendor is None:
         raise VendorError(f"{args.vendor} is left out: {plugin.reason}")
     return asyncio.run(_conform(plugin.vendor))

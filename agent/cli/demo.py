@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import REFUSED, Verbs
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("demo", help="a scripted day on an embedded node; needs no GPU, no cluster")
     parser.add_argument("--fast", action="store_true", help="without pauses for reading")
     parser.add_argument("--json", action="store_true", help="one JSON object per step")
-    # A story that was not heard out has proven nothing.
-    parser.set_defaults(verb=demo, unheard=REFUSED)
+    parser.set_defaults(verb=demo)
 
 
 def demo(args: argparse.Namespace) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 
-from .arguments import Verbs, configuration, given_by, node_name_of
+from .arguments import REFUSED, configuration, given_by, node_name_of
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -27,10 +29,22 @@ def add(verbs: Verbs) -> None:
 
 def doctor(args: argparse.Namespace) -> int:
     """`xpu-agent doctor`: reads and asks, changes nothing. Exit 1 where something stops work."""
-    from agent.cluster.access import named
-    from agent.doctor.survey import Question
-    from agent.doctor.visit import visit
+    import anyio
 
+    from agent import logs
+    from agent.cluster.access import named
+    from agent.config import LogSettings
+    from agent.doctor.checks import examined
+    from agent.doctor.report import document, show, stops
+    from agent.doctor.survey import Question, survey
+
+    logs.configure(LogSettings(level="error"))  # what goes wrong is found, and told once
     kubeconfig = named(args.kubeconfig, os.environ)
     question = Question(node_name_of(args), given_by(args), os.environ, kubeconfig, args.host_root)
-    return visit(question, as_json=args.json)
+    around = anyio.run(survey, question)
+    findings = tuple(examined(around))
+    if args.json:
+        print(json.dumps(document(around.node, around.version, findings), indent=2))
+    else:
+        show(around.node, around.version, findings)
+    return REFUSED if stops(findings) else 0

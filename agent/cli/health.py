@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Verbs, admin_socket, state_dir
+from .arguments import admin_socket, state_dir
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -13,7 +14,7 @@ def add(verbs: Verbs) -> None:
     listing = inner.add_parser("list", help="each device: what it has, what ends it, who cordoned it")
     listing.add_argument("--json", action="store_true", help="one JSON list")
     state_dir(listing)
-    listing.set_defaults(verb=health_list)
+    listing.set_defaults(verb=health_list, unheard=0)
     for word, help in (
         ("cordon", "give the device to nobody new; who has it keeps it"),
         ("uncordon", "give it out again"),
@@ -24,7 +25,7 @@ def add(verbs: Verbs) -> None:
         if word == "cordon":
             telling.add_argument("--reason", default="", metavar="TEXT", help="why, for who meets it")
         state_dir(telling)
-        telling.set_defaults(verb=health_word, word=word, reason="")
+        telling.set_defaults(verb=health_word, word=word, reason="", unheard=0)
 
 
 def health_list(args: argparse.Namespace) -> int:

@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from .arguments import Verbs, configuration, given_by, node_labels, node_name_of
+from .arguments import configuration, given_by, node_labels, node_name_of
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -14,7 +15,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     configuration(parser)
     node_labels(parser)
-    parser.set_defaults(verb=labels)
+    parser.set_defaults(verb=labels, unheard=0)
 
 
 def labels(args: argparse.Namespace) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Verbs
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("plugins", help="vendors found, from where, and why one was left out")
     parser.add_argument("--json", action="store_true", help="one JSON list")
-    parser.set_defaults(verb=plugins)
+    parser.set_defaults(verb=plugins, unheard=0)
 
 
 def plugins(args: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def plugins(args: argparse.Namespace) -> int:
 
         print(json.dumps(rows, indent=2))
         return 0
-    from agent.inspect import table
+    from agent.screen import show_table
 
-    table("vendors", rows)
+    show_table("vendors", rows)
     return 0

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 
-from .arguments import Verbs, configuration, given_by, node_name_of
+from .arguments import api_server, configuration, given_by, node_name_of
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -26,20 +27,20 @@ def run(args: argparse.Namespace) -> int:
     import structlog
 
     from agent import logs
-    from agent.cluster.access import find, named
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
     from agent.fleet import check
-    from agent.process import remembered_from, serve
+    from agent.keeping import remembered_from
+    from agent.process import serve
 
     given, node_name = given_by(args), node_name_of(args)
     source, flags = given_source(given, os.environ), given_flags(given, os.environ)
-    kubeconfig = named(args.kubeconfig, os.environ)
-    access = find(kubeconfig.path, os.environ, by=kubeconfig.by)
+    warnings: list[str] = []
+    access = api_server(args, warnings.append)
     labels: Cell[Labels | None] | None = Cell(None) if access else None
     watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=remembered_from)
     logs.configure(watch.cell.value.config.agent.log)
-    if kubeconfig.warning:
-        structlog.get_logger().warning(kubeconfig.warning)
+    for warning in warnings:  # only now is it known how to log
+        structlog.get_logger().warning(warning)
     anyio.run(serve, watch, node_name, None, access, labels)
     return 0

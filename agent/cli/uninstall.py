@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .arguments import Verbs, admin_socket, node_name_of, state_dir
+from .arguments import admin_socket, api_server, node_name_of, state_dir
+from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
@@ -48,33 +48,26 @@ def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
     if args.await_nodes:
         return _awaited(args)
-    from agent.cluster.access import find, named
     from agent.config import AgentSettings
     from agent.uninstall import uninstall, unlabel
 
-    defaults = AgentSettings()
-    kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or defaults.kubelet_dir
-    state_dir = admin_socket(args).parent
+    kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or AgentSettings().kubelet_dir
 
-    def unlabelled(made: Sequence[str]) -> None:
-        kubeconfig = named(args.kubeconfig, os.environ)
-        if kubeconfig.warning:
-            print(f"xpu-agent: warning: {kubeconfig.warning}", file=sys.stderr)
-        if (access := find(kubeconfig.path, os.environ, by=kubeconfig.by)) is not None:
+    def unlabelled(made: Sequence[str]) -> bool:
+        if (access := api_server(args)) is not None:
             unlabel(access, node_name_of(args), made)
-        elif made:
-            sys.stdout.write(f"NodeFeature in {', '.join(made)}: not looked for, as no API server is known\n")
+        return access is not None
 
-    return uninstall(state_dir, Path(kubelet_dir), args.also, unlabel=unlabelled, force=args.force)
+    return uninstall(
+        admin_socket(args).parent, Path(kubelet_dir), args.also, unlabel=unlabelled, force=args.force
+    )
 
 
 def _awaited(args: argparse.Namespace) -> int:
-    from agent.cluster.access import find, named
-    from agent.uninstall import NotRemoved, await_nodes
+    from agent.core.errors import UsageError
+    from agent.uninstall import await_nodes
 
-    kubeconfig = named(args.kubeconfig, os.environ)
-    access = find(kubeconfig.path, os.environ, by=kubeconfig.by)
-    if access is None:
-        raise NotRemoved("--await-nodes: no API server is known here; give --kubeconfig")
+    if (access := api_server(args)) is None:
+        raise UsageError("--await-nodes: no API server is known here; give --kubeconfig")
     await_nodes(access, args.await_nodes, args.within)
     return 0

@@ -8,7 +8,7 @@ import anyio
 
 from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiError
-from agent.cluster.fields import mapping
+from agent.core.parts import part_of
 
 
 def path(namespace: str, name: str) -> str:
@@ -20,8 +20,8 @@ def ready_nodes(daemonset: Object) -> tuple[int, int] | None:
 
     apps/v1, DaemonSetStatus. A pod is ready when its init containers have ended well and its containers run.
     """
-    status = mapping(daemonset, "status")
-    if status.get("observedGeneration") != mapping(daemonset, "metadata").get("generation"):
+    status = part_of(daemonset, "status")
+    if status.get("observedGeneration") != part_of(daemonset, "metadata").get("generation"):
         return None
     ready, wanted = status.get("numberReady"), status.get("desiredNumberScheduled")
     return (ready, wanted) if isinstance(ready, int) and isinstance(wanted, int) else None

@@ -59,6 +59,7 @@ class Door:
         scheduled: Scheduled | None = None,
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
         opening: Callable[[Access], Awaitable[Api]] = open_api,
     ) -> None:
@@ -66,8 +67,8 @@ class Door:
 
         Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
         `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
-        made. In `exchange` is said how Koordinator hears of the cards, in
-        `scheduled` what schedulers and those who serve the kubelet have to tell each other.
+        made, and `forget` those where none is any more. In `exchange` is said how Koordinator hears of the
+        cards, in `scheduled` what schedulers and those who serve the kubelet have to tell each other.
         """
         self._access = access
         self._node_name = node_name
@@ -78,6 +79,7 @@ class Door:
         self._scheduled = scheduled or Scheduled()
         self._locks: LockWriter | None = None
         self._note = note
+        self._forget = forget
         self._following = following
         self._opening = opening
         self.events = Events(node_name, instance)
@@ -138,7 +140,13 @@ class Door:
         self._api = api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
         self._writer = LabelWriter(
-            api, self._node_name, self._access.namespace, wanted, self.node, note=self._note
+            api,
+            self._node_name,
+            self._access.namespace,
+            wanted,
+            self.node,
+            note=self._note,
+            forget=self._forget,
         )
         self._koordinator = Koordinator(api, self._node_name, self._exchange, self.node, self._following)
         self._locks = LockWriter(api, self._node_name, self._scheduled)

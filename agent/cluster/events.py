@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import anyio
 import structlog
 
 from agent.core.cell import Cell
@@ -27,6 +26,7 @@ from agent.core.text import printable
 from .api import Api, Object
 from .correlation import Correlator, Series
 from .errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
+from .restart import rest
 
 log = structlog.get_logger()
 
@@ -95,15 +95,10 @@ class Events:
             try:
                 await self._write(api, series)
             except ApiError as exc:
-                await self._rest(self._failed(series, exc), returns, before)
+                if await rest(self._failed(series, exc), returns, before):
+                    self._pauses.reset()
             else:
                 self._sent()
-
-    async def _rest(self, pause: float, returns: Cell[int], before: int) -> None:
-        """Wait, but for no longer than until the server is back."""
-        with anyio.move_on_after(pause):
-            await returns.other_than(before)
-            self._pauses.reset()
 
     async def _write(self, api: Api, series: Series) -> None:
         if series.known and await self._patched(api, series):

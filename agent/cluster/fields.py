@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-
-def mapping(of: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
-    """The mapping at this key; an empty one where there is none."""
-    value = of.get(key) if of is not None else None
-    return value if isinstance(value, dict) else {}
+from agent.core.parts import part_of
 
 
 def text(of: Mapping[str, Any], key: str) -> str:
@@ -20,6 +16,6 @@ def text(of: Mapping[str, Any], key: str) -> str:
 
 def texts(of: Mapping[str, Any], key: str, longest: int) -> Iterator[tuple[str, str]]:
     """The texts of the mapping at this key, such as labels; one of more characters is left out."""
-    for name, value in mapping(of, key).items():
+    for name, value in part_of(of, key).items():
         if isinstance(name, str) and isinstance(value, str) and len(value) <= longest:
             yield name, value

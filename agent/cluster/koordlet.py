@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.fields import mapping, text
+from agent.cluster.fields import text
+from agent.core.parts import part_of
 
 NAME = "koordlet"
 LABEL = "koord-app=koordlet"
@@ -32,13 +33,13 @@ def reporting(pod: Object) -> str | None:
 
     Anybody may label a pod so, and must not silence us: only who may run privileged is believed.
     """
-    metadata, spec, status = mapping(pod, "metadata"), mapping(pod, "spec"), mapping(pod, "status")
+    metadata, spec, status = part_of(pod, "metadata"), part_of(pod, "spec"), part_of(pod, "status")
     if text(status, "phase") in ("Succeeded", "Failed"):
         return None
     name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
     containers = spec.get("containers")
     for it in containers if isinstance(containers, list) else ():
-        trusted = isinstance(it, dict) and mapping(it, "securityContext").get("privileged") is True
+        trusted = isinstance(it, dict) and part_of(it, "securityContext").get("privileged") is True
         if trusted and (gate := _gate(_arguments(it))):
             return f"koordlet {name} runs here with {gate}=true"
     return None
@@ -82,7 +83,7 @@ def hand(device: Object | None) -> float | None:
 
     It is its by managedFields: an update by who calls itself koordlet, of `spec`.
     """
-    fields = mapping(device, "metadata").get("managedFields")
+    fields = part_of(device, "metadata").get("managedFields")
     times = [_time(it) for it in fields if _its(it)] if isinstance(fields, list) else []
     return max((it for it in times if it is not None), default=None)
 
@@ -90,7 +91,7 @@ def hand(device: Object | None) -> float | None:
 def _its(entry: object) -> bool:
     if not isinstance(entry, dict) or (entry.get("manager"), entry.get("operation")) != (NAME, "Update"):
         return False
-    return "f:spec" in mapping(entry, "fieldsV1")
+    return "f:spec" in part_of(entry, "fieldsV1")
 
 
 def _time(entry: Mapping[str, Any]) -> float | None:

@@ -1,16 +1,10 @@
-"""The labels that the devices give the node, written to its Node or to a NodeFeature object.
-
-Which labels of the Node are the agent's own stands in an annotation of it, in the same patch as they, as
-node-feature-discovery does it. managedFields would not do: whoever writes a value that is there already, as
-after a move from gpu-feature-discovery, does not become its manager, and nobody could remove the label.
-"""
+"""The labels that the devices give the node, written to its Node or to a NodeFeature object, and removed."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
@@ -18,25 +12,15 @@ import structlog
 
 from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.fields import mapping
-from agent.cluster.node import PREFIX, OwnNode, own_node, path
+from agent.cluster.labelled import OWNED, feature, feature_name, feature_path, features_path, node_patch
+from agent.cluster.node import OwnNode, own_node, path
+from agent.cluster.restart import rest
 from agent.core.cell import Cell
-from agent.core.labels import Wanted, domain
-from agent.core.names import wrong_label
+from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-#: The annotation that names our labels of the Node, with commas.
-OWNED = f"{PREFIX}labels"
-#: Of the domains that labels of no vendor are in. Source: kubernetes.io, "Labels and Selectors", syntax.
-_KUBERNETES = ("kubernetes.io", "k8s.io")
-
-GROUP = "/apis/nfd.k8s-sigs.io/v1alpha1"
-#: By which node-feature-discovery knows whose NodeFeature it is. Source: its pkg/apis/nfd/v1alpha1.
-NODE_NAME = "nfd.node.kubernetes.io/node-name"
-_FEATURES: Mapping[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
 
 #: Seconds for which a server that is busy is left alone at most, whatever it asks.
 LONGEST = 600.0
@@ -49,88 +33,6 @@ QUIET = 600.0
 
 MAY_PATCH = "allow patch on nodes, or remove them by hand: kubectl label node NODE KEY-"
 MAY_DELETE = "allow delete on nodefeatures, or remove it by hand: kubectl delete nodefeature"
-
-
-def node_patch(node: OwnNode, wanted: Wanted) -> dict[str, Any] | None:
-    """The merge patch that makes our labels of the Node those that are wanted; None where they are.
-
-    What node-feature-discovery keeps is left to it, and what is Kubernetes' own is nobody's to remove.
-    """
-    before = owned(node)
-    there = {key: node.labels[key] for key in before if key in node.labels}
-    after = {key: value for key, value in _wanted(node, wanted, there).items() if _writable(node, key)}
-    labels: dict[str, str | None] = {key: None for key in there if key not in after and _writable(node, key)}
-    labels |= {key: value for key, value in after.items() if node.labels.get(key) != value}
-    names = ",".join(sorted(after)) or None
-    if not labels and names == node.annotations.get(OWNED):
-        return None
-    metadata: dict[str, Any] = {"annotations": {OWNED: names}, "labels": labels}
-    return {"metadata": {**metadata, "resourceVersion": node.version}}
-
-
-def owned(node: OwnNode) -> frozenset[str]:
-    """The keys of the labels that an agent wrote here; anybody may have written the annotation."""
-    keys = node.annotations.get(OWNED, "").split(",")
-    return frozenset(key for key in keys if not wrong_label(key, "") and _vendors(key))
-
-
-def _wanted(node: OwnNode, wanted: Wanted, there: Mapping[str, str]) -> Mapping[str, str]:
-    if wanted.told_as is None:
-        return {}
-    after = wanted.heard.over(there)
-    if wanted.told_as == "node":
-        return after
-    # They stay until node-feature-discovery takes them over: pods are selected by them.
-    return {key: value for key, value in after.items() if key in there}
-
-
-def _writable(node: OwnNode, key: str) -> bool:
-    return key not in node.nfd and _vendors(key)
-
-
-def _vendors(key: str) -> bool:
-    of = domain(key)
-    return bool(of) and not any(of == it or of.endswith(f".{it}") for it in _KUBERNETES)
-
-
-def feature_name(node: str) -> str:
-    """Of the NodeFeature object. Another than gpu-feature-discovery's, so that neither undoes the other."""
-    return f"xpu-agent-features-for-{node}"
-
-
-def features_path(namespace: str) -> str:
-    return f"{GROUP}/namespaces/{quote(namespace, safe='')}/nodefeatures"
-
-
-def feature_path(namespace: str, node: str) -> str:
-    return f"{features_path(namespace)}/{quote(feature_name(node), safe='')}"
-
-
-def feature(there: Object | None, node: str, wanted: Wanted) -> dict[str, Any] | None:
-    """The NodeFeature object as it should be; None where it is, or there is nothing to say yet.
-
-    Source of its shape: NVIDIA/k8s-device-plugin v0.20, internal/lm/output.go. Owners and what others added
-    stay; unlike theirs it has no owner, as labels shall outlive the agent.
-    """
-    labels = wanted.heard.over(_feature_labels(there))
-    if there is None and not labels:
-        return None
-    metadata = {"name": feature_name(node), **mapping(there, "metadata")}
-    names = {**mapping(metadata, "labels"), NODE_NAME: node}
-    spec = {"features": _FEATURES, **mapping(there, "spec"), "labels": labels}
-    after = {
-        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
-        "kind": "NodeFeature",
-        "metadata": {**metadata, "labels": names},
-        "spec": spec,
-    }
-    same = names == metadata.get("labels") and labels == mapping(there, "spec").get("labels")
-    return None if same else after
-
-
-def _feature_labels(there: Object | None) -> dict[str, str]:
-    found = mapping(mapping(there, "spec"), "labels")
-    return {key: it for key, it in found.items() if isinstance(it, str) and not wrong_label(key, it)}
 
 
 class Undone:
@@ -164,14 +66,16 @@ class LabelWriter:
         node: Cell[OwnNode | None],
         *,
         note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
         pauses: Pauses | None = None,
         between: float = 5.0,
         every: float = 300.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`namespace`: of the NodeFeature object where the config names none. `note` is told, in a thread,
-        each namespace before one is made there. Seconds: `between` two writes, so that whoever writes other
-        values makes no storm, and `every` how often a NodeFeature object is looked at, which nobody watches.
+        each namespace before one is made there, and `forget` each where none of ours is any more. Seconds:
+        `between` two writes, so that whoever writes other values makes no storm, and `every` how often a
+        NodeFeature object is looked at, which nobody watches.
         """
         self._api = api
         self._node_name = node_name
@@ -179,6 +83,7 @@ class LabelWriter:
         self._wanted = wanted
         self._node = node
         self._note = note
+        self._forget = forget
         self._pauses = pauses or Pauses(1.0, 60.0)
         self._between = between
         self._every = every
@@ -208,8 +113,7 @@ class LabelWriter:
             while True:
                 self._news = anyio.Event()
                 before, pause = returns.value, await self.once()
-                with anyio.move_on_after(pause):
-                    await returns.other_than(before)
+                if await rest(pause, returns, before):
                     self._pauses.reset()
                 with anyio.move_on_after(self._every * (0.5 + self._jitter() / 2)):
                     await self._news.wait()
@@ -326,7 +230,8 @@ class LabelWriter:
         stays = []
         for namespace in sorted(self._features - wanted):
             try:
-                await _removed(self._api, namespace, self._node_name)
+                if await _removed(self._api, namespace, self._node_name):
+                    await anyio.to_thread.run_sync(self._forget, namespace)
             except Forbidden as exc:
                 stays.append(_stays(namespace, self._node_name, exc))
             else:
@@ -388,8 +293,10 @@ async def _unlabel(api: Api, node_name: str) -> None:
         await api.patch(path(node_name), patch)
 
 
-async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> None:
+async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> bool:
     """Remove our NodeFeature object, if it is there. `made`: one was, though nobody may look.
+
+    Returns whether it is seen to be gone.
 
     Raises:
         Forbidden: It is there, and may not be removed.
@@ -400,18 +307,21 @@ async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = Fal
     except NotFound:
         pass
     except Forbidden:
-        if await _may_be(api, at, unseen=made):
+        there = await _is_there(api, at)
+        if there or (there is None and made):
             raise
+        return there is False
+    return True
 
 
-async def _may_be(api: Api, at: str, *, unseen: bool) -> bool:
-    """Whether it is there; `unseen` where nobody may look."""
+async def _is_there(api: Api, at: str) -> bool | None:
+    """None where nobody may look."""
     try:
         await api.get(at)
     except NotFound:
         return False
     except Forbidden:
-        return unseen
+        return None
     return True
 
 

@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from agent.cluster.api import Object
-from agent.cluster.fields import mapping, text, texts
+from agent.cluster.fields import text, texts
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.koordinator.locks import LOCKS
 from agent.core.names import wrong_label, wrong_name
+from agent.core.parts import part_of
 from agent.core.quantity import whole
 
 NODES = "/api/v1/nodes"
@@ -61,7 +62,7 @@ def query(name: str) -> Mapping[str, str]:
 
 def own_node(node: Object) -> OwnNode | None:
     """What is kept of it; None of what has no name. What Kubernetes would have refused is left out."""
-    metadata, status = mapping(node, "metadata"), mapping(node, "status")
+    metadata, status = part_of(node, "metadata"), part_of(node, "status")
     name = text(metadata, "name")
     if not name:
         return None
@@ -74,8 +75,8 @@ def own_node(node: Object) -> OwnNode | None:
         dict(islice(labels, MAX_LABELS)),
         {key: value for key, value in annotations.items() if key.startswith(PREFIX)},
         frozenset(_nfd(annotations)),
-        _counts(mapping(status, "allocatable")),
-        _counts(mapping(status, "capacity")),
+        _counts(part_of(status, "allocatable")),
+        _counts(part_of(status, "capacity")),
         {key: annotations[key] for key in LOCKS if key in annotations},
     )
 

@@ -8,10 +8,11 @@ from itertools import islice
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.fields import mapping, text, texts
+from agent.cluster.fields import text, texts
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES, Candidate, PodContainer
+from agent.core.parts import part_of
 from agent.core.quantity import whole
 
 PODS = "/api/v1/pods"
@@ -42,7 +43,7 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
     Anybody may write that; it is believed of a pod that looks in all as a kubelet makes a mirror.
     Source: k8s.io/kubernetes, pkg/kubelet/types (ConfigHashAnnotationKey), pkg/kubelet/pod/mirror_client.go.
     """
-    metadata, spec, status = mapping(pod, "metadata"), mapping(pod, "spec"), mapping(pod, "status")
+    metadata, spec, status = part_of(pod, "metadata"), part_of(pod, "spec"), part_of(pod, "status")
     uid, name, namespace = text(metadata, "uid"), text(metadata, "name"), text(metadata, "namespace")
     if not (uid and name and namespace):
         return None
@@ -83,7 +84,7 @@ def _one_of_each_uid(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
 
 def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:
     """Of a mirror pod: the uid of the static pod that it shows; empty of any other."""
-    annotations = mapping(metadata, "annotations")
+    annotations = part_of(metadata, "annotations")
     uid, owners = text(annotations, STATIC_UID), metadata.get("ownerReferences")
     if not 0 < len(uid) <= MAX_UID or text(annotations, MIRROR_OF) != uid or not isinstance(owners, list):
         return ""
@@ -104,7 +105,7 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:
 
 def _limits(container: Mapping[str, Any]) -> Mapping[str, int]:
     """Of extended resources, whose names hold a slash; cpu and memory are nobody's devices."""
-    limits = mapping(mapping(container, "resources"), "limits")
+    limits = part_of(part_of(container, "resources"), "limits")
     counts = ((name, whole(value)) for name, value in limits.items() if isinstance(name, str) and "/" in name)
     return dict(islice(((name, it) for name, it in counts if it), MAX_RESOURCES))
 

@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 
 from agent.cluster.api import Api, Object, Seen
 from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
-from agent.cluster.fields import mapping, text
+from agent.cluster.fields import text
 from agent.core.cell import Cell
+from agent.core.parts import part_of
 from agent.core.pauses import Pauses
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ class Reflector(Generic[T]):
         for _ in range(PAGES):
             page = await self._api.get(self._path, query)
             objects.update(kept(_items(page), self._keep))
-            more = text(mapping(page, "metadata"), "continue")
+            more = text(part_of(page, "metadata"), "continue")
             if not more:
                 break
             # The token says which version the list began with; to say it too is refused.
@@ -185,7 +186,7 @@ def kept(items: Iterable[Object], keep: Keep[T]) -> dict[str, T]:
 
 
 def key_of(item: Object) -> str:
-    metadata = mapping(item, "metadata")
+    metadata = part_of(item, "metadata")
     namespace, name = text(metadata, "namespace"), text(metadata, "name")
     return f"{namespace}/{name}" if namespace else name
 
@@ -196,7 +197,7 @@ def version_of(item: Object) -> str:
     Raises:
         ApiAway: It has none; what sent it is no API server.
     """
-    version = text(mapping(item, "metadata"), "resourceVersion")
+    version = text(part_of(item, "metadata"), "resourceVersion")
     if not version:
         raise ApiAway("the API server sent an object without resourceVersion")
     return version

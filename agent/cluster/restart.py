@@ -1,13 +1,17 @@
-"""A server that has just come back: for a moment it forbids what it will take."""
+"""A server that comes back: nobody waits longer than that, and for a moment it forbids what it will take."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+import anyio
+
+from agent.core.cell import Cell
+
 #: Seconds after its first answer in which its refusals are not believed. kube-apiserver 1.36 answers some 2 s
-#: before it has read its roles and bindings, longer where it has many.
-GRACE = 5.0
+#: before it has read its roles and bindings; the more of them and the slower its machine, the longer.
+GRACE = 30.0
 
 
 class Restart:
@@ -30,3 +34,10 @@ class Restart:
     @property
     def is_fresh(self) -> bool:
         return self._clock() < self._believed_from
+
+
+async def rest(pause: float, returns: Cell[int], before: int) -> bool:
+    """Wait, but for no longer than until the server has come back since `before`; whether it has."""
+    with anyio.move_on_after(pause):
+        await returns.other_than(before)
+    return returns.value != before

@@ -12,12 +12,13 @@ from agent.config.node_labels import (
     Labels,
     LabelsUnknown,
     NodeLabels,
-    Remembered,
     given_labels,
     seen_labels,
 )
 from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind
 from agent.config.overlay import with_flags
+from agent.config.reading import ConfigState
+from agent.config.remembered import LastConfig, Remembered
 from agent.config.settings import (
     AgentSettings,
     Config,
@@ -29,7 +30,7 @@ from agent.config.settings import (
     VendorSettings,
 )
 from agent.config.source import Source, given_source
-from agent.config.watch import ConfigState, ConfigWatch
+from agent.config.watch import ConfigWatch
 
 __all__ = [
     "CONFIG_LABEL",
@@ -45,6 +46,7 @@ __all__ = [
     "Kind",
     "Labels",
     "LabelsUnknown",
+    "LastConfig",
     "LogFormat",
     "LogLevel",
     "LogSettings",

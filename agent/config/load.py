@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.config.flags import given_flags
 from agent.config.given import Given
-from agent.config.node_labels import NOWHERE, NodeLabels
+from agent.config.node_labels import NOWHERE, LabelsUnknown, NodeLabels
 from agent.config.overlay import with_flags
 from agent.config.settings import Config
 from agent.config.source import Seen, Source, given_source
@@ -67,7 +68,7 @@ def taken(
         LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
     if seen.error:
-        raise ConfigError(seen.error)
+        raise LabelsUnknown(seen.error) if seen.labels_awaited else ConfigError(seen.error)
     if not seen.content:
         return with_flags(Config(), flags)
     text = text_of(seen.content, seen.source)
@@ -85,6 +86,17 @@ def text_of(content: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{source}:{line}: is not UTF-8 text (byte {error.start})") from None
+
+
+def stated_dir(seen: Seen) -> Path | None:
+    """The state directory that a file tells, though the rest of it may be wrong; None where it tells none."""
+    from agent.config import document, rules
+
+    with suppress(ConfigError):
+        match document.read(text_of(seen.content, seen.source), seen.source).plain():
+            case {"agent": {"stateDir": str(told)}} if not rules.not_absolute(told):
+                return Path(told)
+    return None
 
 
 def parse(

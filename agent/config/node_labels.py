@@ -60,15 +60,6 @@ def remembered_labels(answers: Answers) -> NodeLabels:
     return NodeLabels(answers, "awaited")
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What the agent knew when it last ran."""
-
-    labels: Answers = field(default_factory=dict)
-    #: The name of the configuration that held, of a directory of them.
-    config: str = ""
-
-
 def given_labels(texts: Sequence[str]) -> Labels:
     """The labels of a command line, each as KEY=VALUE.
 

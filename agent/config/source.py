@@ -40,6 +40,8 @@ class Seen:
     error: str = ""
     #: Of a directory, which of its configurations it is.
     name: str = ""
+    #: Whether there is none because a label of the Node that chooses is not known yet.
+    labels_awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Source:
                 raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
             return Seen(str(self.path), read_bytes(self.path)) if self.path is not None else Seen(DEFAULTS)
         except ConfigError as error:
-            return Seen(str(self.path or DEFAULTS), error=str(error))
+            awaited = isinstance(error, LabelsUnknown)
+            return Seen(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
 
     def look_at(self, name: str) -> Seen:
         """Read the one of the directory that is called so."""

@@ -31,6 +31,7 @@ from agent.core.errors import (
     NotAllocated,
     NotPromised,
     PromisedElsewhere,
+    RetiredResource,
     StillHeld,
     UnhealthyDevice,
     UnknownDevice,
@@ -44,6 +45,7 @@ from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
 from agent.core.notices import Swap
 from agent.core.placement import prefer
+from agent.core.plan import Wait
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
@@ -73,6 +75,8 @@ class Scene:
     candidates: tuple[Candidate, ...] = ()
     #: Those, by namespace and name, that schedulers' locks of the node name.
     locked: frozenset[tuple[str, str]] = frozenset()
+    #: The cards that are to change their resource once they are free.
+    waits: tuple[Wait, ...] = ()
 
 
 class Store(Protocol):
@@ -180,6 +184,7 @@ class Allocator:
             if await self._asked_for_holders(resource, [one for ids in containers for one in ids]):
                 scene = self._scene()  # a card may have failed meanwhile
                 chosen = [admit(scene, resource, ids) for ids in containers]
+            _refuse_retired(scene, resource, {it.uuid for devices in chosen for it in devices})
             vendor = _vendor(scene, resource)
             begun: list[str] = []
             try:
@@ -500,6 +505,17 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     if strict and len(unique) > 1 and any(planned.shares(device_id) for device_id in unique):
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
     return devices
+
+
+def _refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
+    """Its IDs are listed for those who hold them; the kubelet takes them for free before we see a pod gone.
+
+    Raises:
+        RetiredResource: It would never end while a controller makes a pod anew for each that ends.
+    """
+    if scene.plan[resource].retired:
+        waiting = (it for it in scene.waits if it.holder == resource and not it.held.isdisjoint(uuids))
+        raise RetiredResource(resource, tuple(dict.fromkeys(it.resource for it in waiting)))
 
 
 def _well(

@@ -12,12 +12,14 @@ AgentError
 │   ├── NotAllocated
 │   ├── NotPromised
 │   ├── PromisedElsewhere
+│   ├── RetiredResource
 │   └── StillHeld
 ├── ListTooLong
 ├── NoSuchDevice
 ├── NotOnDisk
 ├── NotServing
 ├── StateError
+├── UsageError
 └── VendorError
     ├── VendorTimeout
     └── VendorCrashed
@@ -38,6 +40,10 @@ class ConfigError(AgentError):
     """Raised when a configuration can not be used; the text says where and what would work."""
 
 
+class UsageError(AgentError):
+    """Raised when a verb is called in a way that can not work; the text says what would."""
+
+
 class AllocationError(AgentError):
     """Raised when an Allocate is refused; the kubelet shows the text on the pod."""
 
@@ -45,6 +51,17 @@ class AllocationError(AgentError):
 class UnknownResource(AllocationError):
     def __init__(self, resource: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": the resource is not served here')
+
+
+class RetiredResource(AllocationError):
+    def __init__(self, resource: str, successors: Sequence[str]) -> None:
+        instead = (
+            f"; ask for {' or '.join(successors)}, which has its cards as they get free" if successors else ""
+        )
+        super().__init__(
+            f'invalid allocation request for "{resource}": the config has it no more, '
+            f"it is listed only for the pods that hold it{instead}"
+        )
 
 
 class UnknownDevice(AllocationError):

@@ -39,3 +39,5 @@ class Evidence:
     life: str = ""
     #: Whether it has served for long enough to be believed when it does not list something.
     settled: bool = False
+    #: Whether it was still this life when the last source was read.
+    steady: bool = True

@@ -74,6 +74,11 @@ class Ledger:
         its = (it for it in self.in_use() if it.source is Source.ANNOTATION)
         return {uuid: it for it in its for uuid in it.devices}
 
+    def owners_on(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
+        """Those of the resource's allocations on the devices; None for one that is not known yet."""
+        its = (it for it in self.in_use() if it.resource == resource)
+        return tuple(dict.fromkeys(it.owner for it in its if not devices.isdisjoint(it.devices)))
+
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
         holding = self._holding.get(resource, {})

@@ -32,6 +32,7 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_vendors(before, after),
         *_of_devices(before, after),
         *_of_strangers(before, after),
+        *_of_waits(before, after),
         *_of_refusals(before, after, pods),
         *_of_claims(before, after),
         *_of_shares(before, after),
@@ -167,6 +168,12 @@ def _because(why: str, devices: Iterable[DeviceStatus]) -> str:
 def _of_strangers(before: Glance, after: Glance) -> Iterator[Notice]:
     for resource in sorted(after.strangers.keys() - before.strangers.keys()):
         yield Notice("ForeignPlugin", f"{resource}: {after.strangers[resource]}")
+
+
+def _of_waits(before: Glance, after: Glance) -> Iterator[Notice]:
+    """Said as it begins; each pod that ends is no news."""
+    for resource in sorted(after.waits.keys() - before.waits.keys()):
+        yield Notice("ResourceWaits", "; ".join(after.waits[resource]), "Normal")
 
 
 def _of_refusals(before: Glance, after: Glance, pods: Sequence[Candidate]) -> Iterator[Notice]:

@@ -23,6 +23,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "VendorOpened": "AskVendor",
         "AllocateRefused": "Allocate",
         "ForeignPlugin": "Register",
+        "ResourceWaits": "KeepDevice",
         "CheckpointSetAside": "LoadCheckpoint",
         "CheckpointRebuilt": "LoadCheckpoint",
         "SwapRepaired": "MoveClaim",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.core.model import (
@@ -13,6 +13,7 @@ from agent.core.model import (
     DeviceStatus,
     IdRange,
     NodeSnapshot,
+    Owner,
     Plan,
     Resource,
     VendorState,
@@ -20,6 +21,8 @@ from agent.core.model import (
 )
 from agent.core.vendor import IdForm, Policy, ResourceRule
 
+#: Pods that a sentence names.
+NAMED = 5
 #: Resource name to device ID to the uuid of its card.
 Held = Mapping[str, Mapping[str, str]]
 
@@ -30,6 +33,17 @@ class Offer:
 
     vendor: str
     rules: tuple[ResourceRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Cards that are to be one resource's, and that pods hold as another's: theirs until they are free."""
+
+    resource: str
+    holder: str
+    cards: tuple[str, ...]
+    #: The cards or slices on which IDs of the holder are in use.
+    held: frozenset[str]
 
 
 def plan(
@@ -52,26 +66,21 @@ def plan(
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
     A card in use in another way (by another resource, whole where it is now shared or sliced) is offered once
-    free.
+    free; a resource that waits for all of its cards is planned empty, so that the Node shows it.
     """
     uses = _Uses(held, _kin(snapshot.devices))
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
-    for offer in offers:
-        left = [it for it in snapshot.of(offer.vendor) if not it.device.nameless]
-        for rule in offer.rules:
-            chosen = _chosen(rule, left)
-            taken = {status.uuid for status in chosen}
-            left = [status for status in left if status.uuid not in taken]
-            offered = (_card(rule, status, stems) for status in chosen if rule.ids in stems[status.uuid])
-            cards = tuple(card for card in offered if not _used_otherwise(rule, card, uses))
-            served = rule.name in before or (rule.name in held and offer.vendor not in starting)
-            known = resources.get(rule.name)
-            if known is None and (cards or served):
-                resources[rule.name] = Resource(rule.name, offer.vendor, rule, _policy(rule), cards)
-            elif known is not None and known.vendor == offer.vendor:
-                resources[rule.name] = _joined(known, rule, cards, snapshot)
+    for vendor, rule, chosen in _dealt(offers, snapshot):
+        offered = [_card(rule, status, stems) for status in chosen if rule.ids in stems[status.uuid]]
+        cards = tuple(card for card in offered if not _used_otherwise(rule, card, uses))
+        served = rule.name in before or (rule.name in held and vendor not in starting)
+        known = resources.get(rule.name)
+        if known is None and (offered or served):
+            resources[rule.name] = Resource(rule.name, vendor, rule, _policy(rule), cards)
+        elif known is not None and known.vendor == vendor:
+            resources[rule.name] = _joined(known, rule, cards, snapshot)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
     resources |= _orphans(held.keys() - offered_names - before.keys(), held, snapshot, owners or {})
     for name, resource in before.items():
@@ -93,6 +102,42 @@ def plan(
 def _heeds(resource: Resource) -> bool:
     """Whether a card that a scheduler shares out on its own is not to be given whole to a pod."""
     return resource.rule.placement != "local" and resource.rule.sharing.kind == "exclusive"
+
+
+def waits(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held) -> tuple[Wait, ...]:
+    """What of the config waits until pods end, by resource and holder."""
+    kin = _kin(snapshot.devices)
+    busy = {name: frozenset(ids.values()) for name, ids in held.items()}
+    found: list[Wait] = []
+    for _, rule, chosen in _dealt(offers, snapshot):
+        for holder in sorted(busy.keys() - {rule.name}):
+            on = {it.uuid: busy[holder] & {it.uuid, *kin.get(it.uuid, ())} for it in chosen}
+            if cards := tuple(uuid for uuid, its in on.items() if its):
+                found.append(Wait(rule.name, holder, cards, frozenset().union(*on.values())))
+    return tuple(found)
+
+
+def awaited(it: Wait, owners: Sequence[Owner | None]) -> str:
+    """The sentence for people; `owners` are those who hold the cards."""
+    names = [f"{one.namespace}/{one.pod}" if one and one.pod else "one not known yet" for one in owners]
+    pods = list(dict.fromkeys(names))
+    more = f" and {len(pods) - NAMED} more" if len(pods) > NAMED else ""
+    cards = "1 card" if len(it.cards) == 1 else f"{len(it.cards)} cards"
+    whose = ", ".join(pods[:NAMED]) + more
+    return f"{it.resource} waits for {cards} that pods hold as {it.holder}: {whose}"
+
+
+def _dealt(
+    offers: Iterable[Offer], snapshot: NodeSnapshot
+) -> Iterator[tuple[str, ResourceRule, Sequence[DeviceStatus]]]:
+    """Vendor, rule, and the devices that are to be its: a device is the first rule's that names it."""
+    for offer in offers:
+        left = [it for it in snapshot.of(offer.vendor) if not it.device.nameless]
+        for rule in offer.rules:
+            chosen = _chosen(rule, left)
+            taken = {status.uuid for status in chosen}
+            left = [status for status in left if status.uuid not in taken]
+            yield offer.vendor, rule, chosen
 
 
 def _withheld(resource: Resource) -> Resource:

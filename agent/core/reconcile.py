@@ -112,7 +112,7 @@ def _verdict(case: _Case, evidence: Evidence) -> Change | None:
     it = case.allocation
     if it.state is not AllocationState.DONE:
         return None if case.granted else Release(it.id, "never answered")
-    if evidence.pods is None or not evidence.settled:
+    if evidence.pods is None or not (evidence.settled or _granted_before(it, evidence)):
         return None
     if case.given_anew:
         return Release(it.id, "given anew")
@@ -129,6 +129,15 @@ def _verdict(case: _Case, evidence: Evidence) -> Change | None:
     if case.granted:
         return Doubt(it.id, it.resource)
     return Release(it.id, "pod gone" if case.owner else "never used")
+
+
+def _granted_before(it: Allocation, evidence: Evidence) -> bool:
+    """Whether this very life of the kubelet has granted it: such a one need not have served for long.
+
+    While it lives it forgets nothing, and lets go of nothing before it has heard of all its pods
+    (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices).
+    """
+    return evidence.steady and it.life == evidence.life != ""
 
 
 def _cases(

@@ -51,6 +51,8 @@ PCIE_ROOT = "pcie-root"
 
 #: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
 DRIVER_NOT_LOADED = "driver-not-loaded"
+#: The one that says that nothing of the vendor is here, which is no trouble on a node without its cards.
+LIBRARY_NOT_FOUND = "library-not-found"
 
 
 class BackendUnavailable(Exception):

@@ -88,6 +88,8 @@ class Glance:
     read_back: int
     #: Resource to how it shows that another plugin has registered it, too.
     strangers: Mapping[str, str]
+    #: Resource to a sentence for each other one whose pods hold its cards.
+    waits: Mapping[str, tuple[str, ...]]
     allocations: tuple[Allocation, ...]
     #: The last Allocates that were refused, and claims that changed hands, oldest first.
     refusals: tuple[Refusal, ...]
@@ -108,6 +110,7 @@ UNKNOWN = Glance(
     rebuilt=False,
     read_back=0,
     strangers={},
+    waits={},
     allocations=(),
     refusals=(),
     swaps=(),
@@ -142,6 +145,9 @@ class View:
     api_server: ApiServer | None = None
     #: What of the config can not be served with the devices there are.
     complaints: tuple[str, ...] = ()
+    #: Resource to a sentence for each other one whose pods hold its cards. That is as it must be until they
+    #: end, maybe for days, and keeps nobody from being ready: an update of the DaemonSet would stand still.
+    waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     standby: str = ""
     #: Resource to how it shows that another plugin has registered it, too.
     strangers: Mapping[str, str] = field(default_factory=dict)

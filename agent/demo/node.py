@@ -16,9 +16,10 @@ from agent.config import ConfigWatch, Labels
 from agent.core.cell import Cell
 from agent.core.health import Timing
 from agent.isolation.supervisor import Deadlines
+from agent.keeping import remembered_from
 from agent.kubelet.session import Intervals
 from agent.pace import Pace
-from agent.process import remembered_from, serve
+from agent.process import serve
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PACE = Pace(

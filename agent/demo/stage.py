@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from agent.admin import fetch
 from agent.demo import objects
-from agent.inspect import fetch
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Container, Pod
 from agent.testing.simapi import SimApiServer

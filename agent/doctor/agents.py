@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.locks import holders
-from agent.doctor.sockets import listener, program
+from agent.doctor.sockets import program
 from agent.doctor.surroundings import Surroundings
 
 AGENT = "agent"
@@ -54,8 +54,8 @@ RIVAL = Ailment(
     Severity.STOPS,
     "two agents serve this node",
     "One holds the lock, another one answers at the admin socket: both register the same resources.",
-    "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A | "
-    "grep xpu-agent",
+    "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A "
+    "-l xpu-agent.io/pool",
 )
 STANDBY = Ailment(
     SECOND,
@@ -78,16 +78,21 @@ def agent(around: Surroundings) -> Iterator[Finding]:
     version = str(document.get("version"))
     if version != around.version:
         yield SKEW.found(f"the agent is xpu-agent {version}, this command is {around.version}")
-    if troubles := [str(it) for it in document.get("troubles") or ()]:
+    if troubles := [_short(str(it)) for it in document.get("troubles") or ()]:
         yield UNREADY.found("; ".join(troubles))
     else:
         yield well(AGENT, f"xpu-agent {version} serves node {document.get('node')}, ready")
 
 
+def _short(trouble: str) -> str:
+    """The trouble; what is wrong with the config its own check says."""
+    return "its config (see check config)" if trouble.startswith("config: ") else trouble
+
+
 def second(around: Surroundings) -> Iterator[Finding]:
     """Who holds the lock, beside who serves."""
     directory = around.config.agent.state_dir
-    serving = listener(directory / "agent.sock")
+    serving = around.sockets.admin
     try:
         held = [pid for name in ("agent.lock", ".") for pid in _holders(directory / name)]
     except OSError as exc:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.core.parts import part_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.runtime import Runtime, Unreadable, runtimes
 from agent.doctor.surroundings import Surroundings
@@ -19,8 +20,8 @@ ELSEWHERE = Ailment(
     "the container runtime does not read the directory of our CDI specs",
     "Containers get their devices by CDI names alone here; a name that the runtime can not resolve keeps the "
     "container from starting.",
-    "set agent.cdiDir (--cdi-dir) to one of {directories}, or add {directory} to cdi_spec_dirs in {source} "
-    "and restart the runtime",
+    "set agent.cdiDir (--cdi-dir, with the chart cdi.dir) to one of {directories}, or add {directory} to "
+    "cdi_spec_dirs in {source} and restart the runtime",
 )
 OFF = Ailment(
     CHECK,
@@ -98,8 +99,7 @@ def _judged(around: Surroundings, runtime: Runtime, directory: Path, names: str)
 
 def _version(around: Surroundings) -> str:
     """The runtime as the Node has it: `containerd://1.7.20`."""
-    node = around.cluster.value.node.value if around.cluster.value else None
-    info = ((node or {}).get("status") or {}).get("nodeInfo") or {}
+    info = part_of(part_of(around.cluster.node.value or {}, "status"), "nodeInfo")
     return str(info.get("containerRuntimeVersion") or "")
 
 

@@ -5,51 +5,75 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from agent.doctor import agents, cdi, configuration, kubelet, node, pods, rivals, server, state, vendors
+from agent.doctor import (
+    agents,
+    cdi,
+    configuration,
+    device_plugins,
+    kubelet,
+    node,
+    pods,
+    remains,
+    server,
+    state,
+    vendors,
+)
 from agent.doctor.finding import Ailment, Finding, not_made
 from agent.doctor.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One look at the surroundings. It says something in every case, if only that all is well."""
+    """One look at the surroundings. It says something in every case, if only that all is well.
+
+    `by_config`: what is right there is for the configuration to say, so that without one there is no check.
+    """
 
     name: str
     make: Callable[[Surroundings], Iterable[Finding]]
+    by_config: bool = False
+
+    def made(self, around: Surroundings) -> Iterable[Finding]:
+        """What it finds. One that breaks is one that could not be made, and keeps no other from it."""
+        if self.by_config and around.configuration.error:
+            return [
+                not_made(self.name, "not checked, for the configuration can not be used (see check config)")
+            ]
+        try:
+            return tuple(self.make(around)) or [not_made(self.name, "it had nothing to look at")]
+        except Exception as exc:
+            return [not_made(self.name, f"it broke: {type(exc).__name__}: {exc}")]
 
 
 CHECKS = (
     Check(configuration.CHECK, configuration.configuration),
     Check(kubelet.KUBELET, kubelet.kubelet),
     Check(kubelet.POD_RESOURCES, kubelet.pod_resources),
-    Check(vendors.LIBRARY, vendors.libraries),
-    Check(vendors.DRIVER, vendors.drivers),
+    Check(vendors.LIBRARY, vendors.libraries, by_config=True),
+    Check(vendors.DRIVER, vendors.drivers, by_config=True),
     Check(state.STATE, state.state),
     Check(state.DISK, state.disk),
     Check(state.CHECKPOINT, state.checkpoint),
-    Check(cdi.CHECK, cdi.cdi),
+    Check(cdi.CHECK, cdi.cdi, by_config=True),
+    Check(remains.CHECK, remains.remains, by_config=True),
     Check(agents.AGENT, agents.agent),
     Check(agents.SECOND, agents.second),
-    Check(rivals.CHECK, rivals.rivals),
+    Check(device_plugins.CHECK, device_plugins.device_plugins, by_config=True),
     Check(server.SERVER, server.server),
-    Check(server.RIGHTS, server.rights),
-    Check(node.LABELS, node.labels),
+    Check(server.RIGHTS, server.rights, by_config=True),
+    Check(node.LABELS, node.labels, by_config=True),
     Check(node.ALLOCATABLE, node.allocatable),
     Check(pods.REFUSED, pods.refused),
-    Check(pods.AROUND, pods.around),
+    Check(pods.AROUND, pods.around, by_config=True),
 )
 
-_ROOMS = (configuration, kubelet, vendors, state, cdi, agents, rivals, server, node, pods)
+_ROOMS = (configuration, kubelet, vendors, state, cdi, remains, agents, device_plugins, server, node, pods)
 
 #: Every kind of finding there is, check by check.
 AILMENTS = tuple(it for room in _ROOMS for it in vars(room).values() if isinstance(it, Ailment))
 
 
 def examined(around: Surroundings) -> Iterator[Finding]:
-    """What all checks find. One that breaks is one that could not be made, and keeps no other from it."""
+    """What all checks find."""
     for check in CHECKS:
-        try:
-            found = list(check.make(around))
-        except Exception as exc:
-            found = [not_made(check.name, f"it broke: {type(exc).__name__}: {exc}")]
-        yield from found or [not_made(check.name, "it had nothing to look at")]
+        yield from check.made(around)

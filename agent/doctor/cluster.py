@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused
+from agent.core.parts import part_of, rows_of
 from agent.doctor.needs import Need
 from agent.doctor.surroundings import Cluster, Look
 
@@ -40,10 +41,8 @@ async def _pods(api: Api, node: str) -> Look[tuple[Object, ...]]:
     try:
         for _ in range(PAGES):
             page = await api.get("/api/v1/pods", query)
-            items = page.get("items")
-            found += [it for it in items if isinstance(it, Mapping)] if isinstance(items, list) else []
-            metadata = page.get("metadata")
-            more = metadata.get("continue") if isinstance(metadata, Mapping) else None
+            found += rows_of(page, "items")
+            more = part_of(page, "metadata").get("continue")
             if not more:
                 break
             query = {**query, "continue": str(more)}
@@ -65,5 +64,4 @@ async def _allowed(api: Api, need: Need) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": need.attributes},
     }
-    status = (await api.post(REVIEWS, review)).get("status")
-    return isinstance(status, Mapping) and status.get("allowed") is True
+    return part_of(await api.post(REVIEWS, review), "status").get("allowed") is True

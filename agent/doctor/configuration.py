@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agent.core.parts import part_of
 from agent.doctor.finding import Ailment, Finding, Severity, well
 from agent.doctor.surroundings import Surroundings
 
@@ -16,8 +17,8 @@ REFUSED = Ailment(
     "config-refused",
     Severity.STOPS,
     "the configuration can not be used",
-    "An agent that starts does not serve with it; one that runs keeps the last good one. The other checks "
-    "were made with the defaults.",
+    "The agent goes on with the last good one, after a restart too; without one it does not serve. Checks "
+    "that follow from it are not made; the others look where flags, variables and defaults say.",
     "mend the place that is named, then: xpu-agent config check {arguments}",
 )
 AWAITED = Ailment(
@@ -25,8 +26,9 @@ AWAITED = Ailment(
     "config-awaits-labels",
     Severity.STOPS,
     "the configuration depends on labels of the Node that nobody has told",
-    "An agent that starts now knows them as its checkpoint remembers them, and else waits, not ready. The "
-    "other checks were made with the defaults.",
+    "An agent that starts now knows those that it remembers, in its checkpoint or with its last good config, "
+    "and else waits, not ready. Checks that follow from it are not made; the others look where flags, "
+    "variables and defaults say.",
     "mend the way to the API server (check api-server), or match by names",
 )
 ODD = Ailment(
@@ -64,10 +66,11 @@ def configuration(around: Surroundings) -> Iterator[Finding]:
     found = [ailment.found(given.error, arguments=arguments)] if given.error else []
     found += [ODD.found(it, arguments=arguments) for it in given.config.warnings[:MOST]]
     document = around.told.value or {}
-    error = (document.get("config") or {}).get("error")
-    if error and error != given.error:
-        found.append(STALE.found(str(error)))
-    source = (document.get("config") or {}).get("source")
+    its = part_of(document, "config")
+    error, source = str(its.get("error") or ""), its.get("source")
+    # The agent's words go on with what it does without: of the same error that is told already.
+    if error and not (given.error and error.startswith(given.error)):
+        found.append(STALE.found(error))
     if source and source != given.source and not given.error:
         what = f"the agent has {source}, this command {given.source}"
         found.append(OTHER.found(what, source=source))

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.sockets import listener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet.directory import KUBELET_SOCKET
 
@@ -97,7 +96,7 @@ def kubelet(around: Surroundings) -> Iterator[Finding]:
     if not os.access(directory, os.W_OK | os.X_OK):
         yield CLOSED_DIRECTORY.found(f"{directory} can not be written from here", directory=directory)
     path = directory / KUBELET_SOCKET
-    found = listener(path)
+    found = around.sockets.kubelet
     ailment = {"missing": NO_SOCKET, "not-a-socket": NO_SUCH_SOCKET, "deaf": DEAF_SOCKET}.get(found.state)
     if ailment is not None:
         yield ailment.found(found.found, directory=directory, socket=path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agent.core.parts import part_of
 from agent.core.quantity import whole
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
@@ -55,17 +56,14 @@ MANY_LABELS = 20
 
 def allocatable(around: Surroundings) -> Iterator[Finding]:
     """Node.status.allocatable against the resources that the running agent serves."""
-    cluster = around.cluster.value
-    if cluster is None or cluster.node.value is None:
-        why = around.cluster.why if cluster is None else cluster.node.why
-        yield (
-            NO_NODE.found(why) if why.startswith("404") else not_made(ALLOCATABLE, why or "no Node was read")
-        )
+    node = around.cluster.node
+    if node.value is None:
+        yield NO_NODE.found(node.why) if node.why.startswith("404") else not_made(ALLOCATABLE, node.why)
         return
     if not around.serves:
         yield not_made(ALLOCATABLE, "no agent serves this node: there is nothing to compare the Node with")
         return
-    offered = _part(_part(cluster.node.value, "status"), "allocatable")
+    offered = part_of(part_of(node.value, "status"), "allocatable")
     found = [it for name, row in around.resources.items() for it in _compared(name, row, offered)]
     yield from found or [well(ALLOCATABLE, _same(around))]
 
@@ -89,20 +87,14 @@ def labels(around: Surroundings) -> Iterator[Finding]:
     if not keys:
         yield well(LABELS, "the config asks about no label of the Node")
         return
-    cluster = around.cluster.value
-    if cluster is None or cluster.node.value is None:
-        why = around.cluster.why if cluster is None else cluster.node.why
-        yield not_made(LABELS, f"the config matches by {', '.join(keys[:MANY_LABELS])}, and {why}")
+    node = around.cluster.node
+    if node.value is None:
+        yield not_made(LABELS, f"the config matches by {', '.join(keys[:MANY_LABELS])}, and {node.why}")
         return
-    there = _part(_part(cluster.node.value, "metadata"), "labels")
+    there = part_of(part_of(node.value, "metadata"), "labels")
     missing = [key for key in keys if key not in there]
     for key in missing[:MANY_LABELS]:
         yield NO_LABEL.found(f"Node {around.node} has no label {key}", node=around.node, key=key)
     if not missing:
         told = ", ".join(f"{key}={shorten(str(there[key]))}" for key in keys[:MANY_LABELS])
         yield well(LABELS, f"the Node has {told}")
-
-
-def _part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    part = document.get(key)
-    return part if isinstance(part, Mapping) else {}

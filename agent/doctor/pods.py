@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.cluster.api import Object
+from agent.core.parts import part_of, rows_of
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
@@ -69,13 +70,13 @@ ADVICE = (
 
 def refused(around: Surroundings) -> Iterator[Finding]:
     """Pods that failed at admission."""
-    pods, why = _pods(around)
+    pods = around.cluster.pods.value
     if pods is None:
-        yield not_made(REFUSED, why)
+        yield not_made(REFUSED, around.cluster.pods.why)
         return
-    stuck = [it for it in pods if _part(it, "status").get("reason") == "UnexpectedAdmissionError"]
+    stuck = [it for it in pods if part_of(it, "status").get("reason") == "UnexpectedAdmissionError"]
     for number, pod in enumerate(stuck[:SHOWN], start=1):
-        said = shorten(str(_part(pod, "status").get("message") or ""), LONGEST)
+        said = shorten(str(part_of(pod, "status").get("message") or ""), LONGEST)
         namespace, name = _name(pod)
         more = f" (and {len(stuck) - SHOWN} more pods)" if number == SHOWN < len(stuck) else ""
         what = f"{namespace}/{name}: {said or 'the kubelet gave no reason'}{more}"
@@ -90,9 +91,9 @@ def _advice(said: str) -> str:
 
 def around(around: Surroundings) -> Iterator[Finding]:
     """Pods that reach for cards without the kubelet, or past what it gave them."""
-    pods, why = _pods(around)
+    pods = around.cluster.pods.value
     if pods is None:
-        yield not_made(AROUND, why)
+        yield not_made(AROUND, around.cluster.pods.why)
         return
     variables = frozenset(
         it.vendor.visible
@@ -108,21 +109,21 @@ def around(around: Surroundings) -> Iterator[Finding]:
 
 
 def _judged(pod: Object, variables: frozenset[str], resources: frozenset[str]) -> Iterator[Finding]:
-    if _part(pod, "spec").get("priorityClassName") in OF_THE_NODE:
+    if part_of(pod, "spec").get("priorityClassName") in OF_THE_NODE:
         return
     namespace, name = _name(pod)
     for it in _containers(pod):
         where = f"{namespace}/{name}, container {shorten(str(it.get('name')))}"
-        asks = sorted(resources.intersection(_part(_part(it, "resources"), "limits")))
+        asks = sorted(resources.intersection(part_of(part_of(it, "resources"), "limits")))
         asked = f"asks for {', '.join(asks)}" if asks else "asks for no device"
         for variable, value in _set(it, variables):
             yield CHOOSES.found(f"{where} {asked} and sets {variable}={value}", variable=variable)
-        if asks and _part(it, "securityContext").get("privileged") is True:
+        if asks and part_of(it, "securityContext").get("privileged") is True:
             yield PRIVILEGED.found(f"{where} {asked} and is privileged")
 
 
 def _set(container: Mapping[str, Any], variables: frozenset[str]) -> Iterator[tuple[str, str]]:
-    for it in _rows(container, "env"):
+    for it in rows_of(container, "env"):
         if it.get("name") in variables and (it.get("valueFrom") or it.get("value") not in (*NOTHING, None)):
             yield (
                 str(it["name"]),
@@ -131,29 +132,14 @@ def _set(container: Mapping[str, Any], variables: frozenset[str]) -> Iterator[tu
 
 
 def _containers(pod: Object) -> list[Mapping[str, Any]]:
-    spec = _part(pod, "spec")
-    return [*_rows(spec, "initContainers"), *_rows(spec, "containers")]
+    spec = part_of(pod, "spec")
+    return [*rows_of(spec, "initContainers"), *rows_of(spec, "containers")]
 
 
 def _lives(pod: Object) -> bool:
-    return _part(pod, "status").get("phase") not in ("Succeeded", "Failed")
-
-
-def _pods(around: Surroundings) -> tuple[tuple[Object, ...] | None, str]:
-    cluster = around.cluster.value
-    return (None, around.cluster.why) if cluster is None else (cluster.pods.value, cluster.pods.why)
+    return part_of(pod, "status").get("phase") not in ("Succeeded", "Failed")
 
 
 def _name(pod: Object) -> tuple[str, str]:
-    metadata = _part(pod, "metadata")
+    metadata = part_of(pod, "metadata")
     return shorten(str(metadata.get("namespace"))), shorten(str(metadata.get("name")))
-
-
-def _rows(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    rows = document.get(key)
-    return [it for it in rows if isinstance(it, Mapping)] if isinstance(rows, list) else []
-
-
-def _part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    part = document.get(key)
-    return part if isinstance(part, Mapping) else {}

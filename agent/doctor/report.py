@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TextIO
 
 import msgspec
 
-from agent.core.text import printable
+from agent import screen
 from agent.doctor.finding import Finding, Severity
 
 _STYLES = {
@@ -47,16 +45,10 @@ def summary(findings: Sequence[Finding]) -> str:
 
 def show(node: str, version: str, findings: Sequence[Finding], stream: TextIO | None = None) -> None:
     """Print a list: a line for each check, and below what was found why it matters and what mends it."""
-    from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    stream = stream or sys.stdout
-    tty = stream.isatty()
-    out = stream if tty else io.StringIO()
-    console = Console(file=out, highlight=False, emoji=False, markup=False, width=None if tty else _WIDTH)
-    console.print(Text(printable(f"node {node}, xpu-agent {version}"), style="bold"))
     table = Table.grid(padding=(0, 2))
     for _ in range(2):
         table.add_column(no_wrap=True)
@@ -66,9 +58,5 @@ def show(node: str, version: str, findings: Sequence[Finding], stream: TextIO | 
         if it.why:
             table.add_row("", "", Padding(Text(f"why: {it.why}", "dim"), (0, 0, 0, 2)))
             table.add_row("", "", Padding(Text(f"do:  {it.remedy}"), (0, 0, 0, 2)))
-    console.print(table)
-    console.print(Text(summary(findings), style="bold"))
-    if isinstance(out, io.StringIO):
-        text = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
-        encoding = stream.encoding or "utf-8"
-        stream.write(text.encode(encoding, "replace").decode(encoding))
+    heading = screen.styled(f"node {node}, xpu-agent {version}", "bold")
+    screen.show([heading, table, screen.styled(summary(findings), "bold")], stream, _WIDTH)

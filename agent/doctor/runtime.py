@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from agent import files
 from agent.core.errors import AgentError
+from agent.core.parts import part_of
 
 #: What containerd and CRI-O have where they are told nothing (container-device-interface, pkg/cdi).
 DEFAULTS = ("/etc/cdi", "/var/run/cdi")
@@ -18,7 +19,6 @@ CRIO = ("etc/crio/crio.conf", "etc/crio/crio.conf.d")
 _MOST = 1 << 20
 #: The CRI plugin of containerd 2 and of containerd 1.
 _PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
-
 
 Cdi = Literal["yes", "no", "unsaid"]
 
@@ -54,7 +54,7 @@ def _containerd(root: Path) -> Iterator[Runtime]:
             continue
         old = document.get("version", 1) in (1, 2)
         given = _merged(
-            _part(_part(document, "plugins"), name)
+            part_of(part_of(document, "plugins"), name)
             for document in (document, *_imported(document, root))
             for name in _PLUGINS
         )
@@ -74,16 +74,14 @@ def _crio(root: Path) -> Iterator[Runtime]:
     main, drops = (root / place for place in CRIO)
     read = [(path, it) for path in (main, *sorted(drops.glob("*.conf"))) if (it := _document(path))]
     if read:
-        given = _merged(_part(_part(it, "crio"), "runtime") for _, it in read)
+        given = _merged(part_of(part_of(it, "crio"), "runtime") for _, it in read)
         yield Runtime("CRI-O", str(read[-1][0]), _texts(given.get("cdi_spec_dirs")))
 
 
 def _document(path: Path) -> Mapping[str, Any] | None:
     try:
         return tomllib.loads(files.read(path, _MOST).decode())
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as exc:
         raise Unreadable(f"{path}: can not be read: {exc}") from exc
@@ -91,11 +89,6 @@ def _document(path: Path) -> Mapping[str, Any] | None:
 
 def _merged(parts: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {key: value for part in parts for key, value in part.items()}
-
-
-def _part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    part = document.get(key)
-    return part if isinstance(part, Mapping) else {}
 
 
 def _list(value: object) -> list[str]:

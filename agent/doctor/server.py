@@ -33,24 +33,22 @@ DENIED = Ailment(
 
 def server(around: Surroundings) -> Iterator[Finding]:
     """Whether there is a way to it, and somebody at its end."""
-    cluster = around.cluster.value
-    if cluster is None:
-        yield not_made(SERVER, around.cluster.why)
-    elif cluster.broken:
-        yield AWAY.found(cluster.broken)
+    away = around.cluster.away
+    if away:
+        yield AWAY.found(away) if around.cluster.broken else not_made(SERVER, away)
     else:
         yield well(SERVER, "the API server answers")
 
 
 def rights(around: Surroundings) -> Iterator[Finding]:
     """What a SelfSubjectAccessReview says of everything that the config needs."""
-    cluster = around.cluster.value
-    if cluster is None or cluster.denied.value is None:
-        yield not_made(RIGHTS, around.cluster.why if cluster is None else cluster.denied.why)
+    denied = around.cluster.denied
+    if denied.value is None:
+        yield not_made(RIGHTS, denied.why)
         return
-    for need in cluster.denied.value:
+    for need in denied.value:
         places = {"group": need.group, "resource": need.resource, "verb": need.verb}
         kind = f"{need.resource}.{need.group}" if need.group else need.resource
         yield DENIED.found(f"{need} is forbidden: {need.feature}", **places, kind=kind)
-    if not cluster.denied.value:
+    if not denied.value:
         yield well(RIGHTS, "this identity may do all that the config needs")

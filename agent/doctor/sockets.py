@@ -7,13 +7,15 @@ import socket
 import stat
 import struct
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from agent import files
+from agent.kubelet.directory import KUBELET_SOCKET
 
-#: Seconds; a listener whose queue is full is a listener.
-PATIENCE = 2.0
+#: Entries of a directory that are looked at; a kubelet's has a handful.
+MOST = 200
 _LONGEST_NAME = 64
 
 State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
@@ -21,16 +23,30 @@ State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """`pid` 0: in another pid namespace, or nobody. `found` words what is not a listener."""
+    """`pid` 0: in another pid namespace, or nobody. `found` words what is not a listener.
+
+    `is_busy`: it listens and took no call, so that its pid is not known.
+    """
 
     state: State
     found: str = ""
     pid: int = 0
+    is_busy: bool = False
 
     def __str__(self) -> str:
         if not self.pid:
             return "a process that is not seen from here"
         return f"{program(self.pid)} (pid {self.pid})"
+
+
+def beside(kubelet_dir: Path) -> tuple[Path, ...]:
+    """The sockets in the kubelet's directory but for its own, of the first entries.
+
+    Raises:
+        OSError: It can not be listed.
+    """
+    entries = islice((it for it in kubelet_dir.iterdir() if it.name != KUBELET_SOCKET), MOST)
+    return tuple(sorted(it for it in entries if it.is_socket()))
 
 
 def listener(path: Path) -> Listener:
@@ -58,15 +74,15 @@ def listener(path: Path) -> Listener:
 def _connected(path: Path, directory: int) -> Listener:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(PATIENCE)
+            probe.setblocking(False)  # one whose queue is full is a listener, and is not waited for
             # However long the path is, a socket's address has room for 107 bytes.
             probe.connect(f"/proc/self/fd/{directory}/{path.name}")
             pid, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             return Listener("listens", pid=pid)
     except ConnectionRefusedError:
         return Listener("deaf", f"{path} is there, and nobody listens")
-    except (TimeoutError, BlockingIOError):
-        return Listener("listens")
+    except BlockingIOError:
+        return Listener("listens", is_busy=True)
 
 
 def program(pid: int) -> str:

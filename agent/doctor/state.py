@@ -7,12 +7,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent import files
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.state.checkpoint import MAX_BYTES, Saved
-from agent.state.envelope import Unusable, opened
+from agent.state.envelope import Unusable
 from agent.state.place import OURS
+from agent.state.sealed import read
 
 STATE = "state"
 DISK = "state-disk"
@@ -38,8 +38,7 @@ OPEN = Ailment(
     "others may write to the agent's state",
     "Who writes the checkpoint decides which cards are healthy and whose they are; who reaches the admin "
     "socket cordons cards.",
-    "chmod 0700 {directory}; chmod 0600 {directory}/checkpoint.json {directory}/agent.*; chown -R root "
-    "{directory}",
+    "chmod -R u=rwX,go= {directory}; chown -hR root {directory}",
 )
 READ_ONLY = Ailment(
     DISK,
@@ -153,10 +152,7 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
     path = around.config.agent.state_dir / "checkpoint.json"
     yield from _aside(path)
     try:
-        text = files.read(path, MAX_BYTES, links=False)
-        if len(text) > MAX_BYTES:
-            raise Unusable("foreign", f"larger than {MAX_BYTES} bytes")
-        saved = opened(text, Saved)
+        saved = read(path, Saved, MAX_BYTES)
     except FileNotFoundError:
         yield well(CHECKPOINT, f"there is no {path} yet")
     except Unusable as exc:

@@ -9,11 +9,14 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
+from agent.core.parts import rows_of
 from agent.core.vendor import Device
 from agent.doctor.needs import Need
+from agent.doctor.sockets import Listener
 from agent.plugins import Plugin
 
 T = TypeVar("T")
+NOT_ASKED = Listener("missing", "nobody looked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,28 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the API server said. `broken`: there is a way to it that leads nowhere."""
+    """What the API server said, or in `away` why it could not be asked.
+
+    `broken`: there is a way to it that leads nowhere, where else none is known.
+    """
 
     node: Look[Object] = Look()
     pods: Look[tuple[Object, ...]] = Look()
     #: What this identity may not do.
     denied: Look[tuple[Need, ...]] = Look()
-    broken: str = ""
+    away: str = ""
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Who listens at the sockets of this node."""
+
+    kubelet: Listener = NOT_ASKED
+    #: The agent's admin socket.
+    admin: Listener = NOT_ASKED
+    #: Those beside the kubelet's, or why its directory can not be listed.
+    others: Look[Mapping[Path, Listener]] = Look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +91,8 @@ class Surroundings:
     #: The same on the port: of an agent that stands by, perhaps.
     told_on_port: Look[Mapping[str, Any]] = Look()
     pod_resources: Answer = Answer()
-    cluster: Look[Cluster] = Look()
+    sockets: Sockets = Sockets()
+    cluster: Cluster = Cluster()
 
     @property
     def config(self) -> Config:
@@ -87,8 +106,7 @@ class Surroundings:
     @property
     def resources(self) -> Mapping[str, Mapping[str, Any]]:
         """The resources that the running agent serves, as /inspect has them."""
-        rows = (self.told.value or {}).get("resources") or ()
-        return {str(it.get("name")): it for it in rows if isinstance(it, Mapping)}
+        return {str(it.get("name")): it for it in rows_of(self.told.value or {}, "resources")}
 
     @property
     def names(self) -> frozenset[str]:

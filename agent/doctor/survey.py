@@ -13,12 +13,14 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from agent.admin import answer, fetch
 from agent.cluster.access import Access, Named, find
 from agent.cluster.api import Api, Object
 from agent.cluster.client import open_api
 from agent.cluster.errors import ApiAway
 from agent.config import (
     CONFIG_LABEL,
+    AgentSettings,
     Config,
     LabelsUnknown,
     NodeLabels,
@@ -30,22 +32,26 @@ from agent.config import (
 )
 from agent.config.node_labels import NOWHERE, remembered_labels, seen_labels
 from agent.core.errors import AgentError, ConfigError, VendorError
+from agent.core.parts import part_of
 from agent.core.vendor import Device
 from agent.doctor import cluster, needs
-from agent.doctor.surroundings import Answer, Cluster, Configuration, Look, Surroundings
+from agent.doctor.sockets import Listener, beside, listener
+from agent.doctor.surroundings import Answer, Cluster, Configuration, Look, Sockets, Surroundings
 from agent.fleet import check, wanted
-from agent.inspect import fetch
+from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.podresources import PodResources
 from agent.labels import first_list
-from agent.plugins import Plugin, names
+from agent.plugins import Plugin
 from agent.version import version
 
+NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
+#: Why what the API server alone knows was not looked at; its own check says the rest, once.
+NOT_ASKED = "the API server could not be asked (see check api-server)"
 #: Seconds for the kubelet, for an agent, and for a vendor that wakes its cards.
 KUBELET_PATIENCE = 5.0
 AGENT_PATIENCE = 5.0
 VENDOR_PATIENCE = 30.0
-NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +66,17 @@ class Question:
     vendor_patience: float = VENDOR_PATIENCE
 
 
+_UNSEEN: Look[Any] = Look(why=NOT_ASKED)
+
+
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """The way to the API server, and the Node that was found at its end."""
+    """The way to the API server, and the Node at its end; `away` and `broken` as Cluster has them."""
 
-    api: Api | None
-    node: Look[Object]
-    broken: str = ""
-    why: str = ""
+    api: Api | None = None
+    node: Look[Object] = _UNSEEN
+    away: str = ""
+    broken: bool = False
     namespace: str = "default"
 
 
@@ -100,6 +109,7 @@ async def _gathered(question: Question, door: _Door, configuration: Configuratio
         group.start_soon(take, "told", _told(agent.state_dir / "agent.sock"))
         group.start_soon(take, "told_on_port", _told_on_port(agent.http))
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
+        group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
         group.start_soon(take, "cluster", _cluster(question, door, configuration))
     return Surroundings(
         question.node,
@@ -115,46 +125,51 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
     try:
         access = find(question.kubeconfig.path, question.environ, by=question.kubeconfig.by)
         if access is None:
-            why = "; ".join(it for it in (NO_SERVER, question.kubeconfig.warning) if it)
-            return _Door(None, Look(why=why), why=why)
+            return _Door(away="; ".join(it for it in (NO_SERVER, question.kubeconfig.warning) if it))
         api = await open(access)
     except (ConfigError, ApiAway) as exc:
-        return _Door(None, Look(why=str(exc)), broken=str(exc))
-    node, broken = await cluster.node_of(api, question.node)
-    return _Door(api, node, broken, namespace=access.namespace)
+        return _Door(away=str(exc), broken=True)
+    node, away = await cluster.node_of(api, question.node)
+    return _Door(api, node, away, bool(away), access.namespace)
 
 
 def _configuration(question: Question, door: _Door) -> Configuration:
-    """As `run` would read it. Where it can not be used, the flags alone still say where things are."""
+    """As `run` would read it, which goes on without a vendor that nobody brings.
+
+    Where it can not be used, the flags alone still say where things are. Of the vendors, though, they say
+    nothing: none is asked then.
+    """
     known = _labels(door)
     try:
         source = given_source(question.given, question.environ)
-        config = check(configured(question.given, question.environ, question.node, names(), known))
+        config = check(configured(question.given, question.environ, question.node, labels=known))
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
         return Configuration(config, source.look(known).source, "", wanted(config), tuple(sorted(asks)))
     except ConfigError as exc:
-        config = _flags_alone(question)
         source_name = str(question.given.get("config") or "defaults")
         awaits = isinstance(exc, LabelsUnknown)
-        return Configuration(config, source_name, str(exc), wanted(config), awaits_labels=awaits)
+        return Configuration(_flags_alone(question), source_name, str(exc), awaits_labels=awaits)
 
 
 def _labels(door: _Door) -> NodeLabels:
     if door.node.value is None:
         return NOWHERE if door.api is None and not door.broken else remembered_labels({})
-    metadata = door.node.value.get("metadata")
-    given = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return seen_labels({str(key): str(value) for key, value in (given or {}).items()})
+    given = part_of(part_of(door.node.value, "metadata"), "labels")
+    return seen_labels({str(key): str(value) for key, value in given.items()})
 
 
 def _flags_alone(question: Question) -> Config:
     """Each flag that can be used; they say where things are."""
     config = Config()
-    for it in given_flags(question.given, question.environ):
+    alone: list[tuple[Mapping[str, Any], Mapping[str, str]]] = [
+        *(({}, {name: value}) for name, value in question.environ.items()),
+        *(({name: value}, {}) for name, value in question.given.items()),
+    ]
+    for argument, variable in alone:
         with suppress(ConfigError):
-            config = with_flags(config, [it])
+            config = with_flags(config, given_flags(argument, variable))
     return config
 
 
@@ -186,12 +201,8 @@ async def _told_on_port(address: str) -> Look[Mapping[str, Any]]:
 
 def _get(address: str) -> bytes:
     place = parse_address(address)
-    connection = http.client.HTTPConnection(place.host or "localhost", place.port, timeout=AGENT_PATIENCE)
-    try:
-        connection.request("GET", "/inspect")
-        return connection.getresponse().read()
-    finally:
-        connection.close()
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=AGENT_PATIENCE)
+    return answer(connection, "GET", "/inspect")[1]
 
 
 def _document(body: bytes) -> Look[Mapping[str, Any]]:
@@ -210,12 +221,18 @@ async def _pod_resources(socket: Path) -> Answer:
         return Answer(error=str(exc))
 
 
-async def _cluster(question: Question, door: _Door, configuration: Configuration) -> Look[Cluster]:
-    if door.broken:
-        gone: Look[Any] = Look(why=door.broken)
-        return Look(Cluster(gone, gone, gone, door.broken))
-    if door.api is None:
-        return Look(why=door.why)
+def _sockets(agent: AgentSettings) -> Sockets:
+    kubelet, admin = listener(agent.kubelet_dir / KUBELET_SOCKET), listener(agent.state_dir / "agent.sock")
+    try:
+        others: Mapping[Path, Listener] = {path: listener(path) for path in beside(agent.kubelet_dir)}
+    except OSError as exc:
+        return Sockets(kubelet, admin, Look(why=f"{agent.kubelet_dir}: {exc.strerror}"))
+    return Sockets(kubelet, admin, Look(others))
+
+
+async def _cluster(question: Question, door: _Door, configuration: Configuration) -> Cluster:
+    if door.api is None or door.away:
+        return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, door.away, door.broken)
     config = configuration.config
     report, namespace = config.report, config.report.namespace or door.namespace
     rights = needs.required(
@@ -226,4 +243,4 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         pods=config.agent.watch_pods,
         device=report.mode == "device",
     )
-    return Look(await cluster.asked(door.api, door.node, question.node, rights))
+    return await cluster.asked(door.api, door.node, question.node, rights)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent import files
-from agent.core.vendor import Device
+from agent.core.vendor import LIBRARY_NOT_FOUND, Device
 from agent.doctor import library
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Look, Surroundings
@@ -23,7 +23,8 @@ MISSING = Ailment(
     "a vendor that the config insists on has no library here",
     "The agent sees cards through their vendor's library alone.",
     "install the driver of {vendor}; where it lies elsewhere set vendors.{vendor}.library to the file or to "
-    "the driver's root; in a container mount the host's library directory read-only",
+    "the driver's root; in a container mount the host's library directory read-only (with the chart "
+    "vendors.{vendor}.libraries)",
 )
 NO_VENDOR = Ailment(
     LIBRARY,
@@ -41,7 +42,7 @@ DANGLING = Ailment(
     "The loader finds the name and no file. Half of a driver was removed, or a container has the directory "
     "of the link and not that of the file.",
     "install the driver anew, or run ldconfig; in a container mount the directory of {target} read-only at "
-    "the same path",
+    "the same path; the chart does it for vendors.{vendor}.libraries, there named without /driver-root",
 )
 FOREIGN = Ailment(
     LIBRARY,
@@ -55,9 +56,10 @@ BROKEN = Ailment(
     LIBRARY,
     "vendor-left-out",
     Severity.STOPS,
-    "a vendor's part of the agent can not be used",
-    "It is left out, and its cards are not served.",
-    "xpu-agent plugins names the reason; install the vendor's package in the version that fits this agent",
+    "a vendor's part of the agent can not be used, or is not there",
+    "It is left out, and its cards are not served. The agent serves the other vendors, and is not ready.",
+    "xpu-agent plugins lists the vendors there are, and why one is left out; install the vendor's package in "
+    "the version that fits this agent and restart the agent, or mend the name in the configuration",
 )
 NOT_LOADED = Ailment(
     DRIVER,
@@ -112,7 +114,6 @@ _REASONS = {
     "driver-library-mismatch": MISMATCH,
     "no-permission": DENIED,
 }
-_ABSENT = "library-not-found"
 #: Attributes that a vendor may give to its devices.
 _VERSIONS = ("driver-version", "cuda-version", "driver", "firmware")
 _LONGEST_VERSION = 400
@@ -123,7 +124,7 @@ def libraries(around: Surroundings) -> Iterator[Finding]:
     found = [it for plugin in around.configuration.plugins for it in _library(around, plugin)]
     yield from found
     stopped = any(it.severity is Severity.STOPS for it in found)
-    if not stopped and all(it.why.startswith(_ABSENT) for it in around.vendors.values()):
+    if not stopped and all(it.why.startswith(LIBRARY_NOT_FOUND) for it in around.vendors.values()):
         tried = "; ".join(f"{name}: {it.why}" for name, it in around.vendors.items())
         yield NO_VENDOR.found(tried or "no vendor is enabled")
 
@@ -136,20 +137,25 @@ def _library(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
     look = around.vendors.get(plugin.name)
     if look is None:
         yield not_made(LIBRARY, f"{plugin.name} was not asked")
-    elif not look.why.startswith(_ABSENT):
-        files = ", ".join(library.there(plugin.vendor.libraries())[:1]) if plugin.vendor.libraries else ""
-        yield well(LIBRARY, f"{plugin.name}: {files or 'found'}")
+    elif not look.why.startswith(LIBRARY_NOT_FOUND):
+        found = library.there(_names(plugin)) or ("found",)
+        yield well(LIBRARY, f"{plugin.name}: {found[0]}")
     else:
         yield from _absent(around, plugin, look)
 
 
+def _names(plugin: Plugin | None) -> Sequence[str]:
+    """The files that the vendor would take for its library, there or not."""
+    libraries = plugin.vendor.libraries if plugin and plugin.vendor else None
+    return libraries() if libraries else ()
+
+
 def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
-    names = plugin.vendor.libraries() if plugin.vendor and plugin.vendor.libraries else ()
-    defects = list(library.defects(names))
+    defects = list(library.defects(_names(plugin)))
     for it in defects:
         if it.kind == "dangling":
             what = f"{plugin.name}: {it.path} leads to {it.detail}"
-            finding = DANGLING.found(what, target=it.detail)
+            finding = DANGLING.found(what, target=it.detail, vendor=plugin.name)
         else:
             finding = FOREIGN.found(f"{plugin.name}: {it.path} is for {it.detail}", path=it.path)
         yield _weighed(around, plugin.name, finding)
@@ -164,7 +170,7 @@ def drivers(around: Surroundings) -> Iterator[Finding]:
     for name, look in around.vendors.items():
         if look.value is not None:
             yield from _devices(name, look.value)
-        elif not look.why.startswith(_ABSENT):
+        elif not look.why.startswith(LIBRARY_NOT_FOUND):
             ailment = _REASONS.get(look.why.partition(":")[0], FAILING)
             what = f"{name}: {look.why}{_versions(around, name)}"
             yield _weighed(around, name, ailment.found(what, vendor=name))
@@ -189,8 +195,7 @@ def _devices(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
 def _versions(around: Surroundings, name: str) -> str:
     """What version the driver and the library have, as far as files tell."""
     plugin = next((it for it in around.configuration.plugins if it.name == name), None)
-    names = plugin.vendor.libraries() if plugin and plugin.vendor and plugin.vendor.libraries else ()
-    found = [f"library {path}" for path in library.there(names)[:1]]
+    found = [f"library {path}" for path in library.there(_names(plugin))[:1]]
     try:
         text = files.read(Path(f"/proc/driver/{name}/version"), _LONGEST_VERSION).decode(errors="replace")
         found += [f"driver {line.strip()}" for line in text.splitlines()[:1]]

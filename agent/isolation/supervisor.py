@@ -12,7 +12,7 @@ import structlog
 from agent.core.errors import VendorError
 from agent.core.model import ProcessStatus, VendorState
 from agent.core.pauses import Pauses
-from agent.core.vendor import Vendor
+from agent.core.vendor import LIBRARY_NOT_FOUND, Vendor
 from agent.isolation import contact
 from agent.isolation.breaker import Breaker
 from agent.isolation.contact import Contact, Lost
@@ -74,6 +74,9 @@ class VendorProcess:
         self._early: Contact | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"
+        self._was_open = False
+        #: Whether the config insists on this vendor: what it says of one that is not here is an error then.
+        self.required = False
         self._next_try: float | None = None
         #: What was killed and does not end, ours or of the process before.
         self._stuck: Contact | None = None
@@ -136,6 +139,7 @@ class VendorProcess:
         """Two libraries of one vendor at once may harm what both drive."""
         while (before := self._before) is not None:
             await before._over.wait()
+            self._was_open |= before._was_open
             self._before = before._before
             if before._stuck is not None:
                 lost = contact.failed("the process of the last configuration must end first")
@@ -167,10 +171,12 @@ class VendorProcess:
         )
         try:
             lost = self._judged(await service.run(), service.served)
+            self._was_open |= service.listed
             self._service = None
             self._tell(lost)
             await self._bury(started, lost)
         except BaseException:
+            self._was_open |= service.listed
             self._service, self._trouble = None, "the agent stops"
             with anyio.move_on_after(self._deadlines.close + contact.EXIT_PATIENCE, shield=True):
                 await started.end(self._deadlines.close)
@@ -194,9 +200,18 @@ class VendorProcess:
 
     def _tell(self, lost: Lost) -> None:
         if lost.reason != self._trouble:
-            log.warning("vendor lost", vendor=self.vendor.name, state=str(lost.state), reason=lost.reason)
+            self._log(lost)
         self._trouble = lost.reason
         self._sink.lost(self.vendor.name, lost.state, lost.reason)
+
+    def _log(self, lost: Lost) -> None:
+        """What never was here is not lost, and where nobody asked for it nothing is amiss."""
+        if self._was_open or lost.state is not VendorState.UNAVAILABLE:
+            log.warning("vendor lost", vendor=self.vendor.name, state=str(lost.state), reason=lost.reason)
+            return
+        nothing = lost.reason.startswith(LIBRARY_NOT_FOUND)
+        say = log.error if self.required else log.info if nothing else log.warning
+        say("vendor not found here", vendor=self.vendor.name, reason=lost.reason)
 
     async def _bury(self, old: Contact, lost: Lost) -> None:
         """Wait for the end of the process: one stuck in the kernel is not joined by a second."""

@@ -1,11 +1,11 @@
-"""The kubelet's device-plugins directory, watched: its socket, its checkpoint, and our own sockets."""
+"""The kubelet's device-plugins directory, watched: its socket, its checkpoint, and the plugins' sockets."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,13 @@ class FileIdentity(NamedTuple):
     changed_ns: int
 
 
+class Neighbour(NamedTuple):
+    """The socket of another plugin, in one life of its server."""
+
+    name: str
+    file: FileIdentity
+
+
 def identify(path: Path) -> FileIdentity | None:
     """The file's identity; None where there is none (or it can not be seen)."""
     found = _stat(path)
@@ -38,6 +45,16 @@ def identify_socket(path: Path) -> FileIdentity | None:
     """The identity of a socket, which tells one life of its server from another; None where there is none."""
     found = _stat(path)
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
+
+
+def neighbours(directory: Path, ours: Collection[str] = ()) -> frozenset[Neighbour]:
+    """The sockets in the directory that are neither the kubelet's nor of these names."""
+    try:
+        names = set(os.listdir(directory)).difference(ours, [KUBELET_SOCKET])
+    except OSError:
+        return frozenset()
+    found = ((name, identify_socket(directory / name)) for name in names)
+    return frozenset(Neighbour(name, file) for name, file in found if file is not None)
 
 
 def _identity(found: os.stat_result) -> FileIdentity:
@@ -52,7 +69,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 class KubeletDirectory:
-    """Publishes who serves kubelet.sock and when the checkpoint changed.
+    """Publishes who serves kubelet.sock, when the checkpoint changed, and which other plugins are there.
 
     Inotify tells at once; a slow poll sees what inotify can not (an overflow, a directory that was replaced
     by a mount) and does all the work where inotify is not to be had.
@@ -70,6 +87,9 @@ class KubeletDirectory:
         self.path = path
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
+        self.neighbours: Cell[frozenset[Neighbour]] = Cell(frozenset())
+        #: Names of this process's sockets. They do not tell it: agents of other pods may have the same pid.
+        self._ours: set[str] = set()
         self._looks: Cell[int] = Cell(0)
         self._poll = poll
         # Loading inotify costs some 20 ms, which belong to the first registration.
@@ -90,9 +110,19 @@ class KubeletDirectory:
         """Look now; whoever waits for a change learns of it."""
         self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET))
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
+        self.neighbours.set(neighbours(self.path, self._ours))
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
             self._watching.cancel()  # another directory lies at the path now
+
+    @contextmanager
+    def owning(self, path: Path) -> Iterator[None]:
+        """Take a socket that is to lie at the path for ours, no neighbour's."""
+        self._ours.add(path.name)
+        try:
+            yield
+        finally:
+            self._ours.discard(path.name)
 
     async def lost(self, path: Path) -> None:
         """Return once the socket that lies at the path now is gone or another one."""

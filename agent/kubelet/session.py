@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,7 +26,7 @@ from agent.core.pauses import Pauses
 from .calls import Calls
 from .devicelist import too_long
 from .deviceplugin import Answers, DevicePlugin, PluginStats
-from .directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory
+from .directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
 from .errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .rpc import SocketServer, call
@@ -40,6 +40,10 @@ T = TypeVar("T")
 
 VERSION = "v1beta1"
 REGISTER = "/v1beta1.Registration/Register"
+REMEDY = (
+    "start the kubelet; in a container mount the host's directory, not the socket, at the same path; "
+    "where it lies elsewhere name it with --kubelet-dir"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Intervals:
     #: How long a retired resource tries to deliver its empty list.
     retire: float = 5.0
     min_list_interval: float = 0.1
+    #: Between two log lines that say the same of a kubelet that is not there, or does not answer.
+    remind: float = 60.0
     allocate: float = 10.0
 
 
@@ -86,7 +92,9 @@ class KubeletSession:
         pre_start_required: bool = False,
         intervals: Intervals | None = None,
         jitter: Callable[[], float] = random.random,
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """`numbers` are those of registrations, none of which comes twice in this process."""
         self.name = resource_name
         self.status = status or Cell(SessionStatus())
         self.stats = PluginStats()
@@ -96,8 +104,11 @@ class KubeletSession:
         self._pre_start_required = pre_start_required
         self._intervals = intervals or Intervals()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
-        self._numbers = itertools.count()
-        self._complaint = ""
+        self._numbers = itertools.count() if numbers is None else numbers
+        #: The number of the last registration that was begun, and the life of the kubelet that it is with.
+        self.number = -1
+        self.kubelet: FileIdentity | None = None
+        self._complaint, self._complained = "", 0.0
         self._plugin: DevicePlugin | None = None
         #: How often somebody has asked for a new registration.
         self._renewals: Cell[int] = Cell(0)
@@ -157,10 +168,11 @@ class KubeletSession:
                 if ended is Ended.RETIRED:
                     return
                 self._over(ended, anyio.current_time() - started)
-            await self._pause(kubelet)
+            await self._pause(self.kubelet)
 
     async def _ready_kubelet(self, plugin: DevicePlugin) -> FileIdentity | None:
         """Wait for a kubelet and for a list that fits; None once the resource is retired."""
+        began = anyio.current_time()
         while True:
             self._directory.refresh()
             resource, kubelet = self._cell.value, self._directory.kubelet.value
@@ -174,7 +186,14 @@ class KubeletSession:
                 )
             else:
                 return kubelet
-            await self._news(resource, kubelet)
+            with anyio.move_on_after(self._intervals.remind) as silence:
+                await self._news(resource, kubelet)
+            if silence.cancelled_caught and kubelet is None:
+                self._remind(anyio.current_time() - began)
+
+    def _remind(self, waited: float) -> None:
+        socket = str(self._directory.path / KUBELET_SOCKET)
+        self._log.info("still no kubelet", socket=socket, waited_seconds=round(waited), remedy=REMEDY)
 
     async def _news(self, resource: Resource, kubelet: FileIdentity | None) -> None:
         await first(
@@ -184,32 +203,38 @@ class KubeletSession:
 
     async def _registration(self, life: _Life, kubelet: FileIdentity) -> Ended:
         """One registration from its socket to its end."""
-        path = self._directory.path / socket_name(self.name, next(self._numbers))
+        self.number, self.kubelet = next(self._numbers), kubelet
+        path = self._directory.path / socket_name(self.name, self.number)
         async with self._serving(life, path):
             self._report(SessionStatus("registering"))
-            await self._register(life.plugin, path, kubelet)
+            self.kubelet = await self._register(life.plugin, path, kubelet)
             await self._await_list(life.plugin)
             self._log.info("registered", socket=path.name)
             self._complaint = ""
             self._report(SessionStatus("registered"))
-            return await self._hold(life.plugin, path, kubelet)
+            return await self._hold(life.plugin, path, self.kubelet)
 
     @asynccontextmanager
     async def _serving(self, life: _Life, path: Path) -> AsyncIterator[None]:
         server = SocketServer(life.plugin.methods())
-        await server.listen(path)
-        try:
-            yield
-        except anyio.get_cancelled_exc_class():
-            await self._drain(life)  # the answers still need the connection
-            raise
-        finally:
-            with anyio.CancelScope(shield=True):
-                remove(path)
-                await server.shutdown()
+        with self._directory.owning(path):
+            await server.listen(path)
+            try:
+                yield
+            except anyio.get_cancelled_exc_class():
+                await self._drain(life)  # the answers still need the connection
+                raise
+            finally:
+                with anyio.CancelScope(shield=True):
+                    remove(path)
+                    await server.shutdown()
 
-    async def _register(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> None:
-        """Register; the kubelet dials back and asks for the options before it answers (from 1.25 on)."""
+    async def _register(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> FileIdentity:
+        """Register; the kubelet dials back and asks for the options before it answers (from 1.25 on).
+
+        Returns which life of it to hold on to. One that began meanwhile has taken the registration, or has
+        removed our socket: it does that before it listens (CleanupPluginDirectory, plugin/v1beta1/server.go).
+        """
         request = RegisterRequest(
             version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
         )
@@ -217,8 +242,10 @@ class KubeletSession:
         await call(at, REGISTER, bytes(request), timeout=self._intervals.register)
         self.status.set(replace(self.status.value, registrations=self.status.value.registrations + 1))
         self._directory.refresh()
-        if self._directory.kubelet.value != kubelet:
+        now = self._directory.kubelet.value or kubelet
+        if now != kubelet and identify(path) is None:
             raise KubeletError("the kubelet restarted during Register")
+        return now
 
     async def _await_list(self, plugin: DevicePlugin) -> None:
         """An answer to Register proves nothing: 1.20 answers before it dials, 1.37 may ignore a socket."""
@@ -247,7 +274,7 @@ class KubeletSession:
             # A client that sees the end of the connection may throw away what it has not read yet.
             await anyio.sleep(self._intervals.min_list_interval)
 
-    async def _pause(self, kubelet: FileIdentity) -> None:
+    async def _pause(self, kubelet: FileIdentity | None) -> None:
         """Wait before the next registration; a new kubelet, or the end of the resource, waits for nothing.
 
         The pause is also what the kubelet needs to notice that the old stream ended, before a new one opens.
@@ -261,8 +288,10 @@ class KubeletSession:
 
     def _failed(self, error: KubeletError) -> None:
         self.stats.registrations_failed += 1
-        if str(error) != self._complaint:
+        now = anyio.current_time()
+        if str(error) != self._complaint or now - self._complained >= self._intervals.remind:
             self._log.warning("not registered, trying again", error=str(error))
+            self._complained = now
         self._complaint = str(error)
         self._report(SessionStatus("refused" if isinstance(error, KubeletRefused) else "waiting", str(error)))
 

@@ -12,7 +12,8 @@ import structlog
 
 log = structlog.get_logger()
 
-_NAME = re.compile(r"xpu-[0-9a-f]{8}-(\d+)-\d+\.sock")
+#: What an agent calls its sockets, in whatever process.
+OURS = re.compile(r"xpu-[0-9a-f]{8}-(\d+)-\d+\.sock")
 
 
 def socket_name(resource: str, number: int) -> str:
@@ -54,11 +55,11 @@ def _swept(path: Path) -> bool:
 
 
 def _is_leftover(path: Path) -> bool:
-    name = _NAME.fullmatch(path.name)
+    name = OURS.fullmatch(path.name)
     if name is None or not path.is_socket():
         return False
     pid = int(name[1])
-    return (pid == os.getpid() or not _is_alive(pid)) and not _is_served(path)
+    return (pid == os.getpid() or not _is_alive(pid)) and not is_served(path)
 
 
 def _is_alive(pid: int) -> bool:
@@ -79,7 +80,7 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-def _is_served(path: Path) -> bool:
+def is_served(path: Path) -> bool:
     """Whether somebody listens; in doubt yes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

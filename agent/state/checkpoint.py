@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,15 +11,15 @@ from pathlib import Path
 
 import structlog
 
-from agent import files
 from agent.core.errors import StateError
 from agent.core.health import Record
 from agent.core.model import Allocation, Cordon, Source
 from agent.core.vendor import Device
-from agent.state import aside, place
+from agent.state import aside, place, private
 from agent.state.aside import SetAside
 from agent.state.encoded import Encoder
-from agent.state.envelope import Unusable, opened, sealed
+from agent.state.envelope import Unusable, sealed
+from agent.state.sealed import read
 
 log = structlog.get_logger()
 
@@ -89,30 +88,17 @@ class CheckpointFile:
             ValueError: A text of the state is no UTF-8.
         """
         text = sealed(self._encoder.content(state))
-        place.make(self.path.parent)
         if self._in_the_way:
             self._make_way()
-        fresh = self.path.with_suffix(".new")
-        try:
-            _write(fresh, text, durable=durable)
-            os.replace(fresh, self.path)
-        except OSError:
-            with suppress(OSError):  # half a file is of no use, least of all on a full disk
-                os.unlink(fresh)
-            raise
-        if durable:
-            _sync_directory(self.path.parent)
+        private.replace(self.path, text, durable=durable)
 
     def _read(self) -> Saved:
         try:
-            text = files.read(self.path, MAX_BYTES, links=False)
+            saved = read(self.path, Saved, MAX_BYTES)
         except FileNotFoundError:
             raise
         except OSError as exc:
             raise self._unreadable(exc) from exc
-        if len(text) > MAX_BYTES:
-            raise Unusable("foreign", f"larger than {MAX_BYTES} bytes")
-        saved = opened(text, Saved)
         return replace(saved, allocations=tuple(map(_loaded, saved.allocations)))
 
     def _unreadable(self, exc: OSError) -> Unusable:
@@ -150,33 +136,3 @@ def boot_id(path: Path = BOOT_ID) -> str:
 
 def _loaded(it: Allocation) -> Allocation:
     return replace(it, source=Source.CHECKPOINT) if it.source is Source.ALLOCATE else it
-
-
-def _write(path: Path, text: bytes, *, durable: bool) -> None:
-    descriptor = _open_new(path)
-    try:
-        left = memoryview(text)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _open_new(path: Path) -> int:
-    """A file that was not there: one left behind by a crash lends neither its mode nor where it leads."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o600)
-    except FileExistsError:
-        os.unlink(path)
-        return os.open(path, flags, 0o600)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,8 +6,9 @@ import os
 import stat
 from pathlib import Path
 
-#: How the names of all our files begin.
-OURS = ("checkpoint.", "agent.")
+#: How the names of all our files begin but the checkpoint's, and of all.
+AGENTS = "agent."
+OURS = ("checkpoint.", AGENTS)
 
 
 def make(directory: Path) -> None:

@@ -1,35 +1,47 @@
 """Which files the agent leaves on the node when it ends, and where a NodeFeature object of it may be.
 
-`uninstall` removes these and no others.
+`uninstall` removes these and no others; what it has not removed stays written down.
 """
 
 from __future__ import annotations
 
-import os
+import errno
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from agent import files
 from agent.core.names import LABEL, LABEL_LIMIT
+from agent.state import private
 
 #: In the state directory.
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
-#: Before a namespace; a path begins with a slash.
+#: Before a namespace, and before the file of labels; the path of a CDI spec stands alone.
 _NAMESPACE = "namespace:"
+_FEATURES = "features:"
 
 
 class Remains:
-    """One entry per line, each once, in the order in which they came. Several threads may note at once."""
+    """One entry per line, each once, in the order in which they came. Several threads may note at once.
+
+    All of a process use the same one, and only who holds the node's lock writes: two would lose entries.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._noted: set[str] = set()
+        self._lock = threading.Lock()
 
     def note(self, path: Path) -> None:
         """Write down that this file is ours. Where the disk does not take it, the next time tries again."""
         self._note(str(path))
+
+    def note_features(self, path: Path) -> None:
+        """Write down that this file of labels is ours."""
+        self._note(f"{_FEATURES}{path}")
 
     def note_namespace(self, namespace: str) -> None:
         """Write down that we make a NodeFeature object there."""
@@ -38,20 +50,53 @@ class Remains:
     def _note(self, line: str) -> None:
         if line in self._noted or not line.isprintable():
             return
-        try:
-            if line not in self._lines():
-                _append(self._path, f"{line}\n".encode())
-        except OSError:
-            return
-        self._noted.add(line)
+        with self._lock:
+            try:
+                lines = self._lines()
+                if line not in lines:
+                    self._write([*lines, line])
+            except OSError:
+                return
+            self._noted.add(line)
 
-    def all(self) -> tuple[Path, ...]:
-        """What is written down; nothing where there is no such file.
+    def forget_features(self, path: Path) -> None:
+        """Strike out a file of labels that is removed.
+
+        Raises:
+            OSError: The list can not be written; it stays as it was.
+        """
+        self._forget(f"{_FEATURES}{path}")
+
+    def forget_namespace(self, namespace: str) -> None:
+        """Strike out one without a NodeFeature object of ours. Where the disk does not take it, it stays."""
+        with suppress(OSError):
+            self._forget(f"{_NAMESPACE}{namespace}")
+
+    def _forget(self, line: str) -> None:
+        with self._lock:
+            lines = self._lines()
+            if line in lines:
+                self._write([it for it in lines if it != line])
+            self._noted.discard(line)
+
+    def features(self) -> tuple[Path, ...]:
+        """The files of labels that are written down; those that are not removed yet.
 
         Raises:
             OSError: It can not be read.
         """
-        return tuple(dict.fromkeys(Path(it) for it in _absolute(self._lines())))
+        named = (it.removeprefix(_FEATURES) for it in self._lines() if it.startswith(_FEATURES))
+        return tuple(dict.fromkeys(Path(it) for it in _absolute(named)))
+
+    def all(self) -> tuple[Path, ...]:
+        """The files that are written down, of both kinds; none where there is no such list.
+
+        Raises:
+            OSError: It can not be read.
+        """
+        return tuple(
+            dict.fromkeys(Path(it) for it in _absolute(it.removeprefix(_FEATURES) for it in self._lines()))
+        )
 
     def namespaces(self) -> tuple[str, ...]:
         """Where NodeFeature objects may be; what can not be the name of a namespace is passed over.
@@ -67,17 +112,22 @@ class Remains:
             content = files.read(self._path, MAX_BYTES, links=False)
         except FileNotFoundError:
             return []
+        if len(content) > MAX_BYTES:  # what is not read would be lost when it is written again
+            raise OSError(errno.EFBIG, f"larger than {MAX_BYTES} bytes", str(self._path))
         return content.decode(errors="replace").splitlines()
+
+    def _write(self, lines: Iterable[str]) -> None:
+        """In one step and through a power cut: half an entry would name another file."""
+        private.replace(self._path, "".join(f"{it}\n" for it in lines).encode(), durable=True)
+
+
+def is_out_of_sight(path: Path, environ: Mapping[str, str]) -> bool:
+    """Whether it may be on the node and is not seen from here: a pod has of the host what is mounted.
+
+    The kubelet gives the variable to every container (pkg/kubelet/kubelet_pods.go, getServiceEnvVarMap).
+    """
+    return "KUBERNETES_SERVICE_HOST" in environ and not path.parent.is_dir()
 
 
 def _absolute(lines: Iterable[str]) -> Iterable[str]:
     return (it for it in lines if it.startswith("/"))
-
-
-def _append(path: Path, line: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)

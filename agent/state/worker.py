@@ -33,7 +33,7 @@ class Worker:
 
         self._work.put(work)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="state", daemon=True)
             self._thread.start()
         return done
 

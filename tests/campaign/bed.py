@@ -17,9 +17,9 @@ from peers.faults import FaultyPodResources
 from scenarios.kubelets import Kind
 
 from agent import operator
+from agent.admin import fetch
 from agent.core.allocator import ALLOCATION
 from agent.core.errors import AgentError
-from agent.inspect import fetch
 from agent.testing.node import NodeKubelet, Pod
 
 from . import cgroups as pod_cgroups

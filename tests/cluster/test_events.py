@@ -313,7 +313,7 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pyte
         paused.append(seconds)
         return anyio.CancelScope(deadline=-math.inf)
 
-    monkeypatch.setattr("agent.cluster.events.anyio.move_on_after", pause)
+    monkeypatch.setattr("agent.cluster.restart.anyio.move_on_after", pause)
     api = FakeApi(fails=[Busy(429, "", "", 30.0), Busy(429, "", "", 1e9), Busy(429, "", "", -5.0)])
     events = made()
     events.tell(SICK)

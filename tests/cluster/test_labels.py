@@ -13,7 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.labels import NODE_NAME, OWNED, LabelWriter, Undone, feature, node_patch, remove
+from agent.cluster.labelled import NODE_NAME, OWNED, feature, node_patch
+from agent.cluster.labels import LabelWriter, Undone, remove
 from agent.cluster.node import OwnNode, own_node
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
@@ -29,6 +30,7 @@ NFD = "nfd.node.kubernetes.io/feature-labels"
 TWO = {"acme.com/count": "2", "acme.com/model": "x"}
 THREE = {"acme.com/count": "3"}
 NAMES = "acme.com/count,acme.com/model"
+MAY_NOT = Forbidden(403, "Forbidden", "no")
 
 
 def told(labels: Mapping[str, str], told_as: Any = "node", awaited: frozenset[str] = frozenset()) -> Wanted:
@@ -472,6 +474,32 @@ async def test_where_a_node_feature_is_made_or_kept_is_noted_and_nowhere_else() 
     assert noted == [("gpu", False), ("gpu", True)]
 
 
+@pytest.mark.parametrize(
+    ("there", "refused", "forgotten"),
+    [
+        (True, {}, ["ours"]),
+        (False, {}, ["ours"]),
+        (False, {"delete": MAY_NOT}, ["ours"]),
+        (True, {"delete": MAY_NOT}, []),
+        (True, {"delete": MAY_NOT, "get": MAY_NOT}, []),
+    ],
+)
+async def test_where_no_node_feature_of_ours_is_seen_any_more_is_forgotten(
+    there: bool, refused: Mapping[str, ApiError], forgotten: list[str]
+) -> None:
+    here = Here(told(TWO, "nodeFeature"))
+    heard: list[str] = []
+    writer = LabelWriter(here.api, "n", "ours", here.wanted, here.node, forget=heard.append)
+    if there:
+        await writer.once()
+    here.wanted.set(Wanted())
+    here.api.refuses |= refused
+
+    await writer.once()
+
+    assert heard == forgotten
+
+
 async def test_a_cluster_without_node_features_says_what_to_do() -> None:
     here = Here(told(TWO, "nodeFeature"))
     here.api.refuses["post"] = NotFound(404, "NotFound", "the server could not find the requested resource")
@@ -511,9 +539,6 @@ async def test_a_node_feature_of_an_earlier_run_is_removed_where_it_is_not_wante
     here.api.calls.clear()
     await here.writer.once()
     assert "delete" not in here.api.verbs()
-
-
-MAY_NOT = Forbidden(403, "Forbidden", "no")
 
 
 async def test_what_an_agent_wrote_and_may_not_be_removed_is_an_error_told_once_and_tried_again() -> None:

@@ -22,6 +22,7 @@ from agent.core.errors import (
     NotAllocated,
     NotPromised,
     PromisedElsewhere,
+    RetiredResource,
     StillHeld,
     UnhealthyDevice,
     UnknownDevice,
@@ -32,7 +33,7 @@ from agent.core.errors import (
 from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, Cordon, Owner
-from agent.core.plan import Offer, plan
+from agent.core.plan import Offer, Wait, plan
 from agent.core.topology import topology
 from agent.core.vendor import (
     ContainerEdits,
@@ -85,6 +86,9 @@ class Room:
     lists: int = 0
     #: What the kubelet says.
     life: str = "k1"
+    #: Resources that the config has no more, and who waits for their cards.
+    retired: frozenset[str] = frozenset()
+    waits: tuple[Wait, ...] = ()
     grants: Sequence[Granted] | None = ()
     listed: frozenset[str] = frozenset()
     #: What happens while the vendor prepares.
@@ -149,7 +153,15 @@ class Room:
             dialects=self.dialects,
         )
         planned = plan([Offer("acme", rules)], snapshot, {}, {})
-        return Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=self.candidates)
+        planned |= {name: replace(planned[name], retired=True) for name in self.retired}
+        return Scene(
+            planned,
+            snapshot,
+            topology(snapshot),
+            {"acme": vendor},
+            candidates=self.candidates,
+            waits=self.waits,
+        )
 
     async def save(self, *, durable: bool) -> None:
         if self.save_fails:
@@ -197,6 +209,34 @@ async def test_the_annotation_carries_the_allocations_id_beside_the_vendors_own(
     [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
 
     assert answer.annotations == {"acme.com/by": "acme", ALLOCATION: room.ledger.all()[0].id}
+
+
+@pytest.mark.parametrize(
+    ("waits", "remedy"),
+    [
+        ((), ""),
+        ((Wait("acme.com/new", SLICE, ("c0",), frozenset({"c0"})),), ""),
+        (
+            (
+                Wait("acme.com/new", WHOLE, ("c0",), frozenset({"c0"})),
+                Wait("acme.com/far", WHOLE, ("c1",), frozenset({"c1"})),
+            ),
+            "; ask for acme.com/new, which has its cards as they get free",
+        ),
+    ],
+)
+async def test_a_resource_that_the_config_has_no_more_is_given_to_nobody_anew(
+    waits: tuple[Wait, ...], remedy: str
+) -> None:
+    room = Room(retired=frozenset({WHOLE}), waits=waits)
+
+    with pytest.raises(RetiredResource) as refused:
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    only = "the config has it no more, it is listed only for the pods that hold it"
+    assert str(refused.value) == f'invalid allocation request for "{WHOLE}": {only}{remedy}'
+    assert (room.ledger.all(), room.log) == ((), [])
+    assert await room.allocator.allocate(SLICE, [["c2::0"]])
 
 
 async def test_every_answer_has_an_id_of_its_own_also_for_the_same_ids() -> None:

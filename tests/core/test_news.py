@@ -237,6 +237,14 @@ def test_a_slice_that_is_made_on_a_sick_card_is_no_news() -> None:
 # Other plugins, refusals, claims
 
 
+def test_a_resource_that_waits_is_told_as_it_begins_and_not_with_each_pod_that_ends() -> None:
+    waits = replace(WELL, waits={GPU: ("it waits for 2 cards",)})
+
+    assert only(WELL, waits) == Notice("ResourceWaits", "it waits for 2 cards", "Normal")
+    assert news(waits, replace(WELL, waits={GPU: ("it waits for 1 card",)})) == ()
+    assert news(waits, WELL) == ()
+
+
 def test_a_stranger_on_a_resource_is_told_once() -> None:
     strange = replace(WELL, strangers={GPU: "another plugin answered"})
 

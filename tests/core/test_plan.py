@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.model import Cordon, DeviceStatus, NodeSnapshot, Plan, Resource, VendorState, VendorStatus
-from agent.core.plan import Held, Offer, absent, plan, short_forms
+from agent.core.model import (
+    Cordon,
+    DeviceStatus,
+    NodeSnapshot,
+    Owner,
+    Plan,
+    Resource,
+    VendorState,
+    VendorStatus,
+)
+from agent.core.plan import Held, Offer, Wait, absent, awaited, plan, short_forms, waits
 from agent.core.vendor import IdForm, Placement, ResourceRule, Sharing
 
 from .values import GPU, node, status
@@ -323,6 +332,42 @@ def test_whatever_the_config_says_ids_are_distinct_and_those_in_use_are_listed(
     assert len(ruled) == len(set(ruled))
 
 
+def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
+    rules = (ResourceRule(GPU, devices=(1,)), ResourceRule("acme.com/new"))
+    held = {"acme.com/old": {"GPU-a::0": "GPU-a", "GPU-b::0": "GPU-b"}, GPU: {"GPU-b": "GPU-b"}}
+
+    found = waits([Offer("acme", rules)], node(*CARDS), held)
+
+    assert found == (
+        Wait(GPU, "acme.com/old", ("GPU-b",), frozenset({"GPU-b"})),
+        Wait("acme.com/new", "acme.com/old", ("GPU-a",), frozenset({"GPU-a"})),
+    )
+
+
+def test_slices_wait_for_their_card_and_cards_for_their_slices() -> None:
+    whole = waits([Offer("acme", (SLICES,))], node(*SLICED), {GPU: {"GPU-a": "GPU-a"}})
+    sliced = waits([Offer("acme", (WHOLE,))], node(*SLICED), {"acme.com/slice": {"MIG-a1": "MIG-a1"}})
+
+    assert whole == (Wait("acme.com/slice", GPU, ("MIG-a0", "MIG-a1"), frozenset({"GPU-a"})),)
+    assert sliced == (Wait(GPU, "acme.com/slice", ("GPU-a",), frozenset({"MIG-a1"})),)
+
+
+@pytest.mark.parametrize(
+    ("pods", "cards", "told"),
+    [
+        (1, 1, "1 card that pods hold as acme.com/old: a/p0"),
+        (5, 4, "4 cards that pods hold as acme.com/old: a/p0, a/p1, a/p2, a/p3, a/p4"),
+        (7, 2, "2 cards that pods hold as acme.com/old: a/p0, a/p1, a/p2, a/p3, a/p4 and 2 more"),
+    ],
+)
+def test_the_sentence_names_some_of_the_pods_that_are_waited_for(pods: int, cards: int, told: str) -> None:
+    wait = Wait(GPU, "acme.com/old", tuple(f"GPU-{n}" for n in range(cards)), frozenset())
+    owners = [Owner(str(n), name, "a", f"p{n}") for n in range(pods) for name in ("main", "sidecar")]
+
+    assert awaited(wait, owners) == f"{GPU} waits for {told}"
+    assert awaited(wait, [None]).endswith("as acme.com/old: one not known yet")
+
+
 def test_a_card_in_use_is_not_offered_by_another_resource_until_it_is_free() -> None:
     moved = (ResourceRule(GPU, devices=(1, 2)), ResourceRule("example.com/other", devices=(0,)))
     held = {GPU: {"GPU-a": "GPU-a"}}
@@ -331,7 +376,7 @@ def test_a_card_in_use_is_not_offered_by_another_resource_until_it_is_free() -> 
     freed = planned(*moved, before=busy)
 
     assert listed(busy[GPU]) == {"GPU-b": ["GPU-b"], "GPU-c": ["GPU-c"], "GPU-a": ["GPU-a"]}
-    assert "example.com/other" not in busy
+    assert (busy["example.com/other"].cards, busy["example.com/other"].retired) == ((), False)
     assert listed(freed["example.com/other"]) == {"GPU-a": ["GPU-a"]}
 
 
@@ -467,7 +512,7 @@ def test_slices_of_a_card_in_use_whole_are_offered_once_it_is_free() -> None:
     busy = planned(SLICES, cards=SLICED, held=held)
     free = planned(SLICES, cards=SLICED)
 
-    assert "acme.com/slice" not in busy
+    assert busy["acme.com/slice"].cards == ()
     assert list(listed(free["acme.com/slice"])) == ["MIG-a0", "MIG-a1"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import strategies
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
@@ -198,6 +198,138 @@ def test_a_kubelet_that_has_just_begun_ends_nothing_that_was_answered() -> None:
     granted = [Granted("newer", "uid-2", "main")]
 
     assert changes([gone, older, newer], granted, pods(), settled=False) == []
+
+
+def just_begun(
+    its_life: str, granted: list[Granted], shown: Pods | None = None, **fields: Any
+) -> list[Change]:
+    """What a kubelet brings about in its first two minutes, of an allocation with this life noted."""
+    it = allocation("one", ["a"], owner=WEB, life=its_life)
+    fields = {"life": "k2", "settled": False, **fields}
+    return changes([it], granted, shown or pods(), **fields)
+
+
+def test_a_kubelet_that_has_granted_it_in_this_very_life_is_believed_at_once() -> None:
+    assert just_begun("k2", []) == [Release("one", "pod gone")]
+    assert just_begun("k2", [answer("one", "uid-web", "main", "a")]) == [Doubt("one", GPU)]
+
+
+@pytest.mark.parametrize(
+    ("its_life", "fields"),
+    [
+        ("k1", {}),
+        ("", {}),
+        ("", {"life": ""}),
+        ("k2", {"steady": False}),
+        ("k2", {"shown": pods(web={"main": ["a"]})}),
+        ("k2", {"running": frozenset({"uid-web"})}),
+    ],
+    ids=["of-an-earlier-life", "of-no-life", "no-kubelet", "a-new-life-meanwhile", "shown", "runs"],
+)
+def test_another_is_not(its_life: str, fields: Mapping[str, Any]) -> None:
+    assert just_begun(its_life, [], **fields) == []
+
+
+#: Seconds that a life must have served; more than a run of the young kubelet has.
+SETTLE = 100.0
+
+
+class YoungKubelet:
+    """A kubelet that serves for long in its first life at most, with one pod, as an agent meets it.
+
+    The agent notes when it registered, and with which life: it may hear of a new one late.
+    """
+
+    def __init__(self, *, settled: bool = False) -> None:
+        self.now = 0.0
+        #: The life that the agent registered with, and when.
+        self.noted = (1, -SETTLE if settled else 0.0)
+        self.life, self.knows_pods, self.alive = 1, True, True
+        self.grant = answer("one", "uid-web", "main", "a")
+        self.books: list[Granted] = [self.grant]
+        #: What it wrote of them; None: the file is lost.
+        self.disk: list[Granted] | None = [self.grant]
+        self.ledger = allocation("one", ["a"], owner=WEB, life="k1")
+        self.released = False
+
+    def do(self, step: str) -> None:
+        match step:
+            case "the pod ends":
+                self.alive = False
+            case "it begins anew":
+                self.life, self.knows_pods, self.books = self.life + 1, False, [*(self.disk or ())]
+            case "its file is lost, and it begins anew":
+                self.disk = None
+                self.do("it begins anew")
+            case "it hears of its pods":
+                self.knows_pods = True
+            case "it has us registered":
+                self.noted = (self.life, self.now) if self.noted[0] != self.life else self.noted
+            case "it writes":
+                self.disk = [*self.books]
+            case "it is looked at":
+                self.look()
+            case "it loses its file and begins anew while it is looked at":
+                self.look("its file is lost, and it begins anew", "it writes")
+
+    def look(self, *meanwhile: str) -> None:
+        life = self.life
+        self.now += 1.0
+        for step in meanwhile:
+            self.do(step)
+        granted = self.disk
+        if self.knows_pods and not self.alive:
+            self.books = []
+        held = [it for one in self.books for it in one.ids]
+        shown = pods(web={"main": held}) if self.knows_pods and self.alive else pods()
+        steady = life == self.life
+        settled = steady and self.noted[0] == life and self.now - self.noted[1] >= SETTLE
+        its: dict[str, Any] = {"life": f"k{life}", "settled": settled, "steady": steady}
+        for change in changes([self.ledger], granted, shown, **its) if not self.released else ():
+            match change:
+                case Confirm():
+                    self.ledger = replace(self.ledger, owner=change.owner, life=change.life)
+                case Doubt():
+                    self.do("it writes")
+                case Release():
+                    assert not self.alive, "a pod that lives has lost its devices"
+                    self.released = True
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "the pod ends",
+                "it begins anew",
+                "its file is lost, and it begins anew",
+                "it hears of its pods",
+                "it has us registered",
+                "it writes",
+                "it is looked at",
+                "it loses its file and begins anew while it is looked at",
+            ]
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+@example(["its file is lost, and it begins anew", "it writes", "it is looked at"], True)
+def test_a_young_kubelet_ends_no_pod_that_lives_whatever_happens_to_it(
+    steps: list[str], settled: bool
+) -> None:
+    kubelet = YoungKubelet(settled=settled)
+    for step in steps:
+        kubelet.do(step)
+
+
+@given(st.lists(st.sampled_from(["it begins anew", "it is looked at", "it writes"]), max_size=6))
+def test_a_young_kubelet_that_kept_its_memory_ends_a_pod_that_ended(steps: list[str]) -> None:
+    kubelet = YoungKubelet()
+    for step in [*steps, "it is looked at", "the pod ends", "it hears of its pods", *["it is looked at"] * 3]:
+        kubelet.do(step)
+
+    assert kubelet.released
 
 
 def test_a_pod_that_is_shown_lives_whatever_the_checkpoint_says() -> None:

@@ -213,7 +213,8 @@ class World(RuleBasedStateMachine):
     def cgroups(self) -> frozenset[str] | None:
         return frozenset(pod.uid for pod in self.pods if pod.alive) if self.sees_cgroups else None
 
-    def is_settled(self) -> bool:
+    def is_settled(self, life: str) -> bool:
+        assert life == f"k{self.life}"
         return self.registered_since is not None and self.now - self.registered_since >= SETTLE
 
     def free_devices(self) -> None:

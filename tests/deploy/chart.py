@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -83,6 +84,20 @@ class Chart:
     ) -> Rendered:
         """Raises Refused with helm's words."""
         return Rendered(self._run("template", values, "--kube-version", kubernetes, "--namespace", namespace))
+
+    def notes(self, values: Mapping[str, Any] | None = None) -> str:
+        """What helm prints after an install. It renders them for a server alone, so here a file has them."""
+        with TemporaryDirectory() as directory:
+            copy = Path(shutil.copytree(CHART, Path(directory) / CHART.name))
+            shutil.move(copy / "templates/NOTES.txt", copy / "files/NOTES.txt")
+            told = '{notes: {{ tpl (.Files.Get "files/NOTES.txt") . | toJson }}}'
+            (copy / "templates/notes.yaml").write_text(told)
+            options = ["--show-only", "templates/notes.yaml", "--kube-version", NEWEST, "--namespace", "xpu"]
+            given = yaml.safe_dump(dict(values or {}))
+            text = self._helm_run(["template", "xpu-agent", str(copy), *options, "--values", "-"], given)
+        notes = yaml.safe_load(text)["notes"]
+        assert isinstance(notes, str)
+        return notes
 
     def lint(self, values: Mapping[str, Any] | None = None) -> None:
         self._run("lint", values, "--strict")

@@ -5,18 +5,28 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from agent.config import given_flags, parse
+from agent.config import given_flags, parse, parse_address
+from agent.doctor.agents import RIVAL
 
-from .chart import CHART, ROOT, Chart
+from .chart import CHART, ROOT, Chart, Rendered
 
+#: Where every kubelet has its device plugins.
+KUBELET = "/var/lib/kubelet/device-plugins"
 POOL = {"vendors": ["nvidia"]}
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 ONE_BY_ONE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+NO_DELAY = {"probes": {"readiness": {"initialDelaySeconds": 0}}}
+
+ADDRESSES = ["0.0.0.0", "127.0.0.1", "10.255.0.9", "localhost", "[::]", "[::1]", "[fd00:1::a]"]
+NO_ADDRESSES = ["banana", "", "1.2.3", "1.2.3.256", "1.2.3.4.", "::", "[banana]", "[1.2.3.4]", "0.0.0.0:80"]
+QUANTITIES = ["1", "0.5", "100m", "1536Mi", "2G", 2, 0.5]
+NO_QUANTITIES = ["lots", "1 Gi", "1gb", "-1", -1, "Mi", "", "1.2.3"]
 
 #: Values that people set together, each of which has to pass `helm lint --strict` and to render.
 MATRIX: dict[str, dict[str, Any]] = {
@@ -49,6 +59,13 @@ MATRIX: dict[str, dict[str, Any]] = {
             "dashboard": {"enabled": True},
         }
     },
+    "other places on the host": {
+        "kubelet": {"dir": "/var/lib/k0s/kubelet"},
+        "stateDir": "/mnt/disk/xpu-agent",
+        "cdi": {"dir": "/etc/cdi"},
+        "labels": {"directory": "/opt/nfd/features.d"},
+        "uninstall": {"hook": True},
+    },
     "what is left": {
         "imagePullSecrets": [{"name": "registry"}],
         "nameOverride": "xpu",
@@ -60,6 +77,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "extraVolumes": [{"name": "x", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "x", "mountPath": "/x"}],
         "uninstall": {"hook": True},
+        "config": {"map": {"big": "version: v1\n"}},
         "pools": {"nvidia": {"runtimeClassName": "nvidia", "defaultConfig": "big"}},
     },
 }
@@ -107,11 +125,54 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"config": {"map": {"a": ""}, "default": "b"}},
         ("config.default: 'b' is not in config.map, which has a",),
     ),
+    (
+        {"config": {"map": {"a": ""}, "fallbackStrategies": ["named"]}},
+        ("config.map has a and config.default names none",),
+    ),
+    ({"config": {"default": "b"}}, ("config.default: 'b' is not in the chart's example, which has default",)),
+    (
+        {"config": {"map": {"a": ""}}, "pools": {"nvidia": {"defaultConfig": "b"}}},
+        ("pools.nvidia.defaultConfig: 'b' is not in config.map, which has a",),
+    ),
     ({"config": {"fallbackStrategies": ["best"]}}, ("/config/fallbackStrategies/0", "named")),
     ({"http": {"port": 99999}}, ("/http/port", "65,535")),
+    *(({"http": {"address": it}}, ("/http/address", "pattern")) for it in NO_ADDRESSES),
+    *(({"resources": {"limits": {"memory": it}}}, ("/resources/limits/memory",)) for it in NO_QUANTITIES),
+    (
+        {"pools": {"nvidia": {"vendors": ["nvidia"], "resources": {"requests": {"cpu": "much"}}}}},
+        ("/pools/nvidia", "requests/cpu"),
+    ),
+    (
+        {"hostNetwork": True, "probes": {"readiness": {"initialDelaySeconds": 0}}},
+        ("initialDelaySeconds: 0 with hostNetwork", "Set 5 or more"),
+    ),
+    (
+        {"hostNetwork": True, "updateStrategy": SURGE, "probes": {"readiness": {"initialDelaySeconds": 4}}},
+        ("initialDelaySeconds: 4 with hostNetwork",),
+    ),
     ({"http": {"hostPort": 9808}, "hostNetwork": True}, ("http.hostPort and hostNetwork are both set",)),
     ({"http": {"hostPort": 9808}, "updateStrategy": SURGE}, ("maxSurge with http.hostPort",)),
+    (
+        {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}},
+        ("one of maxSurge and maxUnavailable must be 0", "maxUnavailable is 1 where it is not said"),
+    ),
+    (
+        {"updateStrategy": {"rollingUpdate": {"maxSurge": "0%", "maxUnavailable": 0}}},
+        ("one of maxSurge and maxUnavailable must be 0 and the other not",),
+    ),
+    (
+        {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 1}}},
+        ("rollingUpdate with type OnDelete",),
+    ),
+    ({"probes": {"liveness": {"successThreshold": 2}}}, ("/probes/liveness/successThreshold",)),
+    ({"podLabels": {"xpu-agent.io/pool": "x"}}, ("podLabels: xpu-agent.io/pool is how the DaemonSet",)),
+    ({"fullnameOverride": "My Agent"}, ("/fullnameOverride",)),
+    (
+        {"vendors": {"nvidia": {"nodes": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}}},
+        ("/vendors/nvidia/nodes/0/matchExpressions/0", "values"),
+    ),
     ({"labels": {"output": "crd"}}, ("/labels/output", "nodeFeature")),
+    ({"labels": {"directory": ""}}, ("labels.directory is empty, and labels.output is file",)),
     (
         {"labels": {"output": "node"}, "api": {"enabled": False}},
         ("labels.output: node is told to the API server", "set file or none"),
@@ -124,6 +185,34 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"securityContext": {"runAsUser": 1000}}, ("/securityContext/runAsUser",)),
     ({"stateDir": "state"}, ("/stateDir",)),
     ({"stateDir": "/"}, ("/stateDir",)),
+    ({"stateDir": "/opt"}, ("/stateDir",)),
+    ({"cdi": {"dir": "/etc/../cdi"}}, ("/cdi/dir",)),
+    (
+        {"cdi": {"dir": "/opt/xpu-agent/cdi"}},
+        ("cdi.dir: /opt/xpu-agent/cdi would hide what the container has",),
+    ),
+    (
+        {"cdi": {"dir": "/var/lib/xpu-agent"}},
+        ("cdi.dir and stateDir are both /var/lib/xpu-agent",),
+    ),
+    (
+        {"stateDir": "/var/lib/kubelet/device-plugins"},
+        ("stateDir: /var/lib/kubelet/device-plugins is in", "which is the kubelet's"),
+    ),
+    (
+        {"stateDir": "/var/lib/kubelet/device-plugins/own"},
+        ("device-plugins/own is in /var/lib/kubelet/device-plugins, which is the kubelet's",),
+    ),
+    (
+        {"cdi": {"dir": "/var/lib/kubelet/pod-resources"}},
+        ("cdi.dir: /var/lib/kubelet/pod-resources is in",),
+    ),
+    (
+        {"kubelet": {"dir": "/data/kubelet"}, "labels": {"directory": "/data/kubelet/pod-resources/x"}},
+        ("labels.directory: /data/kubelet/pod-resources/x is in /data/kubelet/pod-resources",),
+    ),
+    ({"stateDir": "/var/run/secrets"}, ("stateDir: /var/run/secrets would hide what the container has",)),
+    ({"stateDir": "/run/secrets/own"}, ("stateDir: /run/secrets/own would hide what the container has",)),
     ({"vendors": {"nvidia": {"libraries": ["usr/lib"]}}}, ("/vendors/nvidia/libraries/0",)),
     ({"admissionPolicy": {"enabled": "yes"}}, ("/admissionPolicy/enabled", "auto")),
 ]
@@ -190,6 +279,12 @@ def test_where_two_pods_can_not_stand_side_by_side_one_goes_first(
     chart: Chart, values: dict[str, Any], kubernetes: str, strategy: dict[str, Any]
 ) -> None:
     assert chart.render(values, kubernetes).one("DaemonSet")["spec"]["updateStrategy"] == strategy
+
+
+def test_a_port_of_the_host_is_taken_where_it_is_named(chart: Chart) -> None:
+    ports = chart.render(MATRIX["a host port"]).agent()["ports"]
+
+    assert ports == [{"name": "http", "containerPort": 9808, "hostPort": 9808}]
 
 
 def test_on_the_host_s_network_no_port_is_declared_for_two_pods_could_not_have_it(chart: Chart) -> None:
@@ -260,6 +355,55 @@ def test_a_mixed_pool_has_one_pod_with_what_all_its_vendors_need(chart: Chart) -
     assert {"/usr/lib64", "/opt/sim"} <= rendered.mounts().keys()
 
 
+def test_the_tolerations_are_those_of_nvidia_s_own_chart(chart: Chart) -> None:
+    """k8s-device-plugin v0.20, deployments/helm/nvidia-device-plugin/values.yaml."""
+    assert chart.render().pod()["tolerations"] == [
+        {"key": "CriticalAddonsOnly", "operator": "Exists"},
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    ]
+
+
+def test_the_agent_is_not_evicted_for_pods_of_lower_priority_and_has_bounds(chart: Chart) -> None:
+    rendered = chart.render()
+
+    assert rendered.pod()["priorityClassName"] == "system-node-critical"
+    assert rendered.agent()["resources"] == {
+        "requests": {"cpu": "50m", "memory": "100Mi"},
+        "limits": {"memory": "1536Mi"},
+    }
+
+
+def test_a_pool_may_have_resources_of_its_own(chart: Chart) -> None:
+    own = {"limits": {"memory": "4Gi"}}
+
+    assert chart.render({"pools": {"nvidia": {"resources": own}}}).agent()["resources"] == own
+
+
+def test_every_pod_may_pull_from_the_registry(chart: Chart) -> None:
+    rendered = chart.render(MATRIX["what is left"])
+
+    pods = [it["spec"]["template"]["spec"] for it in (*rendered.all("DaemonSet"), rendered.one("Job"))]
+    assert [it["imagePullSecrets"] for it in pods] == [[{"name": "registry"}]] * 3
+
+
+def test_a_variable_is_told_once_and_whoever_is_nearer_to_the_pool_has_the_last_word(chart: Chart) -> None:
+    rendered = chart.render(
+        {
+            "pools": {"nvidia": {"env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"}]}},
+            "extraEnv": [{"name": "XPU_AGENT_LOG_LEVEL", "value": "debug"}, {"name": "A", "value": "b"}],
+        }
+    )
+
+    names = [it["name"] for it in rendered.agent()["env"]]
+    assert len(names) == len(set(names))
+    env = rendered.env()
+    assert (env["NVIDIA_DRIVER_CAPABILITIES"], env["XPU_AGENT_LOG_LEVEL"], env["A"]) == (
+        "utility",
+        "debug",
+        "b",
+    )
+
+
 def test_vendors_pick_the_nodes_where_the_pool_does_not(chart: Chart) -> None:
     picked = chart.render().pod()
     chosen = chart.render({"pools": {"nvidia": {"nodeSelector": {"a": "1"}}}}).pod()
@@ -312,10 +456,66 @@ def test_what_is_mounted_below_is_read_only_too_where_the_kubelet_knows_how(
     assert mounts["/sys/fs/cgroup"].get("recursiveReadOnly") == recursively
 
 
-def test_another_directory_of_the_kubelet_is_seen_at_the_usual_place(chart: Chart) -> None:
+@pytest.mark.parametrize("values", [{}, MATRIX["other places on the host"]], ids=["defaults", "others"])
+def test_what_the_agent_says_of_a_directory_is_true_of_the_host(chart: Chart, values: dict[str, Any]) -> None:
+    """Its doctor compares the directory of CDI specs with what the runtime reads, and remedies name paths."""
+    rendered = chart.render(values)
+
+    elsewhere = {host: it["mountPath"] for host, it in rendered.mounts().items() if host != it["mountPath"]}
+    assert elsewhere == {"/dev": "/driver-root/dev"}
+
+
+@pytest.mark.parametrize("values", [{}, MATRIX["other places on the host"]], ids=["defaults", "others"])
+def test_the_agent_is_told_where_everything_is(chart: Chart, values: dict[str, Any]) -> None:
+    rendered = chart.render(values)
+    elsewhere = "agent: {cdiDir: /c, stateDir: /s, kubeletDir: /k, podResourcesSocket: /p}"
+
+    config = parse(
+        elsewhere, "f", "n", flags=given_flags({}, rendered.env() | {"XPU_AGENT_KUBELET_DIR": KUBELET})
+    )
+
+    agent, mounts = config.agent, rendered.mounts()
+    places = {agent.kubelet_dir, agent.state_dir, agent.cdi_dir, Path(config.report.features_file).parent}
+    assert {path for path, it in mounts.items() if not it.get("readOnly")} == {str(it) for it in places}
+    assert str(agent.pod_resources_socket.parent) in mounts
+
+
+def test_device_plugins_are_where_the_kubelet_has_them_whatever_its_directory_is(chart: Chart) -> None:
+    """Its path is compiled in, while PodResources follows --root-dir (pkg/kubelet/cm/devicemanager)."""
     mounts = chart.render({"kubelet": {"dir": "/var/lib/k0s/kubelet"}}).mounts()
 
-    assert mounts["/var/lib/k0s/kubelet/device-plugins"]["mountPath"] == "/var/lib/kubelet/device-plugins"
+    assert mounts[KUBELET]["mountPath"] == KUBELET
+    assert "/var/lib/k0s/kubelet/pod-resources" in mounts
+
+
+FEATURES_D = "/etc/kubernetes/node-feature-discovery/features.d"
+
+
+@pytest.mark.parametrize(
+    ("labels", "agent", "hook"),
+    [
+        ({"output": "file"}, True, True),
+        ({"output": "nodeFeature"}, True, True),
+        ({"output": "node"}, True, True),
+        ({"output": "none"}, False, True),
+        ({"output": "node", "directory": ""}, False, False),
+    ],
+)
+def test_a_file_of_labels_that_an_earlier_output_left_can_be_removed(
+    chart: Chart, labels: dict[str, Any], agent: bool, hook: bool
+) -> None:
+    rendered = chart.render({"labels": labels, "uninstall": {"hook": True}})
+
+    assert (FEATURES_D in rendered.mounts()) is agent
+    assert (FEATURES_D in {it["mountPath"] for it in cleaner(rendered)["volumeMounts"]}) is hook
+
+
+def cleaner(rendered: Rendered, pool: str = "nvidia") -> dict[str, Any]:
+    """The container that removes what the agent left."""
+    pod = rendered.one("DaemonSet", f"xpu-agent-uninstall-{pool}")["spec"]["template"]["spec"]
+    [container] = pod["initContainers"]
+    assert isinstance(container, dict)
+    return container
 
 
 def test_the_probes_ask_at_the_pod_s_own_address(chart: Chart) -> None:
@@ -531,14 +731,58 @@ def test_on_the_host_s_network_the_hook_is_so_too_and_a_rollout_does_not_trust_t
     assert "initialDelaySeconds" not in chart.render().agent()["readinessProbe"]
 
 
-def test_what_cleans_a_node_sees_each_place_where_the_agent_wrote(chart: Chart) -> None:
-    rendered = chart.render({"uninstall": {"hook": True}})
-    pod = rendered.one("DaemonSet", "xpu-agent-uninstall-nvidia")["spec"]["template"]["spec"]
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"hostNetwork": True, "probes": {"readiness": {"initialDelaySeconds": 5}}},
+        {"hostNetwork": True, "updateStrategy": ONE_BY_ONE, **NO_DELAY},
+        {"hostNetwork": True, "updateStrategy": {"type": "OnDelete"}, **NO_DELAY},
+        NO_DELAY,
+    ],
+    ids=["time enough", "one by one", "by hand", "networks of their own"],
+)
+def test_the_first_probe_may_come_early_where_no_other_agent_can_answer_it(
+    chart: Chart, values: dict[str, Any]
+) -> None:
+    given = values["probes"]["readiness"]["initialDelaySeconds"]
 
-    cleaned = {it["mountPath"] for it in pod["initContainers"][0]["volumeMounts"]}
+    assert chart.render(values).agent()["readinessProbe"]["initialDelaySeconds"] == given
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_the_agent_serves_at_any_address_of_the_machine(chart: Chart, address: str) -> None:
+    env = chart.render({"http": {"address": address}}).env()
+
+    assert parse_address(env["XPU_AGENT_HTTP"]).port == 9808
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_bounds_are_quantities_as_kubernetes_writes_them(chart: Chart, quantity: str | float) -> None:
+    limits = chart.render({"resources": {"limits": {"memory": quantity}}}).agent()["resources"]["limits"]
+
+    assert limits == {"memory": quantity}
+
+
+@pytest.mark.parametrize("more", [{}, MATRIX["other places on the host"]], ids=["defaults", "others"])
+def test_what_cleans_a_node_sees_each_place_where_the_agent_wrote(chart: Chart, more: dict[str, Any]) -> None:
+    rendered = chart.render({"uninstall": {"hook": True}, **more})
+    container = cleaner(rendered)
+
+    cleaned = {it["mountPath"] for it in container["volumeMounts"]}
 
     written = {it["mountPath"] for it in rendered.mounts().values() if not it.get("readOnly")}
     assert cleaned == written
+    state = {"name": "XPU_AGENT_STATE_DIR", "value": rendered.env()["XPU_AGENT_STATE_DIR"]}
+    assert state in container["env"]
+
+
+def test_a_hook_runs_in_a_namespace_that_asks_for_bounds(chart: Chart) -> None:
+    rendered = chart.render({"uninstall": {"hook": True}})
+
+    hooks = [rendered.one("DaemonSet", "xpu-agent-uninstall-nvidia"), rendered.one("Job")]
+    pods = [it["spec"]["template"]["spec"] for it in hooks]
+    containers = [it for pod in pods for it in (*pod.get("initContainers", ()), *pod["containers"])]
+    assert [it["resources"] for it in containers] == [rendered.agent()["resources"]] * 3
 
 
 @pytest.mark.parametrize(
@@ -602,6 +846,47 @@ def test_monitors_and_rules_scrape_and_alert_by_node(chart: Chart) -> None:
     assert rendered.one("PodMonitor")["metadata"]["labels"]["release"] == "prometheus"
     assert rendered.one("PrometheusRule")["spec"]["groups"][0]["rules"]
     assert json.loads(rendered.one("ConfigMap", "xpu-agent-dashboard")["data"]["xpu-agent.json"])["panels"]
+
+
+def test_a_service_monitor_finds_the_agents_by_a_service_of_their_own(chart: Chart) -> None:
+    rendered = chart.render({"metrics": {"serviceMonitor": {"enabled": True, "labels": {"a": "b"}}}})
+    service, monitor = rendered.one("Service"), rendered.one("ServiceMonitor")
+    pod = rendered.one("DaemonSet")["spec"]["template"]["metadata"]
+
+    assert monitor["metadata"]["labels"]["a"] == "b"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert service["spec"]["selector"].items() <= pod["labels"].items()
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {it["name"] for it in service["spec"]["ports"]}
+    assert endpoint["relabelings"][0]["targetLabel"] == "node"
+
+
+def test_nothing_of_the_monitoring_is_made_unless_it_is_asked_for(chart: Chart) -> None:
+    kinds = {it["kind"] for it in chart.render().objects}
+
+    assert not kinds & {"PodMonitor", "ServiceMonitor", "Service", "PrometheusRule"}
+
+
+def test_the_doctor_s_way_to_every_daemonset_finds_one_of_another_name(chart: Chart) -> None:
+    [label] = re.findall(r"get daemonsets -A -l (\S+)", RIVAL.remedy)
+    rendered = chart.render({"fullnameOverride": "cards", "nameOverride": "gpu"})
+
+    assert [label in it["metadata"]["labels"] for it in rendered.all("DaemonSet")] == [True]
+
+
+def test_after_an_install_helm_says_what_to_run_next(chart: Chart) -> None:
+    notes = chart.notes(MATRIX["two pools"])
+
+    for pool in ("nvidia", "test"):
+        assert f"kubectl -n xpu rollout status daemonset/xpu-agent-{pool}" in notes
+    for verb in ("inspect", "doctor"):
+        assert f"kubectl -n xpu exec POD -- xpu-agent {verb}" in notes
+    assert "kubectl label namespace xpu pod-security.kubernetes.io/enforce=privileged" in notes
+    assert "any Node" not in notes
+
+
+def test_helm_says_it_where_a_token_is_not_kept_to_its_node(chart: Chart) -> None:
+    assert "may label any Node" in chart.notes({"labels": {"output": "node"}, **NO_POLICY})
 
 
 def test_the_monitor_finds_a_port_that_is_declared(chart: Chart) -> None:

@@ -1,4 +1,4 @@
-"""The image that `make image` left: it works as the chart runs it, and has nothing in it to build with."""
+"""The image that a build left: it works as the chart runs it, and has nothing in it to build with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 
 from .chart import ROOT
 
-ARCHIVE = ROOT / "build/image/xpu-agent.tar"
+#: What `make image` leaves, and what tests/realnode/build.sh does, on a base of its own.
+ARCHIVES = [ROOT / "build" / it / "xpu-agent.tar" for it in ("image", "realnode-images")]
+BUILT: list[Path | None] = [it for it in ARCHIVES if it.is_file()]
 #: As a runtime makes it of the chart's securityContext: a read-only root, a /tmp, no rights.
 CONTAINED = """
 set -e
@@ -27,29 +29,38 @@ exec chroot "$root" setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "
 """
 
 
+def where(archive: Path | None) -> str:
+    return str(archive.relative_to(ROOT)) if archive else "no image"
+
+
+@pytest.fixture(scope="module", params=BUILT or [None], ids=where)
+def archive(request: pytest.FixtureRequest) -> Path:
+    """Each archive that there is. Without any a test is skipped, or fails where one was to be built."""
+    if request.param is None:
+        lacking = f"there is none of {', '.join(where(it) for it in ARCHIVES)} (make image)"
+        assert not request.config.getoption("--require-realnode"), lacking
+        pytest.skip(f"not run: {lacking}")
+    assert isinstance(request.param, Path)
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def config() -> dict[str, list[str]]:
+def config(archive: Path) -> dict[str, list[str]]:
     """What the image says of how it is run."""
-    with archive() as image:
+    with tarfile.open(archive) as image:
         [one] = json.load(image.extractfile("manifest.json"))  # type: ignore[arg-type]
         told = json.load(image.extractfile(one["Config"]))["config"]  # type: ignore[arg-type]
         assert isinstance(told, dict)
         return told
 
 
-def archive() -> tarfile.TarFile:
-    if not ARCHIVE.is_file():
-        pytest.skip(f"not run: there is no {ARCHIVE.relative_to(ROOT)} (make image)")
-    return tarfile.open(ARCHIVE)
-
-
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Iterator[Path]:
     """The image's files, unpacked."""
     if os.geteuid() != 0:
         pytest.skip("not run: to enter the image takes root")
     path = tmp_path_factory.mktemp("image")
-    with archive() as image:
+    with tarfile.open(archive) as image:
         [one] = json.load(image.extractfile("manifest.json"))  # type: ignore[arg-type]
         for name in one["Layers"]:
             unpack = subprocess.Popen(["tar", "-x", "-C", str(path)], stdin=subprocess.PIPE)

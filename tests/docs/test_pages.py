@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 
+from agent.admin import fetch
 from agent.core.errors import AgentError
 from agent.doctor.checks import CHECKS
 from agent.http.metrics import metrics
-from agent.inspect import fetch
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Container, Pod
 from agent.testing.simapi import SimApiServer

@@ -17,6 +17,7 @@ from agent.core.view import View
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
+from agent.state.remains import NAME, Remains
 
 from .patient import GPU, Patient, may_mount
 
@@ -255,7 +256,7 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     def refuse(*_: object, **__: object) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("agent.doctor.state.files.read", refuse)  # nothing forbids root to read
+    monkeypatch.setattr("agent.files.read", refuse)  # nothing forbids root to read
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return "Permission denied"
 
@@ -305,6 +306,15 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     patient.node.cdi.mkdir()
     read_only(patient, patient.node.cdi, monkeypatch)
     return str(patient.node.cdi)
+
+
+@fault("file-left-behind")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir(mode=0o700)
+    left = patient.root / "features.d-of-yesterday"
+    left.touch()
+    Remains(patient.node.state / NAME).note_features(left)
+    return f"{left}: it is there, and nobody keeps it"
 
 
 # Agents
@@ -432,7 +442,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("config-refused")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    patient.node.write("version: v1\nvendors:\n  nvidai: {enabled: true}\n")
+    patient.node.write("version: v1\nvendors:\n  nvidia: {enabeld: true}\n")
     return f"{patient.node.config}:3"
 
 

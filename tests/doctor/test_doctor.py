@@ -43,3 +43,10 @@ async def test_a_healthy_node_has_every_check_made_and_nothing_that_stops(patien
 
     assert {it.check for it in findings} == {it.name for it in CHECKS}
     assert [it for it in findings if it.severity is not Severity.OK] == []
+
+
+async def test_a_program_whose_socket_begins_like_an_agent_s_is_no_agent(patient: Patient) -> None:
+    await patient.start()
+    await patient.listen(patient.kubelet.plugin_dir / "xpu-smi.sock")
+
+    assert [it for it in await patient.findings() if it.severity is not Severity.OK] == []

@@ -13,13 +13,13 @@ import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
 from agent.core.vendor import ContainerEdits, Device, ResourceRule, Vendor
-from agent.doctor import cdi, checks, library, node, pods, rivals, state, vendors
+from agent.doctor import cdi, checks, device_plugins, library, node, pods, state, vendors
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
 from agent.doctor.locks import holders
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
-from agent.doctor.sockets import listener
+from agent.doctor.sockets import Listener, listener
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
 from agent.plugins import Plugin
 
@@ -55,8 +55,12 @@ def around(
         Configuration(config or Config(), plugins=plugins),
         looked,
         Look(told, "" if told else "nobody"),
-        cluster=Look(cluster),
+        cluster=cluster,
     )
+
+
+class Connecting(socket.socket):
+    """A socket whose calls a test can refuse."""
 
 
 def named(findings: list[Finding]) -> list[tuple[str, Severity]]:
@@ -83,6 +87,22 @@ def test_a_check_that_breaks_is_named_and_keeps_no_other_from_its_word(
         ("config", Severity.OK),
     ]
     assert "RuntimeError: no such thing" in found[0].what
+
+
+def test_what_follows_from_a_config_that_can_not_be_used_is_not_checked_and_says_so_in_its_place() -> None:
+    broken = Configuration(error="f.yaml:3: unknown key")
+    told = {
+        "config": {"error": f"{broken.error}; nothing is served"},
+        "troubles": [f"config: {broken.error}"],
+    }
+    wide = replace(around(told=told), configuration=broken)
+
+    found = list(examined(wide))
+
+    assert [it.check for it in found if broken.error in it.what] == ["config"]
+    pointing = {it.check for it in found if "see check config" in it.what}
+    assert pointing == {it.name for it in checks.CHECKS if it.by_config} | {"agent"}
+    assert len(pointing) > 5
 
 
 # Vendors
@@ -153,6 +173,25 @@ def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None
 
 
 # Sockets and locks
+
+
+@pytest.mark.parametrize("check", [it.name for it in checks.CHECKS])
+def test_no_check_asks_a_socket_anything(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All was asked before, each with its patience; a check that asks again waits for nobody's."""
+
+    def connect(*_: object) -> None:
+        raise AssertionError(f"{check} connects")
+
+    (it,) = (it for it in checks.CHECKS if it.name == check)
+    with short_directory() as root, socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(f"{root}/kubelet.sock")
+        bound.listen()
+        (root / "agent.sock").symlink_to(f"{root}/kubelet.sock")
+        (root / "nvidia.sock").symlink_to(f"{root}/kubelet.sock")
+        monkeypatch.setattr(Connecting, "connect", connect)
+        monkeypatch.setattr(socket, "socket", Connecting)
+
+        list(it.make(around(vendor(), config=Config(AgentSettings(kubelet_dir=root, state_dir=root)))))
 
 
 def test_a_listener_is_told_with_its_process_also_behind_a_long_path() -> None:
@@ -376,17 +415,37 @@ def test_devices_that_the_agent_lists_in_any_form_are_not_foreign(monkeypatch: p
         "absent": [{"uuid": "GPU-2"}],
         "allocations": [{"ids": ["GPU-old-3", "GPU-gone::2"]}],
     }
-    known = rivals._ours(around(told=document))
+    known = device_plugins._ours(around(told=document))
 
     ours = ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3", "GPU-gone::2")
-    assert all(rivals._is_of(it, known) for it in ours)
-    assert not any(rivals._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
+    assert all(device_plugins._is_of(it, known) for it in ours)
+    assert not any(device_plugins._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
+
+
+@pytest.mark.parametrize(
+    ("there", "serving", "remedy"),
+    [
+        (Listener("listens", pid=7), 7, ""),
+        (Listener("listens", pid=8), 7, "kill 8"),
+        (Listener("listens"), 7, "kubectl get daemonsets -A -l xpu-agent.io/pool"),  # in another pod
+        (Listener("listens", is_busy=True), 7, ""),
+        (Listener("listens"), 0, ""),  # the agent itself is in another pod than the doctor
+    ],
+)
+def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
+    there: Listener, serving: int, remedy: str
+) -> None:
+    found = list(device_plugins._agent(Path("/xpu-1.sock"), there, serving))
+
+    assert [(it.ailment, remedy in it.remedy) for it in found] == (
+        [("foreign-agent", True)] if remedy else []
+    )
 
 
 def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:
     wide = around(vendor("nv"), vendor("nvidia"))
 
-    assert rivals._marks(wide) == {"nvidia"}
+    assert device_plugins._marks(wide) == {"nvidia"}
 
 
 # Pods

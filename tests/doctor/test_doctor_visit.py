@@ -32,7 +32,7 @@ async def test_a_healthy_node_ends_with_0_and_a_fault_that_stops_work_with_1(
     await patient.start()
 
     assert await doctor(patient) == 0
-    assert "18 ok: nothing stops work" in capsys.readouterr().out
+    assert "19 ok: nothing stops work" in capsys.readouterr().out
 
     await patient.kubelet.kill()
 
@@ -53,7 +53,7 @@ async def test_json_has_each_check_with_its_finding(
     assert await doctor(patient, "--json") == 0  # a warning stops nothing
 
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert told["counts"] == {"stops": 0, "warns": 1, "not-made": 0, "ok": 17}
+    assert told["counts"] == {"stops": 0, "warns": 1, "not-made": 0, "ok": 18}
     assert {it["check"] for it in told["findings"]} == {it.name for it in CHECKS}
     (found,) = (it for it in told["findings"] if it["severity"] == "warns")
     assert found["check"] == "pods-around"
@@ -98,8 +98,10 @@ async def test_without_an_api_server_its_checks_are_named_as_not_made(patient: P
 
     findings = await patient.findings()
 
-    missing = {it.check for it in findings if it.severity is Severity.NOT_MADE and "--kubeconfig" in it.what}
-    assert missing == {"api-server", "rbac", "node-allocatable", "pods-refused", "pods-around"}
+    missing = {it.check: it.what for it in findings if it.severity is Severity.NOT_MADE}
+    assert "--kubeconfig" in missing.pop("api-server")
+    assert missing.keys() == {"rbac", "node-allocatable", "pods-refused", "pods-around"}
+    assert {"see check api-server" in it for it in missing.values()} == {True}
 
 
 async def test_a_kubeconfig_that_is_broken_is_named_with_its_place(patient: Patient, tmp_path: Path) -> None:
@@ -108,8 +110,8 @@ async def test_a_kubeconfig_that_is_broken_is_named_with_its_place(patient: Pati
 
     findings = await patient.findings()
 
-    (found,) = (it for it in findings if it.ailment == "api-server-away")
-    assert str(patient.kubeconfig) in found.what
+    (found,) = (it for it in findings if str(patient.kubeconfig) in it.what)
+    assert found.ailment == "api-server-away"
 
 
 async def test_a_token_that_is_not_taken_is_a_way_that_leads_nowhere(patient: Patient) -> None:
@@ -118,8 +120,8 @@ async def test_a_token_that_is_not_taken_is_a_way_that_leads_nowhere(patient: Pa
 
     findings = await patient.findings()
 
-    (found,) = (it for it in findings if it.ailment == "api-server-away")
-    assert "401" in found.what
+    (found,) = (it for it in findings if "401" in it.what)
+    assert found.ailment == "api-server-away"
     assert all(old not in it.what for it in findings)
 
 
@@ -158,6 +160,22 @@ async def test_the_right_to_read_pods_is_not_needed_where_they_are_not_followed(
     patient.node.config.write_text(json.dumps({**document, "agent": agent}))
 
     assert "right-missing" not in {it.ailment for it in await patient.findings()}
+
+
+async def test_a_config_that_is_bad_is_told_once_also_beside_the_agent_that_refused_it(
+    patient: Patient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await patient.start()
+    patient.node.write("agent: {}\nversion: v9\n")
+    await patient.agent.until(lambda it: it["config"]["error"])
+    where = ("--state-dir", str(patient.node.state), "--kubelet-dir", str(patient.kubelet.plugin_dir))
+
+    assert await doctor(patient, "--json", *where) == 1
+
+    told = json.loads(capsys.readouterr().out)["findings"]
+    assert [it["ailment"] for it in told if f"{patient.node.config}:2" in it["what"]] == ["config-refused"]
+    assert [it["check"] for it in told if it["severity"] == "stops"] == ["config"]
+    assert "agent" in {it["check"] for it in told if it["severity"] == "ok"}  # it was asked
 
 
 async def test_the_configuration_is_read_with_the_labels_of_the_node(patient: Patient) -> None:

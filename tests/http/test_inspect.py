@@ -10,20 +10,24 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import pytest
-from http_views import EMPTY, HOSTILE, VIEW, hostile
+from http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, hostile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.admin import CannotAsk, fetch
+from agent.core.model import AdvertisedDevice, Owner
 from agent.core.text import printable
 from agent.http import serving
 from agent.http.inspect import inspect as document_of
-from agent.inspect import CannotAsk, age, as_text, fetch, show, table
+from agent.inspect import age, as_text, show
+from agent.screen import show_table
 
 
 class Terminal(io.StringIO):
@@ -79,6 +83,53 @@ def test_everything_is_shown() -> None:
     assert row(text, "trainer") == ["nvidia.com/gpu", "GPU-0", "default/trainer", "main", "done", "63m", "a1"]
     assert row(text, "a2") == ["nvidia.com/gpu", "GPU-0", "-", "-", "done", "63m", "a2"]
     assert "a3" not in text
+
+
+@pytest.mark.parametrize(
+    ("owner", "whose"),
+    [
+        (Owner("uid-1", "main", "default", "trainer"), "default/trainer"),
+        (None, "one not known yet"),
+    ],
+)
+def test_ids_of_an_earlier_config_are_shown_with_the_pods_that_hold_them(
+    owner: Owner | None, whose: str
+) -> None:
+    held = replace(ALLOCATION, ids=("GPU-0",), owner=owner)
+    card = AdvertisedDevice("GPU-0", None, healthy=True, kept=("GPU-0",))
+    other = replace(ALLOCATION, id="a9", ids=("GPU-1::0",), owner=Owner("uid-9", "main", "default", "other"))
+    view = replace(
+        VIEW,
+        resources={"nvidia.com/gpu": replace(RESOURCE, cards=(card, RESOURCE.cards[1]))},
+        allocations=(held, other),
+    )
+    document = document_of(view)
+
+    text = as_text(document, now=5000.0)
+
+    assert document["resources"][0]["kept"] == ["GPU-0"]
+    assert f"IDs kept for pods of an earlier config ({whose}): 1, listed until they are gone" in text
+
+
+def test_a_resource_that_waits_for_pods_says_so() -> None:
+    waits = "nvidia.com/gpu waits for 1 card that pods hold as acme.com/old: a/b"
+    document = document_of(replace(VIEW, waits={"nvidia.com/gpu": (waits,)}))
+
+    assert document["resources"][0]["waits"] == [waits]
+    assert waits in as_text(document, now=5000.0)
+    assert document["ready"]
+
+
+def test_of_many_pods_with_ids_of_an_earlier_config_a_few_are_named() -> None:
+    ids = [f"GPU-0-{n}" for n in range(9)]
+    owners: list[dict[str, Any]] = [{"namespace": "a", "pod": f"p{n}"} for n in range(9)]
+    allocations = [
+        {"resource": "r", "ids": [it], "owner": owner} for it, owner in zip(ids, owners, strict=True)
+    ]
+
+    text = as_text({"resources": [{"name": "r", "kept": ids}], "allocations": allocations}, now=0)
+
+    assert "IDs kept for pods of an earlier config (a/p0, a/p1, a/p2, a/p3, a/p4 and 4 more): 9" in text
 
 
 def test_the_topology_is_a_tree_of_numa_nodes_devices_and_links() -> None:
@@ -170,7 +221,7 @@ def test_a_pipe_that_takes_ascii_only_gets_what_it_takes() -> None:
 def test_rows_of_anything_are_shown_as_a_table() -> None:
     out = io.StringIO()
 
-    table(
+    show_table(
         "vendors", [{"name": "nvidia", "reason": None}, {"name": HOSTILE, "reason": "[b]x", "ok": True}], out
     )
 
@@ -257,6 +308,28 @@ def answering(path: Path, answer: bytes | None) -> Iterator[None]:
         thread.join(30)
 
 
+@contextmanager
+def going_on(path: Path, head: bytes, more: bytes, pause: float) -> Iterator[list[int]]:
+    """A stranger that says more a thousand times, or until the client hangs up; how many bytes were taken."""
+    taken: list[int] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def talk() -> None:
+            with listener.accept()[0] as client, suppress(OSError):
+                client.sendall(head)
+                for _ in range(1000):
+                    client.sendall(more)
+                    taken.append(len(more))
+                    threading.Event().wait(pause)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        yield taken
+        thread.join(30)
+
+
 def test_a_stranger_behind_the_socket_is_told(path: Path) -> None:
     with (
         answering(path, b"\x1b[31mhello\n"),
@@ -272,11 +345,44 @@ def test_silence_is_told(path: Path) -> None:
         fetch(path, timeout=0.05)
 
 
+def test_an_answer_without_end_is_refused_and_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.admin.MOST", 1 << 20)
+
+    with (
+        going_on(path, b"HTTP/1.1 200 OK\r\n\r\n", bytes(1 << 16), 0) as taken,
+        pytest.raises(CannotAsk, match="it answers with more than 1 MiB, as no agent does"),
+    ):
+        fetch(path)
+
+    assert sum(taken) < 4 << 20  # the rest of it lies in the kernel's buffers
+
+
+def test_an_answer_may_be_as_long_as_the_longest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.admin.MOST", 1 << 20)
+
+    with answering(path, b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1 << 20)):
+        assert len(fetch(path)) == 1 << 20
+
+
+def test_an_answer_that_breaks_off_is_told(path: Path) -> None:
+    short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"
+    with answering(path, short), pytest.raises(CannotAsk, match=r"IncompleteRead\(2 bytes read, 7 more"):
+        fetch(path)
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"]
+)
+def test_an_answer_that_drips_has_no_more_time_than_any_other(path: Path, head: bytes) -> None:
+    with going_on(path, head, b"x", 0.01), pytest.raises(CannotAsk, match=r"no answer within 0\.1 s"):
+        fetch(path, timeout=0.1)
+
+
 #: Asks as nobody where the test runs as root, who may always ask.
 ASKING = """
 import os, sys
 from pathlib import Path
-from agent.inspect import CannotAsk, fetch
+from agent.admin import CannotAsk, fetch
 if os.geteuid() == 0:
     os.setuid(65534)
 try:

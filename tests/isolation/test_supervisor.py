@@ -49,6 +49,54 @@ async def test_a_missing_driver_is_awaited(call: str, sink: Recorder, flag: Flag
 
 
 @pytest.mark.parametrize(
+    ("reason", "required", "level"),
+    [
+        ("library-not-found", False, "info"),
+        ("library-not-found", True, "error"),
+        ("driver-not-loaded", False, "warning"),
+        ("driver-not-loaded", True, "error"),
+    ],
+)
+async def test_a_vendor_that_never_was_here_is_not_found_and_no_trouble_where_nobody_asked_for_it(
+    reason: str, required: bool, level: str, sink: Recorder
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with serving(sink, does={"open": "unavailable"}, reason=reason) as process:
+            process.required = required
+            await sink.until(lambda: sink.losses)
+
+    (said,) = (it for it in logs if it.get("reason") == sink.losses[0][1])
+    assert (said["event"], said["log_level"]) == ("vendor not found here", level)
+
+
+async def test_a_vendor_that_was_here_is_lost(sink: Recorder, flag: Flag) -> None:
+    flag.lower()
+    with structlog.testing.capture_logs() as logs:
+        async with serving(sink, does={"discover": "unavailable"}, flag=str(flag)):
+            await sink.until(lambda: sink.lists)
+            flag.raise_()
+            await sink.until(lambda: sink.losses)
+
+    assert [it["log_level"] for it in logs if it["event"] == "vendor lost"] == ["warning"]
+
+
+async def test_a_vendor_that_was_here_with_other_settings_is_lost(sink: Recorder) -> None:
+    former = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    task = asyncio.create_task(former.run())
+    await sink.until(lambda: sink.lists)
+    gone = vendor(does={"open": "unavailable"}, reason="library-not-found")
+    process = VendorProcess(gone, sink, deadlines=QUICK, python_path=(HERE,))
+    with structlog.testing.capture_logs() as logs:
+        after = asyncio.create_task(process.run(former))
+        task.cancel()
+        await sink.until(lambda: sink.losses)
+        after.cancel()
+        await asyncio.wait([task, after])
+
+    assert [it["event"] for it in logs if it.get("reason") == sink.losses[0][1]] == ["vendor lost"]
+
+
+@pytest.mark.parametrize(
     ("backend", "reason"),
     [
         ("Unloadable", "open failed: ImportError: libxpu.so.1: cannot open shared object file"),

@@ -12,7 +12,15 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.kubelet.directory import FileIdentity, KubeletDirectory, _file_of, identify_socket
+from agent.kubelet.directory import (
+    FileIdentity,
+    KubeletDirectory,
+    Neighbour,
+    _file_of,
+    identify_socket,
+    neighbours,
+)
+from agent.kubelet.sockets import socket_name
 
 from .fakes import eventually
 
@@ -170,3 +178,40 @@ async def test_before_inotify_is_loaded_the_directory_is_polled(plugins_dir: Pat
         first = put_socket(plugins_dir / "kubelet.sock")
 
         await eventually(lambda: directory.kubelet.value == first)
+
+
+@BOTH_WAYS
+async def test_other_plugins_that_come_go_and_come_anew_are_noticed(
+    plugins_dir: Path, options: dict[str, float]
+) -> None:
+    path = plugins_dir / "bob.sock"
+    async with watching(plugins_dir, **options) as directory:
+        put_socket(plugins_dir / "kubelet.sock")
+        (plugins_dir / "file").touch()
+        first = put_socket(path)
+        await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", first)})
+        path.unlink()
+        await eventually(lambda: directory.neighbours.value == frozenset())
+
+        other = put_socket(path)
+
+        await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", other)})
+
+
+def test_the_socket_of_an_agent_in_another_pod_is_a_neighbour_s_though_its_pid_is_ours(
+    plugins_dir: Path,
+) -> None:
+    ours, theirs = (socket_name("example.com/xpu", number) for number in range(2))
+    directory = KubeletDirectory(plugins_dir)
+    for name in (ours, theirs, "kubelet.sock"):
+        put_socket(plugins_dir / name)
+
+    with directory.owning(plugins_dir / ours):
+        directory.refresh()
+        assert {it.name for it in directory.neighbours.value} == {theirs}
+    directory.refresh()
+    assert {it.name for it in directory.neighbours.value} == {ours, theirs}
+
+
+def test_where_no_directory_is_there_are_no_neighbours(plugins_dir: Path) -> None:
+    assert neighbours(plugins_dir / "nowhere") == frozenset()

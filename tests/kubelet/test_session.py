@@ -21,8 +21,8 @@ from structlog.testing import capture_logs
 
 from agent.core.cell import Cell
 from agent.core.model import SessionStatus
-from agent.kubelet.directory import KubeletDirectory
-from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions
+from agent.kubelet.directory import KubeletDirectory, identify_socket
+from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.session import Intervals, KubeletSession, sweep
 from agent.kubelet.sockets import socket_name
 
@@ -76,6 +76,32 @@ async def test_a_kubelet_that_comes_later_is_waited_for(plugins_dir: Path) -> No
         await node.kubelet.start()
 
         await node.registered()
+
+
+async def test_a_kubelet_that_stays_away_is_told_again_and_again_with_its_socket_and_a_remedy(
+    plugins_dir: Path,
+) -> None:
+    with capture_logs() as logs:
+        async with bench(plugins_dir, started=False, intervals=replace(QUICK, remind=0.01)):
+            told = await eventually(lambda: [it for it in logs if it["event"] == "still no kubelet"][1:])
+
+    assert told[0]["log_level"] == "info"
+    assert told[0]["socket"] == str(plugins_dir / "kubelet.sock")
+    assert "--kubelet-dir" in told[0]["remedy"]
+
+
+@pytest.mark.parametrize(("remind", "always"), [(0.0, True), (3600.0, False)])
+async def test_a_kubelet_that_refuses_for_the_same_reason_is_told_again_now_and_then(
+    plugins_dir: Path, remind: float, always: bool
+) -> None:
+    kubelet = FakeKubelet(plugins_dir)
+    kubelet.refusal = "not today"
+    with capture_logs() as logs:
+        async with bench(plugins_dir, intervals=replace(QUICK, remind=remind), kubelet=kubelet) as node:
+            await eventually(lambda: node.session.stats.registrations_failed >= 3)
+
+    said = [it for it in logs if it["event"] == "not registered, trying again"]
+    assert len(said) == (node.session.stats.registrations_failed if always else 1)
 
 
 async def test_a_kubelet_restart_gets_a_new_socket_and_a_new_registration(plugins_dir: Path) -> None:
@@ -221,20 +247,6 @@ async def test_a_new_kubelet_ends_the_pause_at_once(plugins_dir: Path) -> None:
     async with bench(plugins_dir, intervals=patient) as node:
         await node.registered()
         await restarted(node)
-
-
-async def test_a_registration_overtaken_by_a_restart_is_not_trusted(plugins_dir: Path) -> None:
-    class Overtaken(FakeKubelet):
-        async def _connect(self, request: object) -> None:
-            await super()._connect(request)  # type: ignore[arg-type]
-            if len(self.requests) == 1:
-                os.chmod(self.socket, 0o700)  # another change time: another life, for all we can know
-
-    kubelet = Overtaken(plugins_dir)
-    async with bench(plugins_dir, kubelet=kubelet) as node:
-        await node.registered(times=2)
-
-        assert len(kubelet.requests) == 2
 
 
 async def test_a_shutdown_ends_the_stream_and_removes_the_socket(plugins_dir: Path) -> None:
@@ -524,6 +536,29 @@ async def test_nothing_is_offered_without_a_healthy_device_or_a_kubelet(plugins_
         node.cell.set(replace(resource, cards=tuple(replace(it, healthy=False) for it in resource.cards)))
 
         await eventually(lambda: not node.session.offers)
+
+
+@pytest.mark.parametrize(("wiped", "registrations"), [(False, 1), (True, 2)], ids=["took-it", "wiped-it"])
+async def test_a_kubelet_that_begins_as_we_register_keeps_what_it_took_and_is_told_anew_of_what_it_wiped(
+    plugins_dir: Path, wiped: bool, registrations: int
+) -> None:
+    kubelet = FakeKubelet(plugins_dir)
+    connect = kubelet._connect
+
+    async def another(request: RegisterRequest) -> None:
+        before = identify_socket(kubelet.socket)
+        await connect(request)
+        while len(kubelet.requests) == 1 and identify_socket(kubelet.socket) == before:
+            kubelet.socket.chmod(0o666)  # which makes it another one
+        if wiped and len(kubelet.requests) == 1:
+            (plugins_dir / request.endpoint).unlink()
+
+    kubelet._connect = another  # type: ignore[method-assign]
+    async with bench(plugins_dir, kubelet=kubelet) as node:
+        await node.registered(registrations)
+
+        assert len(kubelet.requests) == registrations
+        assert node.session.kubelet == node.directory.kubelet.value
 
 
 async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) -> None:

@@ -15,7 +15,8 @@ import anyio
 from agent.cluster import node
 from agent.cluster.access import find
 from agent.cluster.client import open_api
-from agent.cluster.labels import NODE_NAME, OWNED, LabelWriter, remove
+from agent.cluster.labelled import NODE_NAME, OWNED
+from agent.cluster.labels import LabelWriter, remove
 from agent.cluster.node import OwnNode, own_node
 from agent.cluster.reflector import Following, Reflector
 from agent.core.cell import Cell

@@ -43,6 +43,7 @@ async def show(cluster: Cluster, progress: Progress) -> None:
     progress.done(f"{REPLICAS} pods of the Deployment {EXAMPLE} run; their logs:")
     for name in names:
         print(f"          {name}: {', '.join(await space.cards(name))}")
+    await cluster.agent.ready()  # or an upgrade by hand would end it before the next one stands by
 
 
 def advice(cluster: Cluster) -> str:

@@ -15,11 +15,13 @@ from peers.conftest import required, say
 from . import cluster as clusters
 from .cluster import Cluster, Progress
 from .place import TOOLS, Place, this_node
-from .release import Release
+from .release import NAMESPACE, Release
 from .space import Space
 
 #: A scenario may roll out the agent, restart the kubelet and wait for pods, on two cores.
 TIMEOUT = 240
+#: Lines of the agent's log that are shown with a scenario that fails: who runs it elsewhere has no files.
+SHOWN = 40
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,6 +74,7 @@ def pytest_runtest_makereport(
     if place is not None and report.when in {"setup", "call"} and report.failed:
         kept = keep(place, item.name)
         report.sections.append(("real node", f"pods, events and logs as they were: {kept}"))
+        report.sections.append(("the agent's last words", last_words(kept / "pods")))
     return report
 
 
@@ -96,3 +99,12 @@ def keep(place: Place, scenario: str) -> Path:
     with contextlib.suppress(OSError):  # no container has printed, or logs go while they are copied
         shutil.copytree(place.pod_logs, kept / "pods", dirs_exist_ok=True)
     return kept
+
+
+def last_words(pod_logs: Path) -> str:
+    """The end of the log of the agent that printed last; `pod_logs` has NAMESPACE_POD_UID/CONTAINER/N.log."""
+    logs = sorted(pod_logs.glob(f"{NAMESPACE}_*/agent/*.log"), key=lambda it: it.stat().st_mtime)
+    if not logs:
+        return "no agent has printed"
+    lines = logs[-1].read_text(errors="replace").splitlines()
+    return "\n".join([str(logs[-1]), *lines[-SHOWN:]])

@@ -59,13 +59,26 @@ class Release:
             HelmFailed: helm or the chart refuses them.
             AssertionError: The rollout does not end.
         """
-        wanted = merged(self._base, values or {})
-        if await self.values() != wanted:
-            await self._api.apply(_NAMESPACE)
-            await self.helm(
-                "upgrade", "--install", NAME, str(CHART), "--values=-", stdin=yaml.safe_dump(wanted)
-            )
+        if not await self.holds(values):
+            await self.upgrade(values)
         await self.rolled_out()
+
+    async def upgrade(self, values: Values | None = None) -> None:
+        """Have helm install or upgrade to these values over those of this node, whatever comes of it.
+
+        Raises:
+            HelmFailed: helm or the chart refuses them.
+        """
+        if await self.values() is not None:
+            # One that is not ready is ended before the next one stands by.
+            await self.ready()
+        await self._api.apply(_NAMESPACE)
+        wanted = yaml.safe_dump(merged(self._base, values or {}))
+        await self.helm("upgrade", "--install", NAME, str(CHART), "--values=-", stdin=wanted)
+
+    async def ready(self) -> None:
+        """Wait until the kubelet calls the agent ready, which it does not ask for the chart's first 10 s."""
+        await until(self._unprobed, lambda it: it == "", "the kubelet to call the agent ready")
 
     async def anew(self, values: Values | None = None) -> None:
         """Install it on a node where it never was: nobody holds cards, and nothing is left of its state.
@@ -82,9 +95,9 @@ class Release:
         await self.hold(values)
 
     async def rolled_out(self) -> None:
-        """Wait until the pods of every pool are of the newest template and ready, and no other is left."""
+        """Wait until the pods of every pool are of the newest template, no other is left, and they serve."""
         await until(self._standing, lambda it: it == "", "the agent's rollout")
-        # On the host's network it was the last agent that answered the probes of the next one.
+        # Nobody else is left to answer, so no kubelet needs to have asked.
         await until(self._readiness, lambda it: it == "", "the agent to be ready")
 
     async def uninstall(self) -> None:
@@ -183,12 +196,21 @@ class Release:
             wanted = status.get("desiredNumberScheduled", 0)
             if status.get("observedGeneration") != it["metadata"]["generation"]:
                 return f"{name} is not looked at yet"
-            counts = [status.get(key, 0) for key in ("updatedNumberScheduled", "numberReady")]
+            new = status.get("updatedNumberScheduled", 0)
             pool = it["metadata"]["labels"]["xpu-agent.io/pool"]
             pods = [pod for pod in everyone if pod["metadata"]["labels"]["xpu-agent.io/pool"] == pool]
-            if [*counts, len(pods)] != [wanted] * 3:
-                return f"{name} has {len(pods)} pods, {counts[0]} of them new, {counts[1]} ready, of {wanted}"
+            run = sum(pod["status"].get("phase") == "Running" for pod in pods)
+            if [new, run, len(pods)] != [wanted] * 3:
+                return f"{name} has {len(pods)} pods, {new} of them new, {run} running, of {wanted}"
         return "" if sets else "no DaemonSet"
+
+    async def _unprobed(self) -> str:
+        """Which DaemonSet the kubelet does not call ready; empty where it does of all."""
+        for it in await self._api.items(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"):
+            wanted, ready = (it["status"].get(key, 0) for key in ("desiredNumberScheduled", "numberReady"))
+            if ready != wanted:
+                return f"{it['metadata']['name']} has {ready} ready of {wanted}"
+        return ""
 
 
 def merged(base: Values, over: Values) -> dict[str, Any]:
@@ -208,6 +230,6 @@ def _on_this_node(api: Api, port: int) -> Values:
         "hostNetwork": True,
         "http": {"address": "127.0.0.1", "port": port},
         "api": {"host": host, "port": api_port},
-        # A test waits for them.
-        "probes": {"readiness": {"periodSeconds": 1, "initialDelaySeconds": 0}},
+        # A test waits for it. The first one comes when the chart says: before, another agent might answer.
+        "probes": {"readiness": {"periodSeconds": 1}},
     }

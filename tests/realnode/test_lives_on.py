@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -140,11 +140,28 @@ async def test_a_rollout_loses_no_pod_and_allocate_is_without_an_answer_for_a_mo
 
 
 def another_template() -> Values:
-    """With the chart's own pause before the first probe, which the fixtures do without."""
-    return {
-        "podAnnotations": {"rollout": secrets.token_hex(4)},
-        "probes": {"readiness": {"initialDelaySeconds": 10}},
-    }
+    return {"podAnnotations": {"rollout": secrets.token_hex(4)}}
+
+
+async def test_an_agent_that_can_not_start_does_not_take_the_place_of_the_one_that_serves(
+    cluster: Cluster, agent: Release, space: Space
+) -> None:
+    good = await agent.pod()
+    await agent.upgrade({"extraEnv": [{"name": "XPU_AGENT_HTTP", "value": "banana"}]})
+
+    async def fallen() -> bool:
+        """Whether the next one has fallen again after it was started anew."""
+        next_ones = [it for it in await agent.pods() if it["metadata"]["uid"] != good["metadata"]["uid"]]
+        states = [status for it in next_ones for status in it["status"].get("containerStatuses", ())]
+        return any(it["restartCount"] and "running" not in it["state"] for it in states)
+
+    await until(fallen, bool, "the next agent to fall twice")
+
+    [still] = [it for it in await agent.pods() if it["metadata"]["uid"] == good["metadata"]["uid"]]
+    assert "deletionTimestamp" not in still["metadata"]
+    assert container(still)["containerID"] == container(good)["containerID"]
+    assert container(still)["ready"]
+    await next_one_is_free(space, await holders(space, "one"))
 
 
 def tell(cluster: Cluster, capsys: pytest.CaptureFixture[str], gap: Gap) -> None:
@@ -248,7 +265,7 @@ async def test_without_the_api_server_pods_and_agent_go_on_and_what_there_is_to_
     await until(lambda: label(cluster), lambda it: it == "4", f"the label {COUNT}")
     containers, lived = await lives(space, held), container(await agent.pod())
     index = free_index(cluster, held)
-    broken = cluster.cards.uuid(index)
+    broken, before = cluster.cards.uuid(index), await notes(cluster)
 
     await server.stop()
     try:
@@ -262,7 +279,7 @@ async def test_without_the_api_server_pods_and_agent_go_on_and_what_there_is_to_
     try:
         await cluster.ready()
         await cluster.offers(3)
-        await until(lambda: notes(cluster), lambda it: any(broken in note for note in it), "the Event of it")
+        await until(lambda: notes(cluster), lambda it: _tells_of(broken, it, before), "the Event of it")
         await cluster.label(f"{COUNT}-")
         await until(lambda: label(cluster), lambda it: it == "4", f"the label {COUNT} to be set again")
         await next_one_is_free(space, held | {"broken": [broken]})
@@ -282,7 +299,11 @@ def sick(view: Object) -> list[str]:
     return [it["uuid"] for it in view["devices"] if not it["toldHealthy"]]
 
 
-async def notes(cluster: Cluster) -> list[str]:
-    """What Events say of cards that the kubelet was told are Unhealthy."""
+def _tells_of(uuid: str, notes: Mapping[str, str], before: Collection[str]) -> bool:
+    return any(uuid in note for name, note in notes.items() if name not in before)
+
+
+async def notes(cluster: Cluster) -> dict[str, str]:
+    """What Events, by their names, say of cards that the kubelet was told are Unhealthy."""
     events = await cluster.api.items("/apis/events.k8s.io/v1/events")
-    return [it.get("note", "") for it in events if it["reason"] == "DeviceUnhealthy"]
+    return {it["metadata"]["name"]: it.get("note", "") for it in events if it["reason"] == "DeviceUnhealthy"}

@@ -181,6 +181,7 @@ async def test_more_than_one_replica_is_refused_with_the_reason_on_the_pod(
     assert refused[0]["status"]["reason"] == "UnexpectedAdmissionError"
     assert reason in refused[0]["status"]["message"]
     [found] = [it for it in await findings(cluster, "pods-refused") if space.name in it["what"]]
+    assert found["ailment"] == "pod-refused"
     assert reason in found["what"]
     assert found["remedy"] == f"ask for one; then kubectl -n {space.name} delete pod greedy"
     await until(

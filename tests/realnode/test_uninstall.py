@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from peers.nodefeatures import node_features
 
+from agent.keeping import NAME as LAST_CONFIG
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
 
@@ -129,6 +132,34 @@ async def test_the_hook_leaves_the_pods_their_cards_and_nothing_else_when_helm_i
     assert await containers(space) == held
 
 
+async def test_labels_that_went_by_file_leave_no_file_when_they_go_another_way(cluster: Cluster) -> None:
+    agent = await installed(cluster, "file", HOOK)
+
+    await agent.hold({**by_cdi("cdi-cri"), "labels": {"output": "node"}, **HOOK})
+
+    await until(lambda: told(cluster, "file"), lambda it: not it, "the file to go")
+    await until(lambda: told(cluster, "node"), bool, "labels on the Node")
+    await agent.helm("uninstall", NAME)
+    await clean(cluster)
+
+
+async def test_an_agent_that_has_its_places_elsewhere_leaves_nothing_there(cluster: Cluster) -> None:
+    state, cdi, features = (Path(it) for it in ("/var/lib/elsewhere/xpu", "/etc/cdi", "/opt/nfd/features.d"))
+    places = {"stateDir": str(state), "cdi": {"dir": str(cdi)}, "labels": {"directory": str(features)}}
+    await cluster.agent.anew({**by_cdi("cdi-cri"), **places, **HOOK})
+    await cluster.offers(4)
+    await until(anyio.Path(features / "xpu-agent").exists, bool, "the file of labels")
+    assert (cdi / SPEC.name).exists()
+    listed = {cdi / SPEC.name, features / "xpu-agent"}
+    assert set(Remains(state / REMAINS).all()) == listed, "as they are called on the host"
+
+    await cluster.agent.helm("uninstall", NAME)
+
+    assert {it.name for it in state.iterdir()} == {"checkpoint.json"}
+    assert [it for it in listed if it.exists()] == []
+    await until(lambda: left_on_server(cluster), lambda it: it == set(), "the server to have nothing of ours")
+
+
 async def test_a_node_that_can_not_be_cleaned_fails_the_uninstall_and_is_told(cluster: Cluster) -> None:
     agent = await installed(cluster, "file", {"uninstall": {"hook": True, "seconds": 10}})
     in_the_way = CDI / "no-file"
@@ -138,7 +169,7 @@ async def test_a_node_that_can_not_be_cleaned_fails_the_uninstall_and_is_told(cl
     with pytest.raises(HelmFailed, match=f"{NAME}-uninstall-nvidia: done on 0 of 1 nodes"):
         await agent.helm("uninstall", NAME)
 
-    kept = {in_the_way, STATE / REMAINS, STATE / "agent.lock"}
+    kept = {in_the_way, STATE / REMAINS, STATE / LAST_CONFIG, STATE / "agent.lock"}
     assert left_on_node() == {str(it) for it in kept}, "the next try needs the list"
     os.rmdir(in_the_way)
     for command in by_hand():

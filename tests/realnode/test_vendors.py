@@ -29,7 +29,7 @@ version: v1
 agent: {{health: {{badPolls: 1, goodPolls: 1, goodFor: 0s, patience: 1s}}}}
 vendors:
   nvidia: {{enabled: true}}
-  simulated: {{enabled: true, settings: {{scenario: {CONTROL}/{SCENARIO}}}}}
+  simulated: {{enabled: true, settings: {{scenario: {CONTROL}/{SCENARIO}, deviceNodes: true}}}}
 """
 KEY, _, VALUE = LABEL.partition("=")
 #: A node with cards of two vendors belongs to one pool that names both (docs/install.md).
@@ -47,7 +47,7 @@ LIST = "nvmlDeviceGetCount_v2"
 @pytest.fixture
 async def simulated(cluster: Cluster) -> AsyncIterator[Scenario]:
     """The agent with cards of both vendors; both are whole at the end."""
-    plug_in(OFFERED[SIMULATED])
+    nodes = plug_in(OFFERED[SIMULATED])
     scenario = Scenario(cluster.place.cards.parent / SCENARIO)
     scenario.write({"devices": cards(OFFERED[SIMULATED])})
     if not await cluster.agent.holds(VALUES):
@@ -57,13 +57,17 @@ async def simulated(cluster: Cluster) -> AsyncIterator[Scenario]:
     scenario.hang(None)
     cluster.cards.clear()
     await all_offered(cluster)
+    for node in nodes:
+        node.unlink()
 
 
-def plug_in(count: int) -> None:
-    """Make the device nodes of simulated cards, without which no container of theirs starts."""
-    for path in (Path(f"/dev/xpu{index}") for index in range(count)):
-        if not path.exists():
-            os.mknod(path, stat.S_IFCHR | 0o666, NULL)
+def plug_in(count: int) -> list[Path]:
+    """Make the device nodes of simulated cards, which `deviceNodes` gives out and no node has."""
+    nodes = [Path(f"/dev/xpu{index}") for index in range(count)]
+    for node in nodes:
+        node.unlink(missing_ok=True)
+        os.mknod(node, stat.S_IFCHR | 0o666, NULL)
+    return nodes
 
 
 async def all_offered(cluster: Cluster) -> None:

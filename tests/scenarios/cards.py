@@ -71,7 +71,7 @@ class Simulated:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {"settings": {"scenario": str(self.scenario.path)}}
+        return {"settings": {"scenario": str(self.scenario.path), "deviceNodes": True}}
 
     @property
     def uuids(self) -> tuple[str, ...]:

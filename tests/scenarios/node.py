@@ -22,6 +22,7 @@ from agent.core.view import View
 from agent.demo.node import PACE
 from agent.fleet import check
 from agent.isolation.supervisor import Deadlines
+from agent.keeping import remembered_from
 from agent.kubelet.session import Intervals
 from agent.state.checkpoint import CheckpointFile
 from agent.testing.kubelet import StartError
@@ -47,8 +48,8 @@ PACE_OF_TESTS = replace(
     specs=0.2,
     sure=0.05,
     # A kubelet that is slow to count a long list has not lapsed; the scenarios that are about it look often.
-    lapses=600.0,
-    lapsed=0.05,
+    renewals=600.0,
+    missed=0.05,
     whose=0.0,
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
@@ -131,7 +132,9 @@ class Node:
         self._run(source, given_flags(arguments, environ or {}))
 
     def _run(self, source: Source, flags: Sequence[Given]) -> None:
-        watch = ConfigWatch(source, "node", every=0.05, flags=flags, check=check, settle=0.02)
+        watch = ConfigWatch(
+            source, "node", every=0.05, flags=flags, check=check, settle=0.02, recall=remembered_from
+        )
         self.watch = watch
         self.agent = Agent(watch.cell, "node", self.pace)
         self.agent.pods.set(self._pods)

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from kubelet.fakes import eventually
 
-from agent.inspect import fetch
+from agent.admin import fetch
 
 from .node import AGENT_LOG, LOOK, PATIENCE, Node, last_words
 

@@ -11,7 +11,9 @@ import pytest
 
 from agent.config import Source
 from agent.core.model import VendorState
+from agent.core.news import news
 from agent.core.vendor import State
+from agent.core.view import UNKNOWN
 from agent.testing.kubelet import SimKubelet
 
 from .cards import Mig, Nvidia
@@ -456,6 +458,28 @@ async def test_unknown_config_name_crash_loop_a_start_with_one_waits_and_the_rea
     name.write_text("big")
     await node.counts({GPU: (16, 16)})
     await node.until(lambda it: not it.troubles)
+
+
+async def test_unknown_config_name_crash_loop_a_start_after_a_good_one_goes_on_with_it(node: Node) -> None:
+    mounted = ConfigMap(node.root / "configs", default=sliced(2))
+    await node.start_from(Source(mounted.path))
+    await node.counts({GPU: (4, 4)})
+    await node.read(node.state / "agent.last-config.json", '"name":"default"')
+    await node.stop()
+    mounted.edit(default=sliced(8).replace(": 8", ": many"))
+
+    await node.start_from(Source(mounted.path))
+
+    await node.counts({GPU: (4, 4)})
+    view = await node.until(lambda it: not it.troubles)
+    assert f"{mounted.path}/default" in view.config_error
+    assert view.config_error.endswith("Z, stays in force")
+    glance = node.agent.glance()
+    assert glance is not None
+    assert "ConfigRefused" in {it.reason for it in news(UNKNOWN, glance)}
+    mounted.edit(default=sliced(8))
+    await node.counts({GPU: (16, 16)})
+    await node.until(lambda it: not it.config_error)
 
 
 class ConfigMap:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
+import anyio
 import pytest
 
 from agent.core.model import VendorState
@@ -12,7 +14,7 @@ from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity
 
 from .conftest import ANY_KUBELET
-from .node import Node, confirmed, in_use, released, shared, vendor_is, whole
+from .node import PATIENCE, Node, confirmed, in_use, released, shared, vendor_is, whole
 
 XPU = "example.com/xpu"
 OTHER = "example.com/other"
@@ -35,6 +37,56 @@ async def test_a_resource_that_leaves_keeps_ids_in_use_until_they_are_free_and_t
     await node.counts({XPU: (2, 2), OTHER: (0, 0)})
     await node.until(lambda it: OTHER not in it.sessions and OTHER not in it.resources)
     assert node.view.troubles == ()
+    assert node.view.sessions[XPU].registrations == 1
+
+
+async def test_who_takes_the_place_of_a_pod_is_refused_a_resource_that_leaves_until_the_new_one_has_its_cards(
+    node: Node,
+) -> None:
+    # Nothing but a refusal has the agent look whether a pod has gone: the kubelet always knows it first.
+    node.pace = replace(node.pace, reconcile=3600.0)
+    await node.start(shared(XPU, 10))
+    await node.counts({XPU: (40, 40)})
+    pods = [await node.admit(f"pod-{n}", {XPU: 1}) for n in range(5)]
+    await node.until(lambda it: confirmed(it, *pods))
+
+    node.configure(shared(OTHER, 4))
+    await node.counts({XPU: (5, 5), OTHER: (0, 0)})
+    whose = "default/pod-0, default/pod-1, default/pod-2, default/pod-3, default/pod-4"
+    assert node.view.waits == {OTHER: (f"{OTHER} waits for 4 cards that pods hold as {XPU}: {whose}",)}
+    assert node.view.troubles == ()
+    while pods:
+        ended = pods.pop()
+        await node.kubelet.delete(ended.uid)
+        verdict = await node.refused(f"instead-of-{ended.name}", {XPU: 1})
+        assert "is listed only for the pods that hold it; ask for example.com/other" in verdict.message
+        with anyio.fail_after(PATIENCE):
+            while not released(node.view, ended):  # its controller does not give up
+                await node.refused(f"again-instead-of-{ended.name}", {XPU: 1})
+        await node.counts({XPU: (len(pods), len(pods))})
+        for pod in pods:
+            assert set((await node.kubelet.health(pod.uid)).values()) == {"Healthy"}
+            await node.start_of(pod)
+
+    await node.until(lambda it: XPU not in it.resources)
+    await node.counts({OTHER: (16, 16)})
+    assert node.view.waits == {}
+    await node.admit("one", {OTHER: 1})
+    assert node.view.sessions[OTHER].registrations == 1
+
+
+async def test_a_resource_that_comes_back_while_it_is_in_use_is_given_out_again(node: Node) -> None:
+    await node.start(shared(XPU, 2))
+    await node.counts({XPU: (8, 8)})
+    pod = await node.admit("one", {XPU: 1})
+    await node.until(lambda it: confirmed(it, pod))
+    node.configure(shared(OTHER, 2))
+    await node.counts({XPU: (1, 1), OTHER: (6, 6)})
+
+    node.configure(shared(XPU, 2))
+
+    await node.counts({XPU: (8, 8), OTHER: (0, 0)})
+    await node.admit("rest", {XPU: 7})
     assert node.view.sessions[XPU].registrations == 1
 
 
@@ -92,7 +144,7 @@ async def test_a_card_in_use_changes_to_another_resource_only_when_it_is_free(no
 
     node.configure(whole(XPU, [0]), shared(OTHER, 5, [1]))
     await node.until(lambda it: it.resources[XPU].rule.devices == (0,))
-    assert await node.kubelet.capacity() == {XPU: Capacity(2, 2)}
+    await node.counts({XPU: (2, 2), OTHER: (0, 0)})
 
     await node.kubelet.delete(pod.uid)
     await node.counts({XPU: (1, 1), OTHER: (5, 5)})

@@ -120,6 +120,28 @@ def test_made_up_cards_look_like_a_real_node() -> None:
     assert links[devices[1].uuid].lanes > links[devices[2].uuid].lanes > links[devices[7].uuid].lanes
 
 
+@pytest.mark.parametrize(
+    ("settings", "paths"),
+    [
+        pytest.param({}, [(), ()], id="none unless said"),
+        pytest.param({"deviceNodes": False}, [(), ()], id="not wanted"),
+        pytest.param({"deviceNodes": True}, [("/dev/xpu0",), ("/dev/xpu1",)], id="wanted"),
+    ],
+)
+@pytest.mark.parametrize("source", ["a number", "a file"])
+def test_cards_have_the_device_nodes_that_no_node_has_only_where_they_are_asked_for(
+    settings: Mapping[str, Any], paths: object, source: str, tmp_path: Path
+) -> None:
+    scenario = Scenario(tmp_path / "scenario.json", devices=2)
+    vendor = simulated(
+        **settings, **({"scenario": str(scenario.path)} if source == "a file" else {"devices": 2})
+    )
+    backend = SimulatedBackend(vendor.settings)
+    backend.open()
+
+    assert [it.paths for it in backend.discover()] == paths
+
+
 def test_a_thousand_made_up_cards_have_addresses_of_their_own() -> None:
     pci = [card["pci"] for card in cards(1024)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,16 @@ def test_slices_are_replaced_in_one_step_and_nothing_is_left_beside_them(
     slices.make(asked("a2"), ["c0"])
 
     assert [it.name for it in tmp_path.iterdir()] == ["slices.json"]
+
+
+def test_the_file_is_ours_alone_also_where_a_crash_left_half_of_one(slices: Slices, tmp_path: Path) -> None:
+    left = tmp_path / f"slices.json.{os.getpid()}"
+    left.write_text("[")
+    left.chmod(0o644)
+
+    slices.make(asked("a1"), ["c0"])
+
+    assert [(it.name, it.stat().st_mode & 0o777) for it in tmp_path.iterdir()] == [("slices.json", 0o600)]
 
 
 @pytest.mark.parametrize("content", ["", "[]"])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import DRIVER_NOT_LOADED, BackendUnavailable
+from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, BackendUnavailable
 
 from . import facts
 from .driverroot import Root
@@ -61,7 +61,7 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
             empty.append(place)
     if empty:
         refused.append(f"no {SONAME} in {' or '.join(empty)}, nor below it in {', '.join(FOLDERS[1:])}")
-    raise BackendUnavailable("library-not-found", "; ".join([*refused, REMEDY]))
+    raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
 
 
 def searched(settings: Mapping[str, Any]) -> list[str]:

@@ -52,7 +52,7 @@ class SimulatedBackend(Backend):
         if script.garbage > self._garbage_told:
             self._garbage_told = script.garbage
             return cast("Sequence[Device]", ["garbage"])
-        return tuple(replace(it, links=(), recovery_due=script.due.get(it.uuid)) for it in script.devices)
+        return tuple(self._told(it, script.due.get(it.uuid)) for it in script.devices)
 
     def links(self, uuid: str) -> Sequence[Link]:
         script = self._behave("links")
@@ -83,6 +83,11 @@ class SimulatedBackend(Backend):
     def partitions(self) -> Sequence[Partition]:
         self._behave("partitions")
         return () if self._slices is None else self._slices.all()
+
+    def _told(self, device: Device, due: bool | None) -> Device:
+        # No node has /dev/xpu0, and a container that is given what its node lacks never starts.
+        paths = device.paths if self.settings.get("deviceNodes") else ()
+        return replace(device, paths=paths, links=(), recovery_due=due)
 
     def _news(self) -> tuple[HealthEvent, ...]:
         """The state of each device whose fault changed or was proven over since the last look."""

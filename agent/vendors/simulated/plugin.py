@@ -13,7 +13,7 @@ from agent.vendors.simulated.edits import VISIBLE, container_edits
 from agent.vendors.simulated.labels import labels
 
 RESOURCE = "xpu-agent.io/simulated"
-SETTINGS = ("devices", "scenario", "resource", "labels", "prepares", "partitions")
+SETTINGS = ("devices", "scenario", "resource", "labels", "prepares", "partitions", "deviceNodes")
 
 
 @hookimpl
@@ -43,8 +43,9 @@ def _check(settings: Mapping[str, Any]) -> None:
     devices = settings.get("devices", 0)
     if type(devices) is not int or not 0 <= devices <= 1024:
         raise SettingsError(f"devices: {devices!r} is no number from 0 to 1024")
-    if type(settings.get("labels", False)) is not bool:
-        raise SettingsError(f"labels: {settings['labels']!r} is neither true nor false")
+    for name in ("labels", "deviceNodes"):
+        if type(settings.get(name, False)) is not bool:
+            raise SettingsError(f"{name}: {settings[name]!r} is neither true nor false")
     for name in ("scenario", "partitions"):
         path = settings.get(name, "/")
         if not (isinstance(path, str) and path.startswith("/")):

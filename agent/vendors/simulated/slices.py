@@ -12,7 +12,7 @@ from agent.core.vendor import Partition, Request
 
 
 class Slices:
-    """The file of slices; every change is atomic."""
+    """The file of slices, ours alone (0600); every change is atomic."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,6 +51,8 @@ class Slices:
         return raw
 
     def write(self, slices: Sequence[Mapping[str, Any]]) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(slices))
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)  # a crash left it, perhaps with another mode
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(slices, file)
         temporary.replace(self._path)

@@ -55,6 +55,77 @@ yes
 {{- if not $overlap -}}yes{{- end -}}
 {{- end -}}
 
+{{/* Whether a node without the label has a config, where the chart makes the ConfigMap. */}}
+{{- define "xpu-agent.checkDefaults" -}}
+{{- $names := list "default" -}}
+{{- $whose := "the chart's example" -}}
+{{- with .Values.config.map -}}
+{{- $names = keys . | sortAlpha -}}
+{{- $whose = "config.map" -}}
+{{- end -}}
+{{- $by := .Values.config.fallbackStrategies -}}
+{{- $found := or (has "empty" $by) (and (has "named" $by) (has "default" $names)) (and (has "single" $by) (eq (len $names) 1)) -}}
+{{- range $pool, $its := fromJson (include "xpu-agent.pools" .) -}}
+{{- $default := default $.Values.config.default $its.defaultConfig -}}
+{{- if and $default (not (has $default $names)) -}}
+{{- fail (printf "%s: '%s' is not in %s, which has %s" (ternary (printf "pools.%s.defaultConfig" $pool) "config.default" (not (empty $its.defaultConfig))) $default $whose (join ", " $names)) -}}
+{{- end -}}
+{{- if not (or $default $found) -}}
+{{- fail (printf "%s has %s and config.default names none of them, so that a node without the label has no config; name one" $whose (join ", " $names)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the directories of the host can be seen at their own paths in the container. */}}
+{{- define "xpu-agent.checkPlaces" -}}
+{{- $places := dict "stateDir" .Values.stateDir "cdi.dir" .Values.cdi.dir "labels.directory" .Values.labels.directory -}}
+{{- $kubelets := list "/var/lib/kubelet/device-plugins" (printf "%s/pod-resources" .Values.kubelet.dir) -}}
+{{- $used := dict -}}
+{{- range $value, $path := $places -}}
+{{- range $kubelets -}}
+{{- if hasPrefix (printf "%s/" .) (printf "%s/" $path) -}}
+{{- fail (printf "%s: %s is in %s, which is the kubelet's; name another directory" $value $path .) -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch "^/((var/)?run/secrets|proc|sys|dev|bin|sbin|lib|lib64|usr|tmp|driver-root|etc/xpu-agent|opt/xpu-agent)(/|$)" $path -}}
+{{- fail (printf "%s: %s would hide what the container has there itself; name another directory" $value $path) -}}
+{{- end -}}
+{{- if hasKey $used $path -}}
+{{- fail (printf "%s and %s are both %s; give each a directory of its own" (get $used $path) $value $path) -}}
+{{- end -}}
+{{- $_ := set $used $path $value -}}
+{{- end -}}
+{{- if and (eq .Values.labels.output "file") (not .Values.labels.directory) -}}
+{{- fail "labels.directory is empty, and labels.output is file; name the directory that node-feature-discovery reads" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the API server takes the update strategy: one of the two has to be 0, and not both. */}}
+{{- define "xpu-agent.checkRollout" -}}
+{{- $strategy := .Values.updateStrategy -}}
+{{- $rolling := default dict $strategy.rollingUpdate -}}
+{{- $surges := not (has (toString (default 0 $rolling.maxSurge)) (list "0" "0%")) -}}
+{{- $lacks := not (has (toString (dig "maxUnavailable" 1 $rolling)) (list "0" "0%")) -}}
+{{- if and $surges (gt (int .Values.http.hostPort) 0) -}}
+{{- fail "updateStrategy.rollingUpdate.maxSurge with http.hostPort: two pods can not have one host port; use maxUnavailable, or no hostPort" -}}
+{{- end -}}
+{{- if and $rolling (eq (toString $strategy.type) "OnDelete") -}}
+{{- fail "updateStrategy: rollingUpdate with type OnDelete; leave one out" -}}
+{{- end -}}
+{{- if and $rolling (eq $surges $lacks) -}}
+{{- fail "updateStrategy.rollingUpdate: one of maxSurge and maxUnavailable must be 0 and the other not; maxUnavailable is 1 where it is not said" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the next agent is given the time to fail before its first probe, which the last one may answer. */}}
+{{- define "xpu-agent.checkFirstProbe" -}}
+{{- $delay := int (fromYaml (include "xpu-agent.readiness" .)).initialDelaySeconds -}}
+{{- $surge := toString (dig "rollingUpdate" "maxSurge" 0 (fromYaml (include "xpu-agent.updateStrategy" .))) -}}
+{{- if and .Values.hostNetwork (lt $delay 5) (not (has $surge (list "0" "0%"))) -}}
+{{- fail (printf "probes.readiness.initialDelaySeconds: %d with hostNetwork, where the last agent answers the next one's probes: a rollout would end it for one that can not start. Set 5 or more, or leave it out for 10" $delay) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Every mistake that the schema can not see. */}}
 {{- define "xpu-agent.check" -}}
 {{- $pools := fromJson (include "xpu-agent.pools" .) -}}
@@ -82,20 +153,22 @@ yes
 {{- if and .Values.config.name .Values.config.map -}}
 {{- fail "config: name (a ConfigMap that exists) and map (one of the chart's own) are both set; set one" -}}
 {{- end -}}
-{{- if and .Values.config.map (gt (len .Values.config.map) 1) (not .Values.config.default) (not (and (hasKey .Values.config.map "default") (has "named" .Values.config.fallbackStrategies))) (not (has "empty" .Values.config.fallbackStrategies)) -}}
-{{- fail (printf "config.map has %s and config.default names none of them, so that a node without the label has no config; name one" (keys .Values.config.map | sortAlpha | join ", ")) -}}
+{{- if not .Values.config.name -}}
+{{- include "xpu-agent.checkDefaults" . -}}
 {{- end -}}
-{{- if and .Values.config.map .Values.config.default (not (hasKey .Values.config.map .Values.config.default)) -}}
-{{- fail (printf "config.default: '%s' is not in config.map, which has %s" .Values.config.default (keys .Values.config.map | sortAlpha | join ", ")) -}}
-{{- end -}}
+{{- include "xpu-agent.checkPlaces" . -}}
+{{- include "xpu-agent.checkRollout" . -}}
+{{- include "xpu-agent.checkFirstProbe" . -}}
 {{- if and (not .Values.api.enabled) (has .Values.labels.output (list "node" "nodeFeature")) -}}
 {{- fail (printf "labels.output: %s is told to the API server, and api.enabled is false; set file or none" .Values.labels.output) -}}
 {{- end -}}
 {{- if and (gt (int .Values.http.hostPort) 0) .Values.hostNetwork -}}
 {{- fail "http.hostPort and hostNetwork are both set; on the host's network http.port is the host's already, leave hostPort 0" -}}
 {{- end -}}
-{{- if and (gt (int .Values.http.hostPort) 0) (dig "rollingUpdate" "maxSurge" 0 .Values.updateStrategy) -}}
-{{- fail "updateStrategy.rollingUpdate.maxSurge with http.hostPort: two pods can not have one host port; use maxUnavailable, or no hostPort" -}}
+{{- range $key, $_ := .Values.podLabels -}}
+{{- if has $key (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "xpu-agent.io/pool") -}}
+{{- fail (printf "podLabels: %s is how the DaemonSet knows its pods; name another label" $key) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics: podMonitor and serviceMonitor are both on, and each agent would be scraped twice; switch one on" -}}

@@ -25,7 +25,23 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* The agent's environment. Takes root and pool. */}}
+{{/* The agent's environment: the chart's, the vendors', the pool's, extraEnv; of one name the last. Takes root and pool. */}}
+{{- define "xpu-agent.environment" -}}
+{{- $given := concat (fromYamlArray (include "xpu-agent.env" .)) (fromJsonArray (include "xpu-agent.gathered" (merge (dict "key" "env") .))) .root.Values.extraEnv -}}
+{{- $last := dict -}}
+{{- $names := list -}}
+{{- range $given -}}
+{{- $names = append $names .name -}}
+{{- $_ := set $last .name . -}}
+{{- end -}}
+{{- $env := list -}}
+{{- range uniq $names -}}
+{{- $env = append $env (get $last .) -}}
+{{- end -}}
+{{- toYaml $env -}}
+{{- end -}}
+
+{{/* What the chart itself tells the agent. Takes root. */}}
 {{- define "xpu-agent.env" -}}
 - name: NODE_NAME
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -38,11 +54,14 @@ tolerations:
 - {name: XPU_AGENT_DEFAULT_CONFIG, value: {{ . | quote }}}
 {{- end }}
 - {name: XPU_AGENT_FALLBACK_STRATEGIES, value: {{ join "," .root.Values.config.fallbackStrategies | quote }}}
+- {name: XPU_AGENT_POD_RESOURCES_SOCKET, value: {{ .root.Values.kubelet.dir }}/pod-resources/kubelet.sock}
+- {name: XPU_AGENT_STATE_DIR, value: {{ .root.Values.stateDir }}}
+- {name: XPU_AGENT_CDI_DIR, value: {{ .root.Values.cdi.dir }}}
 - {name: XPU_AGENT_HTTP, value: {{ printf "%s:%v" .root.Values.http.address .root.Values.http.port | quote }}}
 - {name: XPU_AGENT_LOG_LEVEL, value: {{ .root.Values.log.level }}}
 - {name: XPU_AGENT_LOG_FORMAT, value: {{ .root.Values.log.format }}}
 {{- if eq .root.Values.labels.output "file" }}
-- {name: GFD_OUTPUT_FILE, value: /etc/kubernetes/node-feature-discovery/features.d/xpu-agent}
+- {name: GFD_OUTPUT_FILE, value: {{ .root.Values.labels.directory }}/xpu-agent}
 {{- else if eq .root.Values.labels.output "nodeFeature" }}
 - {name: USE_NODE_FEATURE_API, value: "true"}
 {{- else if eq .root.Values.labels.output "none" }}
@@ -56,9 +75,6 @@ tolerations:
 {{- end }}
 {{- with include "xpu-agent.wayToApi" .root | trim }}
 {{ . }}
-{{- end }}
-{{- with concat (fromJsonArray (include "xpu-agent.gathered" (merge (dict "key" "env") .))) .root.Values.extraEnv | uniq }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 
+from agent.core.parts import part_of, rows_of
 from agent.core.plan import short_forms
 from agent.core.quantity import whole
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.sockets import Listener, listener
+from agent.doctor.sockets import Listener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet import checkpoint
-from agent.kubelet.directory import KUBELET_CHECKPOINT, KUBELET_SOCKET
+from agent.kubelet.directory import KUBELET_CHECKPOINT
 from agent.kubelet.errors import KubeletError
+from agent.kubelet.sockets import OURS
 
 CHECK = "device-plugins"
-#: Sockets that are looked at; a node has a handful.
-MOST = 200
 #: Letters of a vendor's name by which its plugin's socket is known; fewer stand in any name.
 SHORTEST_MARK = 3
-#: How the sockets of our sessions begin (agent.kubelet.sockets).
-OURS = "xpu-"
 
 SOCKET = Ailment(
     CHECK,
@@ -40,7 +37,8 @@ AGENT = Ailment(
     Severity.STOPS,
     "another xpu-agent serves resources to this kubelet",
     "The lock that keeps agents apart lies in the state directory; agents with two of them both register.",
-    "kill {pid}, or give both the same --state-dir: then the second one stands by",
+    "end one of them: {end}; or give both the same state directory (--state-dir, the chart's stateDir): then "
+    "the second one stands by",
 )
 REGISTERED = Ailment(
     CHECK,
@@ -63,7 +61,7 @@ ON_NODE = Ailment(
 )
 
 
-def rivals(around: Surroundings) -> Iterator[Finding]:
+def device_plugins(around: Surroundings) -> Iterator[Finding]:
     """Sockets, the kubelet's own record, and what the Node offers."""
     found = [*_sockets(around), *_registered(around), *_offered(around)]
     yield from found
@@ -73,28 +71,26 @@ def rivals(around: Surroundings) -> Iterator[Finding]:
 
 
 def _sockets(around: Surroundings) -> Iterator[Finding]:
-    directory = around.config.agent.kubelet_dir
-    serving = listener(around.config.agent.state_dir / "agent.sock").pid
+    others = around.sockets.others
+    if others.why:
+        yield not_made(CHECK, others.why)
+    serving = around.sockets.admin.pid
     marks = _marks(around)
-    try:
-        paths = list(islice((it for it in directory.iterdir() if it.name != KUBELET_SOCKET), MOST))
-    except OSError as exc:
-        yield not_made(CHECK, f"{directory}: {exc.strerror}")
-        return
-    for path in sorted(it for it in paths if it.is_socket()):
-        there = listener(path)
+    for path, there in (others.value or {}).items():
         if there.state != "listens":
             continue
-        if path.name.startswith(OURS):
+        if OURS.fullmatch(path.name):
             yield from _agent(path, there, serving)
         elif any(mark in path.name.lower() for mark in marks):
             yield SOCKET.found(f"{there} listens at {path}", socket=path)
 
 
 def _agent(path: Path, there: Listener, serving: int) -> Iterator[Finding]:
-    # Of a process in another pid namespace there is nothing to compare.
-    if there.pid and serving and there.pid != serving:
-        yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", pid=there.pid)
+    # Where the agent of this state directory is in another pid namespace there is nothing to compare.
+    if not serving or there.is_busy or there.pid == serving:
+        return
+    end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
+    yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", end=end)
 
 
 def _marks(around: Surroundings) -> frozenset[str]:
@@ -126,11 +122,10 @@ def _registered(around: Surroundings) -> Iterator[Finding]:
 def _ours(around: Surroundings) -> frozenset[str]:
     """How the IDs of our devices begin in every form, and those that are held."""
     document = around.told.value or {}
-    rows = (*(document.get("devices") or ()), *(document.get("absent") or ()))
-    devices = [it for it in rows if isinstance(it, Mapping)]
+    devices = [*rows_of(document, "devices"), *rows_of(document, "absent")]
     uuids = [str(it.get("uuid")) for it in devices]
     minors = (str(it.get("minor")) for it in devices if it.get("minor") is not None)
-    held = (str(id) for it in document.get("allocations") or () for id in it.get("ids") or ())
+    held = (str(id) for it in rows_of(document, "allocations") for id in it.get("ids") or ())
     return frozenset((*uuids, *minors, *short_forms(uuids).values(), *held))
 
 
@@ -139,14 +134,11 @@ def _is_of(device: str, known: frozenset[str]) -> bool:
 
 
 def _offered(around: Surroundings) -> Iterator[Finding]:
-    node = around.cluster.value.node.value if around.cluster.value else None
-    if node is None or around.serves:
+    if around.serves:
         return
-    status = node.get("status") or {}
+    offered = part_of(part_of(around.cluster.node.value or {}, "status"), "allocatable")
     for name in sorted(around.names):
-        count = (status.get("allocatable") or {}).get(name, 0)
+        count = offered.get(name, 0)
         if whole(count) != 0:
-            node_name = shorten(around.node)
-            yield ON_NODE.found(
-                f"Node {node_name} offers {shorten(str(count))} of {name}, no agent serves it"
-            )
+            what = f"Node {shorten(around.node)} offers {shorten(str(count))} of {name}, no agent serves it"
+            yield ON_NODE.found(what)

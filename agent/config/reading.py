@@ -1,0 +1,100 @@
+"""What this agent makes of a file: the configuration that holds on this node, by what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from agent.config.given import Given
+from agent.config.load import stated_dir, taken
+from agent.config.node_labels import (
+    CONFIG_LABEL,
+    Answers,
+    LabelsUnknown,
+    NodeLabels,
+    remembered_labels,
+    seen_labels,
+)
+from agent.config.overlay import with_flags
+from agent.config.remembered import LastConfig
+from agent.config.settings import Config
+from agent.config.source import Seen, Source
+from agent.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigState:
+    """The configuration in force, the file that it is from, and why what stands there now is not it."""
+
+    config: Config
+    source: str
+    error: str = ""
+    #: Whether there was no good one yet: nothing is served until there is.
+    waiting: bool = False
+    #: Whether it waits for the Node's labels alone, which is nothing wrong with the config.
+    labels_awaited: bool = False
+    #: Which of a directory it is; empty for a single file, and for all defaults.
+    name: str = ""
+    #: The Node's labels that it was chosen and read by. With the name they are what a restart needs.
+    labels: Answers = field(default_factory=dict)
+    #: What the file held; it makes no configuration another.
+    content: bytes = field(default=b"", compare=False, repr=False)
+    #: When it was taken in, where that was before the last start.
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look found, and what was known of the Node then."""
+
+    seen: Seen
+    labels: NodeLabels
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads what was found in the source, always in the same way."""
+
+    source: Source
+    node_name: str
+    flags: Sequence[Given]
+    vendors: Collection[str] | None
+    check: Callable[[Config], Config]
+
+    def good(self, found: Found) -> ConfigState:
+        """The configuration that was found.
+
+        Raises:
+            ConfigError: It can not be used.
+            LabelsUnknown: It depends on a label of the Node that is not known yet.
+        """
+        seen, labels = found.seen, found.labels
+        config = taken(seen, self.node_name, vendors=self.vendors, flags=self.flags, labels=labels)
+        told = labels.of(config.asks | ({CONFIG_LABEL} if self.source.is_directory else set()))
+        return ConfigState(self.check(config), seen.source, name=seen.name, labels=told, content=seen.content)
+
+    def last(self, last: LastConfig) -> ConfigState:
+        """The last configuration that was in force, as this agent reads it.
+
+        Raises:
+            ConfigError: It can not be used any more.
+        """
+        return replace(self.good(Found(last.seen, remembered_labels(last.labels))), since=last.since)
+
+    def waiting(self, seen: Seen, error: ConfigError, words: str) -> ConfigState:
+        """Nothing is served; where the agent keeps and shows what it knows is said all the same."""
+        awaited = isinstance(error, LabelsUnknown)
+        config = with_flags(Config(), self.flags)
+        if awaited:
+            with suppress(ConfigError):
+                config = taken(seen, self.node_name, flags=self.flags, labels=seen_labels({}))
+        return ConfigState(config, seen.source, words, waiting=True, labels_awaited=awaited)
+
+    def state_dir(self, seen: Seen, waiting: ConfigState) -> Path:
+        """Where the agent kept what it knew; a file that can not be used may still tell it."""
+        is_known = waiting.labels_awaited or any(it.flag == "state-dir" for it in self.flags)
+        told = None if is_known else stated_dir(seen)
+        return told or waiting.config.agent.state_dir
