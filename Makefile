@@ -61,9 +61,9 @@ cluster: setup  ## Leave a real cluster running: one node, containerd, the agent
 cluster-stop:  ## End it; nothing stays but its logs
 	tests/realnode/cluster.sh stop
 
-cluster-test: setup  ## Run the scenarios on a real node: our image and our chart under a real kubelet (root)
+cluster-test: setup  ## Run the scenarios on a real node: our image and our chart under a real kubelet (root); SHORT=1 leaves out the long ones
 	tests/realnode/build.sh
-	tests/realnode/enter.sh test $(BIN)/python -m pytest tests/realnode --require-realnode
+	tests/realnode/enter.sh test $(BIN)/python -m pytest tests/realnode --require-realnode $(if $(SHORT),-m "not long")
 
 campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, write docs/reliability.md
 	tests/peers/build.sh peers

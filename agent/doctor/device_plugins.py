@@ -112,7 +112,8 @@ def _registered(around: Surroundings) -> Iterator[Finding]:
         return
     known = _ours(around)
     for name in around.resources:
-        strange = [it for it in found.registered.get(name, ()) if not _is_of(it, known)]
+        # The kubelet writes them in no order.
+        strange = sorted(it for it in found.registered.get(name, ()) if not _is_of(it, known))
         if known and strange:
             shown = ", ".join(shorten(it) for it in strange[:3])
             what = f"{directory / KUBELET_CHECKPOINT} has {len(strange)} devices of {name} such as {shown}"

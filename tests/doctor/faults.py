@@ -131,7 +131,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     await patient.start()
     toy = ToyPlugin(patient.kubelet.plugin_dir, GPU)
-    toy.list = devices("xyz")
+    toy.list = devices("zyx")
     await patient.stack.enter_async_context(toy)
     await toy.serve()
     await toy.register()

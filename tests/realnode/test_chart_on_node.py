@@ -146,13 +146,19 @@ PROMISES = {
 }
 
 
+#: Those that others do much of already; the short form leaves them out.
+LONG = {"nvidia-exclusive", "nvidia-cdi", "simulated-slices"}
+
+
 def test_every_example_is_tried() -> None:
     examples = {it.name for it in EXAMPLES.iterdir() if it.is_dir()}
 
     assert examples == {*PROMISES, SHARED}
 
 
-@pytest.mark.parametrize("example", PROMISES)
+@pytest.mark.parametrize(
+    "example", [pytest.param(it, marks=pytest.mark.long if it in LONG else ()) for it in PROMISES]
+)
 async def test_an_example_runs_with_its_values_and_prints_its_cards(
     cluster: Cluster, space: Space, example: str
 ) -> None:

@@ -143,6 +143,7 @@ def another_template() -> Values:
     return {"podAnnotations": {"rollout": secrets.token_hex(4)}}
 
 
+@pytest.mark.long
 async def test_an_agent_that_can_not_start_does_not_take_the_place_of_the_one_that_serves(
     cluster: Cluster, agent: Release, space: Space
 ) -> None:

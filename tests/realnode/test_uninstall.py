@@ -115,7 +115,7 @@ async def clean(cluster: Cluster) -> None:
     await cluster.offers(0)
 
 
-@pytest.mark.parametrize("output", ["node", "nodeFeature"])
+@pytest.mark.parametrize("output", ["node", pytest.param("nodeFeature", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("nfd")
 async def test_the_hook_leaves_the_pods_their_cards_and_nothing_else_when_helm_is_done(
     cluster: Cluster, space: Space, output: str
@@ -132,6 +132,7 @@ async def test_the_hook_leaves_the_pods_their_cards_and_nothing_else_when_helm_i
     assert await containers(space) == held
 
 
+@pytest.mark.long
 async def test_labels_that_went_by_file_leave_no_file_when_they_go_another_way(cluster: Cluster) -> None:
     agent = await installed(cluster, "file", HOOK)
 
@@ -143,6 +144,7 @@ async def test_labels_that_went_by_file_leave_no_file_when_they_go_another_way(c
     await clean(cluster)
 
 
+@pytest.mark.long
 async def test_an_agent_that_has_its_places_elsewhere_leaves_nothing_there(cluster: Cluster) -> None:
     state, cdi, features = (Path(it) for it in ("/var/lib/elsewhere/xpu", "/etc/cdi", "/opt/nfd/features.d"))
     places = {"stateDir": str(state), "cdi": {"dir": str(cdi)}, "labels": {"directory": str(features)}}
@@ -160,6 +162,7 @@ async def test_an_agent_that_has_its_places_elsewhere_leaves_nothing_there(clust
     await until(lambda: left_on_server(cluster), lambda it: it == set(), "the server to have nothing of ours")
 
 
+@pytest.mark.long
 async def test_a_node_that_can_not_be_cleaned_fails_the_uninstall_and_is_told(cluster: Cluster) -> None:
     agent = await installed(cluster, "file", {"uninstall": {"hook": True, "seconds": 10}})
     in_the_way = CDI / "no-file"
@@ -187,6 +190,7 @@ def by_hand() -> list[list[str]]:
     return [command[1:] for command in commands]
 
 
+@pytest.mark.long
 async def test_by_hand_as_the_docs_say_nothing_is_left_and_pods_keep_their_cards(
     cluster: Cluster, space: Space
 ) -> None:
