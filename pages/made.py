@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pages import koordinator
 from pages.findings import findings
 from pages.keys import flag_table, key_table
 from pages.metrics import metric_table
@@ -35,6 +36,9 @@ def _part(what: str) -> str:
             return "\n".join(verbs())
         case "file":
             return source(of)
+        case "koordinator":
+            return koordinator.part(of)
     raise ValueError(
-        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, unserved, verbs, file PATH"
+        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, unserved, verbs, "
+        "file PATH, koordinator PART"
     )

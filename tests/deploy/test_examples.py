@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from agent.config import Config, parse
+from agent.config.rules import KOORDINATOR
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.offers import Offers, Wish
 from agent.core.plan import plan
@@ -77,9 +78,12 @@ def test_the_pods_of_an_example_find_what_they_ask_for(chart: Chart, example: Pa
     held = configs(shown)[shown.env(pool_of(shown)).get("XPU_AGENT_DEFAULT_CONFIG", "default")]
     spec, count = pod(example)
 
-    [(resource, each)] = spec["containers"][0]["resources"]["limits"].items()
+    limits = spec["containers"][0]["resources"]["limits"]
+    # What koord-manager writes on the Node is asked of its scheduler, not of the kubelet.
+    [(resource, each)] = [it for it in limits.items() if not it[0].startswith(KOORDINATOR)]
 
     assert offered(held, split="mig" in example.name).get(resource, 0) >= each * count
+    assert (spec.get("schedulerName") == "koord-scheduler") == ("koordinator" in example.name)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda it: it.name)
@@ -113,3 +117,20 @@ def test_every_example_is_in_the_table_of_the_docs() -> None:
     assert re.findall(r"^\| `([a-z]+-[a-z-]+)` \|", page, re.MULTILINE) == [
         it.name for it in sorted(EXAMPLES, key=lambda it: page.index(f"`{it.name}`"))
     ]
+
+
+@pytest.mark.parametrize(
+    "example", [it for it in EXAMPLES if "koordinator" in it.name], ids=lambda it: it.name
+)
+def test_an_example_beside_koordinator_may_tell_it_of_the_cards_and_hears_its_scheduler(
+    chart: Chart, example: Path
+) -> None:
+    shown = rendered(chart, example)
+    [held] = configs(shown).values()
+    rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
+
+    assert rules[("devices",)] >= {"get", "list", "watch", "create", "update"}
+    assert rules[("pods",)] >= {"list", "watch"}
+    assert held.report.device_infos_dir in shown.mounts()
+    assert held.report.mode != "none"
+    assert {it.placement for it in held.vendors["nvidia"].resources} <= {"auto", "claim"}
