@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import structlog
 
-from agent.core.allocator import ALLOCATION
+from agent.core import marks
 from agent.core.errors import VendorError
 from agent.core.evidence import Evidence, Granted, Pods
 from agent.core.model import Owner
@@ -115,10 +115,7 @@ class Sources:
         self._complaints.pop("kubelet checkpoint", None)
         if checkpoint is None:
             return None
-        return tuple(
-            Granted(allocation_id(it), it.pod_uid, it.container, it.resource, it.ids)
-            for it in checkpoint.entries
-        )
+        return tuple(map(granted, checkpoint.entries))
 
     async def _pods_for_allocate(self) -> Pods | None:
         with anyio.move_on_after(self._patience):
@@ -160,10 +157,25 @@ class Sources:
         return dict(self._complaints)
 
 
+def granted(entry: Entry) -> Granted:
+    """The answer with what it says of itself, where it is ours."""
+    said = entry.edits.annotations
+    ours = said if said.get(marks.ALLOCATION) else {}
+    return Granted(
+        allocation_id(entry),
+        entry.pod_uid,
+        entry.container,
+        entry.resource,
+        entry.ids,
+        marks.cards(ours),
+        marks.share(ours),
+    )
+
+
 def allocation_id(entry: Entry) -> str:
     """Our own mark, or an id that is made of its place where another plugin answered."""
     place = f"{entry.pod_uid}/{entry.container}/{entry.resource}"
-    return entry.edits.annotations.get(ALLOCATION) or foreign_id(place)
+    return entry.edits.annotations.get(marks.ALLOCATION) or foreign_id(place)
 
 
 def foreign_id(place: str) -> str:

@@ -45,6 +45,9 @@ def render(document: Mapping[str, Any], now: float) -> list[RenderableType]:
     parts.append(screen.table("resources", columns, _resources(document)))
     columns = ["resource", "devices", "pod", "container", "state", "since", "allocation"]
     parts.append(screen.table("allocations", columns, [_allocation(it, now) for it in _in_use(document)]))
+    if promised := [_promise(it) for it in _in_use(document) if it.get("claim") or it.get("handed")]:
+        columns = ["allocation", "promised to", "by", "cards", "share", "remark"]
+        parts.append(screen.table("what schedulers chose", columns, promised))
     if rows_of(document, "devices"):
         parts.append(_topology(rows_of(document, "devices")))
     return parts
@@ -61,7 +64,7 @@ def _heading(document: Mapping[str, Any]) -> Text:
 
 def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
     troubles = [str(trouble) for trouble in document.get("troubles") or ()]
-    errors = ((part, part_of(document, part).get("error")) for part in ("config", "checkpoint"))
+    errors = ((part, part_of(document, part).get("error")) for part in ("config", "checkpoint", "locks"))
     unread = part_of(part_of(document, "evidence"), "errors").items()
     # A config that is awaited is a trouble already.
     told = (f"{part}: {error}" for part, error in (*errors, *unread) if error)
@@ -148,6 +151,41 @@ def _allocation(it: Mapping[str, Any], now: float) -> list[Any]:
     state = ": ".join(str(word) for word in (it.get("state"), it.get("reason")) if word)
     since = age(it.get("since"), now)
     return [it.get("resource"), devices, pod, container, state, since, it.get("id")]
+
+
+def _promise(it: Mapping[str, Any]) -> list[Any]:
+    """What a scheduler promised, and what of it was given otherwise."""
+    claim, handed = part_of(it, "claim"), it.get("handed")
+    pod = "/".join(str(word) for key in ("namespace", "pod", "container") if (word := claim.get(key)))
+    devices = claim.get("devices")
+    cards = ", ".join(str(card) for card in (devices if isinstance(devices, list) else ()))
+    given = "" if handed is None else f"its container was given {_share(part_of(it, 'handed'))}"
+    moved = "on another card than its IDs say" if it.get("diverged") else ""
+    alone = "it asks no device plugin" if it.get("source") == "annotation" else ""
+    words = (alone, moved, given, claim.get("remark"))
+    share = _share(part_of(claim, "parameters")) if claim else ""
+    return [
+        it.get("id"),
+        pod,
+        claim.get("dialect"),
+        cards,
+        share,
+        "; ".join(str(one) for one in words if one),
+    ]
+
+
+def _share(parameters: Mapping[str, Any]) -> str:
+    """In the words of the claim, with bytes as people write them."""
+    if not parameters:
+        return "no limits"
+    return ", ".join(f"{key}={_amount(key, it)}" for key, it in sorted(parameters.items()))
+
+
+def _amount(key: str, text: Any) -> str:
+    bytes_ = (
+        key == "memory" and isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20
+    )
+    return (_memory(int(text)) if bytes_ else "") or str(text)
 
 
 def _pod(allocation: Mapping[str, Any]) -> str:

@@ -62,7 +62,9 @@ class Recaller:
 
     def _from_pods(self, evidence: Evidence) -> Sequence[Recall]:
         """What PodResources shows of our resources, where nothing else is left to know it from."""
-        known = any(it.source is not Source.POD_RESOURCES for it in self._ledger.in_use())
+        # What schedulers gave by themselves was never asked of us: it says nothing of what was.
+        bare = (Source.POD_RESOURCES, Source.ANNOTATION)
+        known = any(it.source not in bare for it in self._ledger.in_use())
         if evidence.pods is None or known:
             return ()
         found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock())

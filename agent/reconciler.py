@@ -127,7 +127,7 @@ class Reconciler:
             evidence = await self._sources.evidence(prove=True)
             changes = self._decided(evidence, began)
         # Nothing is awaited from here to the last change that needs no hardware: what was decided on is so.
-        exchanged = evidence.granted is not None and self._exchange(evidence.granted)
+        exchanged = self._recognise() if evidence.granted is None else self._exchange(evidence.granted)
         done: list[Change] = [
             it for it in changes if not isinstance(it, Release | Remove) and self._apply(it)
         ]
@@ -145,11 +145,7 @@ class Reconciler:
         said = {it.allocation for it in changes if isinstance(it, Release | Forget)}
         mine = slices(in_use, evidence, busy)
         kept = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]
-        released = (
-            it
-            for it in self._ledger.all()
-            if it.state is AllocationState.RELEASED and it.source is not Source.ANNOTATION
-        )
+        released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
         back = revived(released, self._ledger.held(), evidence)
         return [*changes, *back, *self._aged(kept, evidence, now)]
 
@@ -182,6 +178,15 @@ class Reconciler:
                 claim = f"{it.claim.namespace}/{it.claim.pod}" if it.claim else "none"
                 log.warning("claim follows what the kubelet did", claim=claim, **_words(it))
         return bool(exchanged)
+
+    def _recognise(self) -> bool:
+        """Whether claims came back of whom PodResources alone shows."""
+        found = self._allocator.recognise()
+        for name in found:
+            self.actions["recognise"] += 1
+            if (it := self._ledger.get(name)) is not None:
+                log.info("claim known again", cards=list(it.cards), **_words(it))
+        return bool(found)
 
     def _apply(self, change: Confirm | Revive | Doubt | Forget | Remark | Find) -> bool:
         """Whether it was done."""

@@ -15,7 +15,7 @@ from core.values import allocation, node, status
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.changes import Change, Confirm, Doubt, Recall, Release, Remove
-from agent.core.claims import Claim
+from agent.core.claims import Candidate, Claim, Dialect, PodContainer
 from agent.core.errors import VendorError
 from agent.core.evidence import Pods
 from agent.core.ledger import FORGOTTEN, Ledger
@@ -80,9 +80,9 @@ class Node:
         sources = Sources(
             self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda life: self.settled
         )
-        scene = Scene({}, NodeSnapshot(), Topology(), {})
+        self.scene = Scene({}, NodeSnapshot(), Topology(), {})
         self.allocator = Allocator(
-            lambda: scene, self.ledger, self, lambda: self.now, self.prepare, self.release, sources
+            lambda: self.scene, self.ledger, self, lambda: self.now, self.prepare, self.release, sources
         )
         self.reconciler = Reconciler(
             self.ledger,
@@ -243,6 +243,31 @@ def test_the_agents_of_many_nodes_do_not_march_in_step() -> None:
 
     assert len(times) > 1
     assert all(27 <= it <= 33 for it in times)
+
+
+# What a scheduler gave to pods that ask no device plugin
+
+
+@pytest.mark.parametrize("pods", [{}, ALIVE], ids=["nothing is listed", "another pod is"])
+async def test_what_the_kubelet_never_granted_is_not_over_because_it_knows_nothing_of_it(pods: Pods) -> None:
+    given = held(ids=(), source=Source.ANNOTATION)
+    it = Node([given, held("a2", owner=None)], [entry("a2")], pods)
+
+    await it.full()
+    it.now += 1000
+    await it.full()
+
+    assert it.ledger.get("a1") == given
+    assert it.ledger.get("a2") != held("a2", owner=None)
+
+
+async def test_a_slice_that_a_scheduler_gave_by_itself_is_not_missed_on_the_hardware() -> None:
+    given = held(ids=(), source=Source.ANNOTATION, partitions=("a1/0",))
+    it = Node([given], prepares=True)
+
+    await it.full()
+
+    assert it.ledger.all() == (given,)
 
 
 # Proof
@@ -721,6 +746,33 @@ async def test_where_our_checkpoint_is_there_pod_resources_adds_nothing_to_it() 
     await it.full()
 
     assert [one.id for one in it.ledger.in_use()] == ["a1"]
+
+
+async def test_what_a_scheduler_gave_by_itself_keeps_nothing_from_being_taken_back() -> None:
+    it = Node([held("given", ids=(), source=Source.ANNOTATION)], entries=None, pods=ALIVE)
+
+    await it.full()
+
+    assert [one.source for one in it.ledger.in_use()] == [Source.ANNOTATION, Source.POD_RESOURCES]
+
+
+async def test_whom_pod_resources_alone_shows_is_known_with_its_claim_once_its_pod_is_heard_of() -> None:
+    it = Node(entries=None, pods=ALIVE)
+    await it.full()
+    said: dict[str, Any] = {"devices": ("a",), "parameters": {"core": "30"}}
+    claim = Claim("uid-web", "default", "web", "main", **said)
+    its = replace(vendor(prepares=False), dialects=(Dialect("plain", lambda pod, resource, cards: [claim]),))
+    web = Candidate("uid-web", "default", "web", (PodContainer("main", {XPU: 1}),))
+    it.scene = Scene(PLAN, node(status("a")), Topology(), {"acme": its}, candidates=(web,))
+    it.log.clear()
+
+    await it.full()
+    await it.full()
+
+    (one,) = it.ledger.in_use()
+    assert (one.claim, one.cards) == (claim, ("a",))
+    assert it.log.count("changed") == 1
+    assert it.reconciler.actions["recognise"] == 1
 
 
 async def test_what_pod_resources_said_gives_way_once_the_kubelets_checkpoint_can_be_read() -> None:

@@ -10,11 +10,17 @@ import structlog
 from agent.cluster.api import Api
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
 from agent.cluster.node import path
-from agent.core.koordinator.locks import Lock, freeing
+from agent.core.koordinator.locks import EXPIRES, Lock, freeing
 from agent.core.pauses import Pauses
 from agent.core.scheduled import Scheduled
 
 log = structlog.get_logger()
+
+#: What a refusal means.
+WITHOUT_RIGHT = (
+    f"schedulers end the lock {EXPIRES:g} s after they took it, and bind no pod of its kind until then; "
+    "the chart lets the agent patch its Node where labels.output is not none"
+)
 
 
 class LockWriter:
@@ -32,6 +38,8 @@ class LockWriter:
     async def run(self) -> None:
         over = self._scheduled.over
         async for locks in over.watch():
+            if not locks:
+                self._tell("")  # who could not be freed has been by somebody else
             while left := await self._free(locks):
                 with anyio.move_on_after(self._pauses.next()):
                     await over.changed()
@@ -45,7 +53,10 @@ class LockWriter:
         for it, why in locks.items():
             try:
                 await self._api.patch(path(self._node_name), freeing(it), "json")
-            except (ApiAway, Busy, Forbidden) as exc:
+            except Forbidden as exc:
+                self._tell(f"{exc}; {WITHOUT_RIGHT}")
+                left[it] = why
+            except (ApiAway, Busy) as exc:
                 self._tell(str(exc))
                 left[it] = why
             except ApiRefused as exc:  # another one stands there by now, or none

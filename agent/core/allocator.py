@@ -42,15 +42,23 @@ from agent.core.evidence import Granted
 from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.koordinator.hami import HAMI, METAX
 from agent.core.ledger import FORGOTTEN, Ledger
-from agent.core.model import Allocation, AllocationState, DeviceStatus, NodeSnapshot, Owner, Plan, Resource
+from agent.core.marks import ALLOCATION, marks
+from agent.core.model import (
+    Allocation,
+    AllocationState,
+    DeviceStatus,
+    NodeSnapshot,
+    Owner,
+    Plan,
+    Resource,
+    Source,
+)
 from agent.core.notices import Swap
 from agent.core.placement import prefer
 from agent.core.plan import Wait
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
-#: Container annotation that carries our allocation id into the kubelet's checkpoint.
-ALLOCATION = "xpu-agent.io/allocation"
 #: Claims that changed hands and are still shown.
 SWAPS = 64
 #: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
@@ -267,7 +275,7 @@ class Allocator:
         # What stands in the ledger may bear another's claim by now.
         known = self._ledger.get(allocation.id) or allocation
         self._ledger.record(replace(known, state=AllocationState.DONE))
-        return replace(edits, annotations={**edits.annotations, ALLOCATION: allocation.id})
+        return replace(edits, annotations={**edits.annotations, **marks(allocation)})
 
     def _chosen(
         self, scene: Scene, vendor: Vendor, resource: str, ids: Sequence[str], devices: Sequence[Device]
@@ -442,11 +450,43 @@ class Allocator:
         for name, claim in changed.items():
             it = self._ledger.get(name)
             assert it is not None
-            self._ledger.record(replace(it, claim=claim))
+            self._ledger.record(replace(it, claim=claim, handed=_handed(scene, it, claim)))
             if it.claim is not None:  # else its pod was heard of late, which is nobody's loss
                 number = self._swaps[-1].number + 1 if self._swaps else 1
                 self._swaps.append(Swap(number, it.id, it.resource, it.claim, claim))
         return tuple(changed)
+
+    def recognise(self) -> Sequence[str]:
+        """Give back their claims to those whom PodResources alone shows; the allocations that have one now.
+
+        The IDs that it shows do not say on which card a share lies, and our answers can not be read.
+        """
+        scene = self._scene()
+        pods = {(it.namespace, it.name): it for it in scene.candidates}
+        found = []
+        for it in self._ledger.in_use():
+            pod = pods.get((it.owner.namespace, it.owner.pod)) if it.owner else None
+            if it.source is not Source.POD_RESOURCES or it.claim is not None or pod is None:
+                continue
+            if (claim := self._promise_of_shown(scene, it, pod)) is not None:
+                elsewhere = set(claim.devices) - set(it.cards)
+                self._ledger.record(replace(it, claim=claim, diverged=claim.devices if elsewhere else ()))
+                found.append(it.id)
+        return tuple(found)
+
+    def _promise_of_shown(self, scene: Scene, it: Allocation, pod: Candidate) -> Claim | None:
+        """What its pod says that it was promised, if that can be so."""
+        vendor, planned = scene.vendors.get(it.vendor), scene.plan.get(it.resource)
+        if vendor is None or planned is None or it.owner is None:
+            return None
+        dialects = _dialects(vendor, planned)
+        claim = promised(it.resource, pod, it.owner.container, dialects, _by_minor(scene, vendor))
+        if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
+            return claim
+        others = [one for one in self._ledger.in_use() if one.id != it.id]
+        shares = planned.rule.placement != "local" and all(map(planned.shares, it.ids))
+        fits = shares and steering.has_room(planned, claim.devices, len(it.ids), others, sick=True)
+        return claim if fits else None
 
 
 def _vendor(scene: Scene, resource: str) -> Vendor:
@@ -482,8 +522,30 @@ def _by_minor(scene: Scene, vendor: Vendor) -> Cards:
 
 
 def requested(it: Allocation) -> Request:
-    """The allocation as its vendor sees it."""
-    return Request(it.id, it.resource, it.ids, it.claim.parameters if it.claim else {})
+    """The allocation as its vendor sees it; while no claim is known, with what it was answered with."""
+    parameters = (it.handed or {}) if it.claim is None else it.claim.parameters
+    return Request(it.id, it.resource, it.ids, parameters)
+
+
+def _handed(scene: Scene, it: Allocation, claim: Claim | None) -> Mapping[str, str] | None:
+    """What it was answered with, where this claim would have had another answer."""
+    was = (it.claim.parameters if it.claim else {}) if it.handed is None else it.handed
+    now = claim.parameters if claim else {}
+    return was if was != now and _answers(scene, it, was) != _answers(scene, it, now) else None
+
+
+def _answers(
+    scene: Scene, it: Allocation, parameters: Mapping[str, str]
+) -> ContainerEdits | Mapping[str, str]:
+    """What a container gets with these parameters; those themselves where its vendor can not say."""
+    vendor = scene.vendors.get(it.vendor)
+    found = [found.device for uuid in it.cards if (found := scene.snapshot.device(uuid))]
+    if vendor is None:
+        return parameters
+    try:
+        return vendor.container_edits(found, replace(requested(it), parameters=parameters))
+    except Exception:  # contributors' code; what it says here is nobody's answer
+        return parameters
 
 
 def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:

@@ -10,6 +10,8 @@ from agent.core.evidence import Granted
 from agent.core.model import Allocation
 from agent.core.text import shorten
 
+#: Characters of what is wrong with an annotation.
+WORDS = 160
 #: A container's place: pod uid, container name.
 Place = tuple[str, str]
 
@@ -124,6 +126,9 @@ class _Room:
         """All claims of a pod."""
         if uid not in self._claims:
             pod, its = self._pods.get(uid), self._waiting
+            # Only a scheduler can have written on the Node, whatever the pod says of who bound it.
+            if pod and (pod.namespace, pod.name) in its.locked:
+                pod = replace(pod, scheduler="")
             found = _claims(pod, self._resource, its.dialects, its.devices, self.wrong) if pod else ()
             self._claims[uid] = [it for it in found if it.uid == uid]
         return self._claims[uid]
@@ -204,19 +209,21 @@ def _claims(
     """What the first dialect that speaks of the pod makes of it."""
     for dialect in dialects:
         try:
-            if found := [_fit(it) for it in dialect.claims(pod, resource, devices)]:
+            if found := [_fit(it, dialect.name) for it in dialect.claims(pod, resource, devices)]:
                 return found
         except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
-            wrong.append(f"{pod.namespace}/{pod.name}: {dialect.name}: {shorten(str(exc) or repr(exc))}")
+            wrong.append(
+                f"{pod.namespace}/{pod.name}: {dialect.name}: {shorten(str(exc) or repr(exc), WORDS)}"
+            )
     return ()
 
 
-def _fit(claim: Claim) -> Claim:
-    """The same claim, fit to be written down; raises ValueError or what else a wrong one brings about."""
+def _fit(claim: Claim, dialect: str) -> Claim:
+    """The claim with its dialect, fit to be written down; raises ValueError or what else a wrong one does."""
     texts = (claim.uid, claim.namespace, claim.pod, claim.container, claim.remark, *claim.devices)
     for text in (*texts, *claim.parameters.keys(), *claim.parameters.values()):
         text.encode()
-    return claim
+    return replace(claim, dialect=dialect)
 
 
 def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
@@ -274,11 +281,7 @@ def _place(claim: Claim) -> Place:
 
 def places(allocations: Iterable[Allocation], resource: str) -> frozenset[Place]:
     """The containers that have an allocation of the resource, as the kubelet or else a claim says."""
-    return frozenset(
-        (place.uid, place.container)
-        for it in allocations
-        if it.resource == resource and (place := it.owner or it.claim) is not None
-    )
+    return frozenset(it.place for it in allocations if it.resource == resource and it.place is not None)
 
 
 def starting(

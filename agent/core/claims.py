@@ -68,6 +68,8 @@ class Claim:
     parameters: Mapping[str, str] = field(default_factory=dict)
     #: What the people of the pod should know of it: where it is not what the container asks for, say.
     remark: str = ""
+    #: Name of the dialect in which it was said; in another one it is the same claim.
+    dialect: str = field(default="", compare=False)
 
 
 #: uuid to minor number, in the order of those; None of one that has none of its own.

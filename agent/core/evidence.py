@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.core.vendor import Partition
 
@@ -20,6 +20,10 @@ class Granted:
     container: str
     resource: str = ""
     ids: tuple[str, ...] = ()
+    #: The cards that it was answered with, where they are not those of its IDs.
+    cards: tuple[str, ...] = ()
+    #: What of a claim it was made with, where that had something to say.
+    share: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

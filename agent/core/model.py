@@ -316,11 +316,19 @@ class Allocation:
     acks: tuple[Ack, ...] = ()
     #: The cards that it has instead of those of its IDs, as a scheduler chose; empty where they are the same.
     diverged: tuple[str, ...] = ()
+    #: The parameters that its answer was made with, where those of its claim would have made another one.
+    handed: Mapping[str, str] | None = None
 
     @property
     def cards(self) -> tuple[str, ...]:
         """The uuids of the cards that it has."""
         return self.diverged or self.devices
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Uid and container of who has it, as the kubelet or else its claim says: PodResources has no uid."""
+        whose = self.owner if self.owner and self.owner.uid else self.claim
+        return (whose.uid, whose.container) if whose and whose.uid else None
 
 
 @dataclass(frozen=True, slots=True)

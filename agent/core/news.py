@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Claim
 from agent.core.health import LOST_CONTACT
-from agent.core.model import Allocation, DeviceStatus, Source, VendorState, VendorStatus
+from agent.core.model import (
+    Allocation,
+    AllocationState,
+    DeviceStatus,
+    Source,
+    VendorState,
+    VendorStatus,
+)
 from agent.core.notices import Notice, PodRef, Refusal, Swap
+from agent.core.text import shorten
 from agent.core.vendor import State
 from agent.core.view import Glance, Reported
 
@@ -36,6 +44,7 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_refusals(before, after, pods),
         *_of_claims(before, after),
         *_of_shares(before, after),
+        *_of_limits(before, after),
         *_of_locks(before, after),
         *_of_report(before.reported, after.reported),
     )
@@ -253,6 +262,34 @@ def _of_shares(before: Glance, after: Glance) -> Iterator[Notice]:
         if known.get(it.id) != claim.remark:
             pod = PodRef(claim.namespace, claim.pod, claim.uid)
             yield Notice("ShareAveraged", f"{it.resource}: {claim.remark}", "Normal", pod)
+
+
+def _of_limits(before: Glance, after: Glance) -> Iterator[Notice]:
+    """That a container was answered with the share of another claim than turned out to be its own."""
+    known = {it.id: it for it in before.allocations}
+    for it in after.allocations:
+        claim = it.claim
+        if claim is None or it.handed is None or it.state is AllocationState.RELEASED:
+            continue
+        was = known.get(it.id)
+        if was is None and it.source is Source.CHECKPOINT:
+            continue  # told in another life of the agent
+        if was is None or (was.handed, was.claim) != (it.handed, claim):
+            pod = PodRef(claim.namespace, claim.pod, claim.uid)
+            yield Notice("LimitsDiffer", _differing(it, it.handed, claim), pod=pod)
+
+
+def _differing(it: Allocation, handed: Mapping[str, str], claim: Claim) -> str:
+    return (
+        f"allocation {it.id} of {it.resource}: container {claim.container} was given {_share(handed)}, "
+        f"the scheduler promised it {_share(claim.parameters)}; what a container was given can not be "
+        "changed: make the pod anew"
+    )
+
+
+def _share(parameters: Mapping[str, str]) -> str:
+    said = ", ".join(f"{shorten(key)}={shorten(it)}" for key, it in sorted(parameters.items()))
+    return said or "no limits"
 
 
 def _of_locks(before: Glance, after: Glance) -> Iterator[Notice]:

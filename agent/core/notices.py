@@ -28,6 +28,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "CheckpointRebuilt": "LoadCheckpoint",
         "SwapRepaired": "MoveClaim",
         "ShareAveraged": "Allocate",
+        "LimitsDiffer": "MoveClaim",
         "LockExpired": "FreeLock",
         "ReportOverwritten": "Report",
         "ReportFailed": "Report",

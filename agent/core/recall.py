@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from agent.core.changes import Recall
 from agent.core.evidence import Granted, Pods
@@ -11,11 +12,13 @@ from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
 
 def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
     """The allocations behind these answers, as far as the cards of their IDs are known."""
-    found = (
-        _recalled(it.allocation, it.resource, it.ids, Owner(it.uid, it.container), Source.KUBELET, plan, now)
-        for it in granted
-    )
-    return [Recall(it) for it in found if it is not None]
+    found = []
+    for it in granted:
+        owner = Owner(it.uid, it.container)
+        its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now)
+        if its is not None:
+            found.append(Recall(replace(its, diverged=it.cards, handed=it.share or None)))
+    return found
 
 
 def recall_pods(pods: Pods, plan: Plan, name: Callable[[str], str], now: float) -> list[Recall]:

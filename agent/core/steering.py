@@ -59,15 +59,20 @@ def _even(
 def holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
     """Card to the uid of the pod that has it, as the kubelet or else a claim says."""
     return {
-        uuid: place.uid
+        uuid: it.place[0]
         for it in in_use
-        if it.resource == resource and (place := it.owner or it.claim) is not None and place.uid
+        if it.resource == resource and it.place is not None
         for uuid in it.cards
     }
 
 
-def has_room(resource: Resource, uuids: Sequence[str], count: int, in_use: Iterable[Allocation]) -> bool:
-    """Whether `count` replicas more fit on these cards, whatever IDs those before bear."""
+def has_room(
+    resource: Resource, uuids: Sequence[str], count: int, in_use: Iterable[Allocation], *, sick: bool = False
+) -> bool:
+    """Whether `count` replicas more fit on these cards, whatever IDs those before bear.
+
+    `sick`: also on cards that are given to nobody new, for who has them already.
+    """
     wanted = Counter(uuids[n % len(uuids)] for n in range(count))
     taken = Counter(
         it.cards[n % len(it.cards)]
@@ -75,7 +80,7 @@ def has_room(resource: Resource, uuids: Sequence[str], count: int, in_use: Itera
         if it.resource == resource.name and it.cards
         for n in range(len(it.ids))
     )
-    there = {card.uuid: len(card) for card in resource.cards if card.healthy}
+    there = {card.uuid: len(card) for card in resource.cards if card.healthy or sick}
     return len(uuids) <= count and all(
         taken[uuid] + more <= there.get(uuid, 0) for uuid, more in wanted.items()
     )

@@ -140,6 +140,8 @@ class View:
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
+    #: Why a scheduler's lock of the Node that is over can not be freed; schedulers end it themselves later.
+    locks_error: str = ""
     reported: Reported = Reported()
     #: None where there is none to speak with. Nothing that is served waits for it.
     api_server: ApiServer | None = None

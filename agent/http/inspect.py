@@ -36,6 +36,7 @@ def inspect(view: View) -> dict[str, Any]:
         "evidence": {"errors": dict(view.evidence_errors)},
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},
+        "locks": {"error": view.locks_error},
         "report": _report(view.reported),
         "apiServer": _api_server(view.api_server),
         "complaints": list(view.complaints),
@@ -96,7 +97,7 @@ def _vendor(view: View, status: VendorStatus) -> dict[str, Any]:
 def _busy(view: View) -> frozenset[str]:
     """The devices in use."""
     held = (it for it in view.allocations if it.state is not AllocationState.RELEASED)
-    return frozenset(uuid for it in held for uuid in it.devices)
+    return frozenset(uuid for it in held for uuid in it.cards)
 
 
 def _device(status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
@@ -180,6 +181,7 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "ids": list(allocation.ids),
         "devices": list(allocation.cards),
         "diverged": bool(allocation.diverged),
+        "handed": None if allocation.handed is None else dict(allocation.handed),
         "owner": _owner(allocation.owner) if allocation.owner else None,
         "state": str(allocation.state),
         "source": allocation.source,
@@ -198,6 +200,8 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "container": claim.container,
         "devices": list(claim.devices),
         "parameters": dict(claim.parameters),
+        "dialect": claim.dialect,
+        "remark": claim.remark,
     }
 
 

@@ -100,6 +100,34 @@ async def test_a_lock_that_another_pod_has_by_now_stays(tmp_path: Path) -> None:
         assert here.writer.freed == 0
 
 
+async def test_a_lock_that_may_not_be_freed_is_said_until_it_is_over_otherwise(tmp_path: Path) -> None:
+    async with writing(tmp_path) as here:
+        here.stands(MINE)
+        here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
+
+        here.scheduled.over.set(over(MINE))
+
+        await eventually(lambda: here.writer.error)
+        assert "403 Forbidden" in here.writer.error
+        assert "where labels.output is not none" in here.writer.error
+        assert here.annotations[KEY] == MINE
+        here.scheduled.over.set({})  # a scheduler has ended it, which the mirror of the Node shows
+        await eventually(lambda: not here.writer.error)
+
+
+async def test_a_lock_is_freed_once_the_right_is_given(tmp_path: Path) -> None:
+    async with writing(tmp_path) as here:
+        here.stands(MINE)
+        here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
+        here.scheduled.over.set(over(MINE))
+        await eventually(lambda: here.tried)
+
+        here.server.permit("patch", f"/api/v1/nodes/{NODE}")
+
+        await eventually(lambda: here.writer.freed)
+        assert here.annotations == {"others": "word"}
+
+
 async def test_a_lock_is_freed_once_the_api_server_is_back(tmp_path: Path) -> None:
     async with writing(tmp_path) as here:
         here.stands(MINE)

@@ -32,7 +32,8 @@ from agent.core.errors import (
 )
 from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState, Cordon, Owner
+from agent.core.marks import CARDS
+from agent.core.model import Allocation, AllocationState, Cordon, Owner, Source
 from agent.core.plan import Offer, Wait, plan
 from agent.core.topology import topology
 from agent.core.vendor import (
@@ -49,7 +50,7 @@ from agent.core.vendor import (
     Vendor,
 )
 
-from .values import GPU, node, status
+from .values import GPU, allocation, node, status
 
 WHOLE, SLICE, ONE = "acme.com/whole", "acme.com/slice", "acme.com/one"
 SHARE = "acme.com/share"
@@ -864,6 +865,178 @@ async def test_a_share_that_diverged_takes_the_room_of_the_card_where_it_lies() 
 
     with pytest.raises(PromisedElsewhere):
         await room.allocator.allocate(SHARE, [["c4::0"]])
+
+
+async def test_an_answer_names_the_cards_that_its_ids_do_not() -> None:
+    room = heeding(bound("web", "c5", resource=SHARE))
+    [moved] = await room.allocator.allocate(SHARE, [["c4::0"]])
+    room.candidates = (bound("job", "c4", resource=SHARE),)
+    [as_its_ids] = await room.allocator.allocate(SHARE, [["c4::1"]])
+
+    assert moved.annotations[CARDS] == "c5"
+    assert CARDS not in as_its_ids.annotations
+
+
+# What a container was given, and what its claim is
+
+
+LIMITED = {"low": {"core": "30"}, "high": {"core": "60"}}
+
+
+def limits(devices: Sequence[Device], request: Request) -> ContainerEdits:
+    """A vendor whose limits stand in the environment, which nobody changes later."""
+    return ContainerEdits(env={"LIMIT": request.parameters.get("core", "")})
+
+
+def shares(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+    said = LIMITED.get(pod.name)
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", ("c4",), said)] if said else []
+
+
+def limited(*names: str, **more: Any) -> Room:
+    pods = (bound(it, resource=SHARE, created=created) for created, it in enumerate(names))
+    return Room(
+        edits=limits,
+        dialects=(Dialect("plain", shares),),
+        candidates=tuple(pods),
+        placement="auto",
+        **more,
+    )
+
+
+async def test_a_container_that_bears_anothers_limits_is_known_by_them() -> None:
+    room = limited("low", "high")
+    answers = [(await room.allocator.allocate(SHARE, [[one]]))[0] for one in ("c4::0", "c4::1")]
+    one, other = room.ledger.all()
+
+    room.allocator.exchange([granted(one, "high"), granted(other, "low")])
+
+    assert [it.env["LIMIT"] for it in answers] == ["30", "60"]
+    assert [it.claim and it.claim.parameters for it in room.ledger.all()] == [LIMITED["high"], LIMITED["low"]]
+    assert [it.handed for it in room.ledger.all()] == [LIMITED["low"], LIMITED["high"]]
+    room.allocator.exchange([granted(one, "low"), granted(other, "high")])
+    assert [it.handed for it in room.ledger.all()] == [None, None]
+
+
+async def test_a_container_that_was_served_before_its_promise_was_heard_has_no_limits() -> None:
+    room = limited()
+    await room.allocator.allocate(SHARE, [["c4::0"]])
+    [it] = room.ledger.all()
+    room.candidates = (bound("low", resource=SHARE),)
+
+    room.allocator.exchange([granted(it, "low")])
+
+    [it] = room.ledger.all()
+    assert (it.claim and it.claim.parameters, it.handed) == (LIMITED["low"], {})
+
+
+@pytest.mark.parametrize(
+    "edits_", [edits, lambda devices, request: 1 / 0], ids=["no limits in it", "it can not say"]
+)
+async def test_what_an_answer_does_not_say_can_not_be_wrong(edits_: Edits) -> None:
+    room = limited("low", "high")
+    await room.allocator.allocate(SHARE, [["c4::0"]])
+    await room.allocator.allocate(SHARE, [["c4::1"]])
+    one, other = room.ledger.all()
+    room.edits = edits_
+
+    room.allocator.exchange([granted(one, "high"), granted(other, "low")])
+
+    differs = [it.handed is not None for it in room.ledger.all()]
+    assert differs == [edits_ is not edits] * 2
+
+
+async def test_a_share_that_was_read_back_is_made_as_it_was_answered_until_its_claim_is_known() -> None:
+    room = limited(prepares=True)
+    [it] = [allocation("a", ["c4::0"], resource=SHARE, owner=Owner("uid-high", "main"), devices=("c4",))]
+    room.ledger.record(replace(it, source=Source.KUBELET, handed=LIMITED["low"]))
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+    room.candidates = (bound("high", resource=SHARE),)
+    room.grants = [granted(it, "high")]
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert [it.parameters for it in room.requests] == [LIMITED["low"], LIMITED["high"]]
+
+
+# What PodResources alone shows
+
+
+def shown(pod: str, one: str, resource: str = SHARE) -> Allocation:
+    owner = Owner("", "main", "default", pod)
+    device = one.partition("::")[0]
+    its = allocation(f"shown-{pod}", [one], resource=resource, owner=owner, devices=(device,))
+    return replace(its, source=Source.POD_RESOURCES)
+
+
+def test_whom_pod_resources_alone_shows_has_the_card_that_its_pod_names() -> None:
+    room = heeding(bound("web", "c5", resource=SHARE), bound("job", "c4", resource=SHARE))
+    for it in (shown("web", "c4::0"), shown("job", "c4::1"), shown("unknown", "c6::0")):
+        room.ledger.record(it)
+
+    assert set(room.allocator.recognise()) == {"shown-web", "shown-job"}
+
+    its = {it.id: (it.diverged, it.claim and it.claim.uid) for it in room.ledger.all()}
+    assert its == {
+        "shown-web": (("c5",), "uid-web"),
+        "shown-job": ((), "uid-job"),
+        "shown-unknown": ((), None),
+    }
+    assert room.allocator.recognise() == ()
+
+
+@pytest.mark.parametrize(
+    ("pod", "it", "more"),
+    [
+        (bound("web", "c1"), shown("web", "c0", WHOLE), {}),
+        (bound("web", "c5", resource=SHARE), shown("web", "c4::0"), {"placement": "local"}),
+        (bound("web", "c0", resource=SHARE), shown("web", "c4::0"), {}),
+        (bound("web", "c5", resource=SHARE), replace(shown("web", "c4::0"), source=Source.KUBELET), {}),
+        (bound("web", "c5", resource=SHARE, over=True), shown("web", "c4::0"), {}),
+    ],
+    ids=[
+        "a whole card",
+        "no scheduler is heeded",
+        "a card of another resource",
+        "it is known better",
+        "over",
+    ],
+)
+def test_what_a_pod_names_is_not_where_it_can_not_be(
+    pod: Candidate, it: Allocation, more: dict[str, Any]
+) -> None:
+    room = heeding(pod, **more)
+    room.ledger.record(it)
+
+    assert room.allocator.recognise() == ()
+    assert room.ledger.all() == (it,)
+
+
+def test_a_card_that_is_full_is_not_where_one_more_lies() -> None:
+    room = heeding(bound("web", "c5", resource=SHARE))
+    for name in ("c5::0", "c5::1"):
+        room.ledger.record(allocation(name, [name], resource=SHARE, devices=("c5",)))
+    room.ledger.record(shown("web", "c4::0"))
+
+    assert room.allocator.recognise() == ()
+
+
+def test_a_card_that_is_sick_by_now_is_still_the_one() -> None:
+    room = heeding(bound("web", "c6", resource=SHARE))
+    room.ledger.record(shown("web", "c4::0"))
+
+    assert room.allocator.recognise() == ("shown-web",)
+
+
+async def test_whose_claim_came_back_is_not_taken_for_one_that_waits() -> None:
+    web, job = bound("web", "c5", resource=SHARE), bound("job", "c4", resource=SHARE, created=9)
+    room = heeding(web, job)
+    room.ledger.record(shown("web", "c5::0"))
+    room.allocator.recognise()
+
+    await room.allocator.allocate(SHARE, [["c4::0"]])
+
+    assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["web", "job"]
 
 
 async def test_pods_that_nobody_told_of_are_listed_once_where_a_scheduler_may_have_chosen() -> None:

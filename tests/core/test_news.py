@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from agent.core.claims import Candidate, Claim
 from agent.core.health import LOST_CONTACT
 from agent.core.model import (
+    AllocationState,
     Cordon,
     DeviceStatus,
     Health,
     NodeSnapshot,
     Owner,
+    Source,
     VendorState,
     VendorStatus,
 )
@@ -340,6 +342,38 @@ def test_a_swap_is_told_once_though_its_allocation_is_gone() -> None:
 
     assert news(first, first) == ()
     assert only(first, replace(swapped(claim(DB), number=2), allocations=())).pod == DB
+
+
+def limited(handed: dict[str, str] | None, **more: Any) -> Glance:
+    its = replace(claim(WEB), parameters={"core": "50", "memory": "1024"})
+    held = replace(allocation("a1", ["GPU-0"], claim=its), handed=handed, **more)
+    return replace(WELL, allocations=(held,))
+
+
+def test_limits_that_were_anothers_are_told_on_the_pod_that_has_them() -> None:
+    assert only(limited(None), limited({"core": "30"})) == Notice(
+        "LimitsDiffer",
+        f"allocation a1 of {GPU}: container main was given core=30, the scheduler promised it core=50, "
+        "memory=1024; what a container was given can not be changed: make the pod anew",
+        "Warning",
+        WEB,
+    )
+    assert "was given no limits, the scheduler" in only(WELL, limited({})).message
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (limited({"core": "30"}), limited({"core": "30"})),
+        (limited({"core": "30"}), limited(None)),
+        (WELL, limited({"core": "30"}, source=Source.CHECKPOINT)),
+        (limited(None), limited({"core": "30"}, state=AllocationState.RELEASED)),
+        (limited(None), limited({"core": "30"}, claim=None)),
+    ],
+    ids=["told", "mended", "told before a restart", "over", "nothing was promised"],
+)
+def test_limits_are_told_once_and_only_where_they_matter(before: Glance, after: Glance) -> None:
+    assert news(before, after) == ()
 
 
 # All of them

@@ -588,6 +588,16 @@ def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
     )
 
 
+def test_a_share_is_read_back_on_the_cards_that_its_answer_names() -> None:
+    granted = replace(answer("one", "uid-web", "main", "a::1"), cards=("b",), share={"core": "30"})
+
+    (found,) = recall([granted], PLAN, NOW)
+
+    it = found.allocation
+    assert (it.devices, it.diverged, it.cards) == (("a",), ("b",), ("b",))
+    assert (it.claim, it.handed) == (None, {"core": "30"})
+
+
 def test_what_only_pod_resources_shows_is_read_back_without_a_uid() -> None:
     shown: Pods = {
         ("default", "web"): {"main": {GPU: frozenset({"b::0", "a::1"}), "amd.com/gpu": frozenset()}}

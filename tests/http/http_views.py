@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from agent.core.claims import Claim
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
@@ -94,12 +95,16 @@ def hostile() -> View:
     status = DeviceStatus("nvidia", device, Health(State.UNHEALTHY, HOSTILE, HOSTILE), told_healthy=False)
     resource = replace(RESOURCE, cards=(AdvertisedDevice(HOSTILE, IdRange(HOSTILE), healthy=True),))
     owner = Owner(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    said = {HOSTILE: HOSTILE}
+    claim = Claim(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), said, HOSTILE, HOSTILE)
     return replace(
         VIEW,
         snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.FAILED, HOSTILE),), (status,)),
         resources={"nvidia.com/gpu": resource},
         sessions={"nvidia.com/gpu": SessionStatus("refused", HOSTILE)},
-        allocations=(replace(ALLOCATION, ids=(HOSTILE,), devices=(HOSTILE,), owner=owner),),
+        allocations=(
+            replace(ALLOCATION, ids=(HOSTILE,), devices=(HOSTILE,), owner=owner, claim=claim, handed=said),
+        ),
         config_error=HOSTILE,
         checkpoint_error=HOSTILE,
         counters={(HOSTILE, ((HOSTILE, HOSTILE),)): 1},

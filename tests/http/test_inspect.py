@@ -22,7 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.admin import CannotAsk, fetch
-from agent.core.model import AdvertisedDevice, Owner
+from agent.core.claims import Claim
+from agent.core.model import AdvertisedDevice, Owner, Source
 from agent.core.text import printable
 from agent.http import serving
 from agent.http.inspect import inspect as document_of
@@ -130,6 +131,74 @@ def test_of_many_pods_with_ids_of_an_earlier_config_a_few_are_named() -> None:
     text = as_text({"resources": [{"name": "r", "kept": ids}], "allocations": allocations}, now=0)
 
     assert "IDs kept for pods of an earlier config (a/p0, a/p1, a/p2, a/p3, a/p4 and 4 more): 9" in text
+
+
+SHARE = Claim(
+    "uid-1",
+    "default",
+    "trainer",
+    "main",
+    ("GPU-1",),
+    {"core": "30", "memory": str(10 << 30)},
+    "container main gets the average of its pod",
+    "koordinator",
+)
+
+
+def test_what_schedulers_chose_is_shown_with_who_said_it_and_how_much() -> None:
+    view = replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE, diverged=("GPU-1",)),))
+
+    text = as_text(document_of(view), now=5000.0, width=300)
+
+    line = next(it for it in text.splitlines() if "average" in it)
+    assert line.split()[:4] == ["a1", "default/trainer/main", "koordinator", "GPU-1"]
+    assert "core=30, memory=10.0 GiB" in line
+    assert "on another card than its IDs say; container main gets the average of its pod" in line
+
+
+def test_what_a_container_was_given_otherwise_is_shown() -> None:
+    for handed, words in (({"core": "60"}, "core=60"), ({}, "no limits")):
+        view = replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE, handed=handed),))
+
+        assert document_of(view)["allocations"][0]["handed"] == handed
+        assert f"its container was given {words}" in as_text(document_of(view), now=5000.0, width=300)
+
+
+def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plugins() -> None:
+    given = replace(ALLOCATION, resource="koordinator.sh/gpu", ids=(), source=Source.ANNOTATION, claim=SHARE)
+
+    document = document_of(replace(VIEW, allocations=(given,)))
+
+    assert subset(document["allocations"][0], source="annotation", ids=[])
+    assert subset(document["allocations"][0]["claim"], dialect="koordinator", remark=SHARE.remark)
+    assert "it asks no device plugin" in as_text(document, now=5000.0, width=300)
+
+
+def subset(whole: dict[str, Any], **part: Any) -> bool:
+    return {key: whole.get(key) for key in part} == part
+
+
+def test_where_no_scheduler_chose_nothing_is_said_of_it() -> None:
+    assert "schedulers" not in as_text(document_of(VIEW), now=5000.0)
+
+
+def test_a_card_on_which_a_share_lies_is_in_use_whatever_its_ids_say() -> None:
+    view = replace(VIEW, allocations=(replace(ALLOCATION, diverged=("GPU-1",)),))
+
+    assert {it["uuid"]: it["inUse"] for it in document_of(view)["devices"]} == {"GPU-0": False, "GPU-1": True}
+
+
+def test_why_a_schedulers_lock_stays_is_shown_and_keeps_nobody_from_being_ready() -> None:
+    document = document_of(replace(VIEW, locks_error="403 Forbidden"))
+
+    assert document["locks"] == {"error": "403 Forbidden"}
+    assert "! locks: 403 Forbidden" in as_text(document, now=5000.0)
+    assert "403 Forbidden" not in document["troubles"]
+
+
+@pytest.mark.parametrize("claim", [5, [], {"parameters": 5, "devices": 5}, {"parameters": {"memory": [1]}}])
+def test_a_claim_that_is_none_is_shown_as_far_as_it_goes(claim: Any) -> None:
+    assert as_text({"allocations": [{"id": "a1", "claim": claim, "handed": 7}]}, now=0)
 
 
 def test_the_topology_is_a_tree_of_numa_nodes_devices_and_links() -> None:

@@ -51,10 +51,15 @@ def uuid_of(grant: Grant, cards: Cards) -> str:
 
 
 def _claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant], uuids: tuple[str, ...]) -> Claim:
+    remark = _averaged(it, _least(grants))
+    return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, share(grants), remark)
+
+
+def share(grants: Sequence[Grant]) -> dict[str, str]:
+    """What all of these cards give, as parameters of a claim; none where they are whole."""
     each = _least(grants)
     said = {"core": each.core, "memory": each.memory, "ratio": each.ratio}
-    parameters = {} if each.whole else {key: str(value) for key, value in said.items() if value is not None}
-    return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, parameters, _averaged(it, each))
+    return {} if each.whole else {key: str(value) for key, value in said.items() if value is not None}
 
 
 def _least(grants: Sequence[Grant]) -> Grant:

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.core.claims import Candidate, Cards
-from agent.core.koordinator.allocated import ALLOCATED, PREFIX, Grant, allocated, split
-from agent.core.koordinator.dialect import OTHER, uuid_of
+from agent.core.claims import Candidate, Cards, Claim
+from agent.core.koordinator.allocated import ALLOCATED, PREFIX, allocated, split
+from agent.core.koordinator.dialect import KOORDINATOR, OTHER, share, uuid_of
 from agent.core.model import Allocation, AllocationState, Owner, Source
 
 #: What such an allocation is of, in the ledger.
@@ -37,11 +37,8 @@ def external(
         if pod.ended or not _asks_koordinator_alone(pod, served):
             continue
         for vendor, cards in vendors.items():
-            if uuids := _uuids(pod, cards):
-                owner = Owner(pod.uid, "", pod.namespace, pod.name)
-                name = f"annotation-{hashlib.sha256(f'{vendor}/{pod.uid}'.encode()).hexdigest()[:16]}"
-                done, said = AllocationState.DONE, Source.ANNOTATION
-                found.append(Allocation(name, RESOURCE, vendor, (), uuids, done, now, said, owner=owner))
+            if (claim := _claim(pod, cards)) is not None:
+                found.append(_allocation(vendor, pod, claim, now))
     return found
 
 
@@ -54,7 +51,7 @@ def changes(
     """
     before = {it.id: it for it in known if it.source is Source.ANNOTATION}
     now = {it.id: it for it in found}
-    news = [it for it in now.values() if it.id not in before or before[it.id].devices != it.devices]
+    news = [it for it in now.values() if it.id not in before or before[it.id].claim != it.claim]
     gone = [Released(name, "its pod is gone") for name in before if name not in now] if heard else []
     return news, gone
 
@@ -64,13 +61,23 @@ def _asks_koordinator_alone(pod: Candidate, served: Collection[str]) -> bool:
     return names.isdisjoint(served) and any(name.startswith(PREFIX) for name in names)
 
 
-def _uuids(pod: Candidate, cards: Cards) -> tuple[str, ...]:
+def _allocation(vendor: str, pod: Candidate, claim: Claim, now: float) -> Allocation:
+    name = f"annotation-{hashlib.sha256(f'{vendor}/{pod.uid}'.encode()).hexdigest()[:16]}"
+    owner = Owner(pod.uid, "", pod.namespace, pod.name)
+    done, said = AllocationState.DONE, Source.ANNOTATION
+    return Allocation(name, RESOURCE, vendor, (), claim.devices, done, now, said, owner=owner, claim=claim)
+
+
+def _claim(pod: Candidate, cards: Cards) -> Claim | None:
+    """What the pod was given of these cards, all its containers together."""
     text = pod.annotations.get(ALLOCATED)
     if text is None or pod.scheduler == OTHER:
-        return ()
+        return None
     try:
-        grants: tuple[Grant, ...] = allocated(text)
+        grants = allocated(text)
         uuids = tuple(uuid_of(it, cards) for it in grants)
     except ValueError:
-        return ()
-    return uuids if 0 < len(uuids) <= split(pod)[1] else ()
+        return None
+    if not 0 < len(uuids) <= split(pod)[1]:
+        return None
+    return Claim(pod.uid, pod.namespace, pod.name, "", uuids, share(grants), dialect=KOORDINATOR.name)

@@ -74,7 +74,7 @@ def over(it: Lock, pods: Iterable[Candidate], allocations: Iterable[Allocation],
 def stale(found: Mapping[Lock, str]) -> tuple[str, ...]:
     """A sentence for each of those that are over which time alone ended."""
     return tuple(
-        f"the lock {it.key} of the node is freed: {shorten(it.value)} has not come for its devices, {why}"
+        f"the lock {it.key} of the node is over: {shorten(it.value)} has not come for its devices, {why}"
         for it, why in found.items()
         if why == EXPIRED
     )
@@ -90,9 +90,8 @@ def _served(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[
     """Resource to the places, uid and container, that have an allocation of it."""
     found: dict[str, set[tuple[str, str]]] = {}
     for it in allocations:
-        place = it.owner or it.claim
-        if place is not None and it.source is not Source.ANNOTATION:
-            found.setdefault(it.resource, set()).add((place.uid, place.container))
+        if it.place is not None and it.source is not Source.ANNOTATION:
+            found.setdefault(it.resource, set()).add(it.place)
     return found
 
 

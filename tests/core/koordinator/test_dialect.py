@@ -232,6 +232,30 @@ def test_a_pod_that_kubernetes_own_scheduler_bound_is_not_believed() -> None:
     assert promised(replace(it, scheduler="koord-scheduler")) == {"main": [1]}
 
 
+def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bound_it() -> None:
+    """koord-scheduler may run under the name of Kubernetes' own; only schedulers write on the Node."""
+    it = pod(whole("main"), annotations=written(1), scheduler="default-scheduler")
+    waiting = Waiting((it,), (KOORDINATOR,), NVIDIA)
+
+    doubted = attribute(GPU, 1, {uuid(1)}, waiting)
+    found = attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("default", "web")}))
+
+    assert doubted.claim is None
+    assert "is not believed of a pod of default-scheduler" in doubted.doubt
+    assert found.claim is not None
+    assert found.claim.devices == (uuid(1),)
+    assert attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("other", "web")})).claim is None
+
+
+def test_a_claim_says_in_whose_words_it_was_made() -> None:
+    it = pod(whole("main"), annotations=written(1))
+
+    found = attribute(GPU, 1, {uuid(1)}, Waiting((it,), (KOORDINATOR,), NVIDIA)).claim
+
+    assert found is not None
+    assert found.dialect == "koordinator"
+
+
 def test_a_container_that_asks_for_no_card_is_promised_none() -> None:
     it = pod(PodContainer("main", {TRIGGER: 1}), whole("gpu"), annotations=written(1))
 
@@ -298,7 +322,7 @@ containers = st.builds(
 )
 
 
-@settings(max_examples=500)  # 10,000 in the campaign
+@settings(max_examples=max(500, settings().max_examples))
 @given(st.lists(containers, max_size=3, unique_by=lambda it: it.name), texts, strategies.hostile_texts)
 def test_no_annotation_crashes_or_promises_a_card_twice(
     its: list[PodContainer], text: str, since: str

@@ -80,6 +80,24 @@ def test_the_recorded_pods_use_the_cards_that_were_written() -> None:
     assert used == {"n-core-ratio": [1], "n-core-mem": [1], "n-shared2": [4, 5], "n-mem": [1]}
 
 
+def test_how_much_of_a_card_is_used_is_known_too() -> None:
+    cases = {it.name: it.candidate for it in recorded.cases("nv1")}
+
+    found = external(cases.values(), {GPU}, {"nvidia": recorded.devices("nv1")}, 7.0)
+
+    shares = {it.claim.pod: it.claim.parameters for it in found if it.claim is not None}
+    assert shares["n-core-mem"] == {"core": "30", "memory": str(10 << 30), "ratio": "12"}
+    assert {it.claim.dialect for it in found if it.claim is not None} == {"koordinator"}
+
+
+def test_a_share_that_was_changed_on_the_same_card_is_news() -> None:
+    [before] = external([pod("GPU-a")], (), CARDS, 7.0)
+    less = {"gpu": [{"minor": 0, "id": "GPU-a", "resources": {CORE: "50", RATIO: "50"}}]}
+    [after] = external([replace(pod("GPU-a"), annotations={ALLOCATED: json.dumps(less)})], (), CARDS, 8.0)
+
+    assert changes([before], [after], heard=True) == ([after], [])
+
+
 def test_what_is_known_is_no_news_and_what_is_missing_is_over_once_pods_are_known() -> None:
     [one] = external([pod("GPU-a")], (), CARDS, 7.0)
     [moved] = external([pod("GPU-b")], (), CARDS, 8.0)
