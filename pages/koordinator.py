@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import yaml
 
+from agent.core import marks
 from agent.core.koordinator import allocated, device, feed, hami, partitions
 from agent.core.koordinator.locks import LOCKS
 from agent.core.koordinator.report import LABELS, Card, Report
@@ -48,6 +49,8 @@ WRITTEN: Sequence[tuple[str, str, str]] = (
     ),
     (partitions.ANNOTATION, "annotation of the Device", "the groups of linked cards"),
     *((f"{LABELS}{name}", "label of a card in the Device", what) for name, what in LABELLED.items()),
+    (marks.CARDS, "annotation of the container", "the cards, where they are not those of its device IDs"),
+    (marks.SHARE, "annotation of the container", "the share that it was answered with"),
 )
 READ: Sequence[tuple[str, str, str]] = (
     (allocated.ALLOCATED, "annotation of the pod", "the cards, and how much of each"),

@@ -99,7 +99,9 @@ def test_every_name_of_koordinator_s_is_one_that_the_agent_knows() -> None:
 
 
 def test_every_event_and_every_metric_is_one_that_there_is() -> None:
-    events = {it for it in CODE if re.fullmatch(r"(?:Report|Cards|Lock|Share|Swap|Allocate)[A-Z]\w+", it)}
+    events = {
+        it for it in CODE if re.fullmatch(r"(?:Report|Cards|Limits|Lock|Share|Swap|Allocate)[A-Z]\w+", it)
+    }
     there = {it.name for it in described(metrics(VIEW).body)}
     named = {it for it in CODE if it.startswith("xpu_agent_")}
 
