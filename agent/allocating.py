@@ -86,7 +86,7 @@ class TimedAllocator:
                 allocation=it.id,
                 resource=it.resource,
                 ids=it.ids[:SHOWN],
-                devices=it.devices[:SHOWN],
+                devices=it.cards[:SHOWN],
                 ms=round(took * 1000, 2),
             )
 

@@ -78,6 +78,6 @@ class Recaller:
                 source=it.allocation.source,
                 allocation=it.allocation.id,
                 resource=it.allocation.resource,
-                devices=list(it.allocation.devices),
+                devices=list(it.allocation.cards),
             )
         return recalled

@@ -185,7 +185,7 @@ class Reconciler:
         for name in found:
             self.actions["recognise"] += 1
             if (it := self._ledger.get(name)) is not None:
-                log.info("claim known again", cards=list(it.cards), **_words(it))
+                log.info("claim known again", **_words(it))
         return bool(found)
 
     def _apply(self, change: Confirm | Revive | Doubt | Forget | Remark | Find) -> bool:
@@ -301,4 +301,4 @@ def jittered(seconds: float) -> float:
 
 
 def _words(it: Allocation) -> dict[str, object]:
-    return {"allocation": it.id, "resource": it.resource, "devices": list(it.devices)}
+    return {"allocation": it.id, "resource": it.resource, "devices": list(it.cards)}

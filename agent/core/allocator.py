@@ -65,6 +65,8 @@ SWAPS = 64
 DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
 #: Seconds that a request waits for a claim, over GetPreferredAllocation and Allocate, where it needs one.
 CLAIMED_WITHIN = 2.0
+#: Seconds after which a pod that was answered shows, if it is there.
+SHOWN_AFTER = 60.0
 #: Seconds until it is asked again for pods, where nothing is heard.
 ASK_AGAIN = 0.25
 
@@ -251,7 +253,7 @@ class Allocator:
         begun: list[str],
     ) -> ContainerEdits:
         unique = tuple(dict.fromkeys(ids))
-        claim, instead = self._chosen(scene, vendor, resource, unique, devices)
+        claim, instead = await self._placed(scene, vendor, resource, unique, devices)
         allocation = Allocation(
             id=secrets.token_hex(8),
             resource=resource,
@@ -277,8 +279,40 @@ class Allocator:
         self._ledger.record(replace(known, state=AllocationState.DONE))
         return replace(edits, annotations={**edits.annotations, **marks(allocation)})
 
-    def _chosen(
+    async def _placed(
         self, scene: Scene, vendor: Vendor, resource: str, ids: Sequence[str], devices: Sequence[Device]
+    ) -> tuple[Claim | None, Sequence[Device]]:
+        """As `_chosen`; whoever has ended is known here late, and a scheduler gives the room away at once."""
+        try:
+            return self._chosen(scene, vendor, resource, ids, devices, self._others(resource, ids))
+        except PromisedElsewhere:
+            others = self._others(resource, ids)
+            there = await self._still_there(others)
+            if len(there) == len(others):
+                raise
+        admit(self._scene(), resource, ids)  # asking took time
+        return self._chosen(scene, vendor, resource, ids, devices, there)
+
+    def _others(self, resource: str, ids: Sequence[str]) -> list[Allocation]:
+        """The resource's allocations in use without those whose IDs the kubelet gives anew."""
+        again = frozenset(ids)
+        its = (it for it in self._ledger.in_use() if it.resource == resource)
+        return [it for it in its if again.isdisjoint(it.ids)]
+
+    async def _still_there(self, its: Sequence[Allocation]) -> list[Allocation]:
+        """Those whose pods the kubelet shows, and those that are so young that they may not show yet."""
+        old = {it.owner for it in its if it.owner is not None and self._clock() - it.since >= SHOWN_AFTER}
+        shown = await self._witness.shows(old) if old else ()
+        return [it for it in its if it.owner not in old or it.owner in shown]
+
+    def _chosen(
+        self,
+        scene: Scene,
+        vendor: Vendor,
+        resource: str,
+        ids: Sequence[str],
+        devices: Sequence[Device],
+        others: Sequence[Allocation],
     ) -> tuple[Claim | None, Sequence[Device]]:
         """The claim of a request, and the cards that it gets instead of those of its IDs.
 
@@ -288,20 +322,24 @@ class Allocator:
         """
         planned = scene.plan[resource]
         found = self._attributed(scene, vendor, resource, ids, devices)
-        placement = planned.rule.placement
+        placement, given = planned.rule.placement, sorted({it.uuid for it in devices})
+        room = placement == "local" or steering.is_as_counted(planned, ids, others)
+        if found.claim is not None and found.claim.devices and not room:
+            names = f"{found.claim.namespace}/{found.claim.pod}"
+            doubt = f"{names} is promised that one, which shares with IDs of other cards have filled"
+            raise PromisedElsewhere(resource, given, doubt)
         if found.claim is not None or placement == "local":
             return found.claim, ()
         if found.elsewhere and (placement == "claim" or not found.unclaimed):
-            given = sorted({it.uuid for it in devices})
             if not all(map(planned.shares, ids)):
                 raise PromisedElsewhere(resource, given, found.doubt)
             for claim in found.elsewhere:
-                if steering.has_room(planned, claim.devices, len(ids), self._ledger.in_use()):
-                    return claim, [it.device for it in map(scene.snapshot.device, claim.devices) if it]
+                if steering.has_room(planned, claim.devices, len(ids), others):
+                    return claim, _devices(scene, claim.devices)
             raise PromisedElsewhere(resource, given, f"{found.doubt}, which have no room")
         if placement == "claim":
             raise NotPromised(resource, found.doubt)
-        return None, ()
+        return None, () if room else _devices(scene, steering.roomier(planned, len(ids), others))
 
     def _attributed(
         self, scene: Scene, vendor: Vendor, resource: str, ids: Sequence[str], devices: Sequence[Device]
@@ -534,16 +572,21 @@ def _handed(scene: Scene, it: Allocation, claim: Claim | None) -> Mapping[str, s
     return was if was != now and _answers(scene, it, was) != _answers(scene, it, now) else None
 
 
+def _devices(scene: Scene, uuids: Sequence[str]) -> list[Device]:
+    return [it.device for it in map(scene.snapshot.device, uuids) if it is not None]
+
+
 def _answers(
     scene: Scene, it: Allocation, parameters: Mapping[str, str]
 ) -> ContainerEdits | Mapping[str, str]:
     """What a container gets with these parameters; those themselves where its vendor can not say."""
     vendor = scene.vendors.get(it.vendor)
-    found = [found.device for uuid in it.cards if (found := scene.snapshot.device(uuid))]
     if vendor is None:
         return parameters
     try:
-        return vendor.container_edits(found, replace(requested(it), parameters=parameters))
+        return vendor.container_edits(
+            _devices(scene, it.cards), replace(requested(it), parameters=parameters)
+        )
     except Exception:  # contributors' code; what it says here is nobody's answer
         return parameters
 

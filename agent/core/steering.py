@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from agent.core.attribution import Waiting, intended
 from agent.core.model import Allocation, Resource
@@ -84,3 +85,21 @@ def has_room(
     return len(uuids) <= count and all(
         taken[uuid] + more <= there.get(uuid, 0) for uuid, more in wanted.items()
     )
+
+
+def is_as_counted(resource: Resource, ids: Sequence[str], others: Sequence[Allocation]) -> bool:
+    """Whether the cards of these IDs have the room that the kubelet counts there.
+
+    It gives out no ID twice; but shares that lie on other cards than their IDs say take the room of these.
+    """
+    if not any(it.diverged for it in others) or not all(map(resource.shares, ids)):
+        return True
+    cards = [card.uuid for card in map(resource.card_of, ids) if card is not None]
+    return has_room(resource, cards, len(ids), others, sick=True)
+
+
+def roomier(resource: Resource, count: int, others: Iterable[Allocation]) -> tuple[str, ...]:
+    """The first card with room for as many; none where none has."""
+    its = list(others)
+    found = (it.uuid for it in resource.cards if has_room(resource, [it.uuid], count, its))
+    return tuple(islice(found, 1))

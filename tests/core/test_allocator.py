@@ -858,13 +858,71 @@ async def test_a_share_of_a_card_without_room_is_refused(card: str) -> None:
 
 async def test_a_share_that_diverged_takes_the_room_of_the_card_where_it_lies() -> None:
     room = heeding(bound("web", "c5", resource=SHARE))
-    its = Allocation(
-        "a", SHARE, "acme", ("c4::0", "c4::1"), ("c4", "c4"), AllocationState.DONE, 1, diverged=("c5",)
-    )
-    room.ledger.record(its)
+    fill(room)
 
-    with pytest.raises(PromisedElsewhere):
-        await room.allocator.allocate(SHARE, [["c4::0"]])
+    with pytest.raises(PromisedElsewhere, match="which have no room"):
+        await room.allocator.allocate(SHARE, [["c4::1"]])
+
+
+def fill(room: Room, since: float = 1200.0) -> None:
+    """Two shares lie on c5, one of them by an ID of c4."""
+    mine = allocation(
+        "a", ["c4::0"], resource=SHARE, since=since, owner=Owner("uid-a", "main", "default", "a")
+    )
+    room.ledger.record(replace(mine, diverged=("c5",)))
+    own = Owner("uid-b", "main", "default", "b")
+    room.ledger.record(allocation("b", ["c5::0"], resource=SHARE, since=since, owner=own))
+
+
+async def test_a_share_of_a_card_that_others_have_filled_is_refused_though_it_has_an_id_there() -> None:
+    room = heeding(bound("web", "c5", resource=SHARE))
+    fill(room)
+
+    with pytest.raises(PromisedElsewhere) as refused:
+        await room.allocator.allocate(SHARE, [["c5::1"]])
+
+    assert "default/web is promised that one, which shares with IDs of other cards have filled" in str(
+        refused.value
+    )
+
+
+async def test_a_share_that_nobody_promised_lies_where_there_is_room() -> None:
+    room = heeding()
+    fill(room)
+
+    [answer] = await room.allocator.allocate(SHARE, [["c5::1"]])
+
+    assert answer.env["ACME"] == answer.annotations[CARDS] == "c4"
+    assert room.ledger.in_use()[-1].cards == ("c4",)
+
+
+async def test_an_id_that_is_given_anew_takes_no_room_twice() -> None:
+    room = heeding(bound("web", "c5", resource=SHARE))
+    fill(room)
+
+    await room.allocator.allocate(SHARE, [["c5::0"]])
+
+    assert room.ledger.in_use()[-1].cards == ("c5",)
+
+
+@pytest.mark.parametrize(
+    ("since", "listed", "served"),
+    [(1.0, "b", True), (1.0, "ab", False), (1200.0, "b", False)],
+    ids=["gone", "there", "too young to be shown"],
+)
+async def test_the_room_of_a_pod_that_is_gone_is_there_before_it_is_released(
+    since: float, listed: str, served: bool
+) -> None:
+    room = heeding(bound("web", "c5", resource=SHARE), listed=frozenset(listed))
+    fill(room, since)
+
+    try:
+        await room.allocator.allocate(SHARE, [["c5::1"]])
+    except PromisedElsewhere:
+        assert not served
+    else:
+        assert served
+        assert room.ledger.in_use()[-1].cards == ("c5",)
 
 
 async def test_an_answer_names_the_cards_that_its_ids_do_not() -> None:

@@ -1,0 +1,160 @@
+"""A share is known by the card where it lies and by what its container was given, whatever was lost since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.core import steering
+from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.model import Resource, Source
+from agent.core.topology import Topology
+from agent.kubelet import checkpoint
+from agent.kubelet.checkpoint import KubeletCheckpoint
+from agent.kubelet.errors import KubeletError
+from agent.testing.node import Container, Pod
+
+from .conftest import ANY_KUBELET, ONLY_NVIDIA
+from .node import Node, confirmed, in_use, shared
+
+GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
+CORE, MEMORY, RATIO = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory", "gpu-memory-ratio"))
+
+
+def share(name: str, resource: str = TOKEN) -> Pod:
+    return Pod(name, (Container({resource: 1, CORE: 30, RATIO: 30}),))
+
+
+def written(node: Node, card: int, percent: int = 30, bound: int = 0) -> dict[str, str]:
+    """What koord-scheduler writes for a share of this card."""
+    resources = {CORE: str(percent), RATIO: str(percent), MEMORY: f"{percent}Gi"}
+    gpu = [{"minor": card, "id": node.cards.uuids[card], "resources": resources}]
+    return {ALLOCATED: json.dumps({"gpu": gpu}), BOUND: str(1795210468 * 10**9 + bound)}
+
+
+def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
+    """Let the kubelet take IDs of this card, as one does that asks nobody which it should take."""
+
+    def chosen(
+        resource: Resource,
+        available: Sequence[str],
+        required: object,
+        size: int,
+        topology: Topology,
+        its: object,
+    ) -> list[str]:
+        there = {one: found.uuid for one in available if (found := resource.card_of(one))}
+        return [one for one in available if there[one] == node.cards.uuids[card]][:size]
+
+    monkeypatch.setattr(steering, "steered", chosen)
+
+
+def lose(node: Node) -> None:
+    (node.state / "checkpoint.json").write_text("torn")
+
+
+@pytest.fixture
+async def lying_elsewhere(node: Node, monkeypatch: pytest.MonkeyPatch) -> Pod:
+    """A share that is on card 2, by an ID of card 0."""
+    await node.start(shared(TOKEN, 4, placement="auto"))
+    await node.counts({TOKEN: (16, 16)})
+    astray(monkeypatch, node, 0)
+    pod = share("web")
+    node.shows(pod, **written(node, 2))
+    await node.admit_pod(pod)
+    (it,) = in_use(await node.until(lambda it: confirmed(it, pod)))
+    assert (it.devices, it.diverged) == ((node.cards.uuids[0],), (node.cards.uuids[2],))
+    await node.stop()
+    return pod
+
+
+@ANY_KUBELET
+@pytest.mark.parametrize("heard", [True, False], ids=["", "before any pod is heard of"])
+async def test_after_a_lost_checkpoint_a_share_is_on_the_card_of_its_environment(
+    node: Node, lying_elsewhere: Pod, heard: bool
+) -> None:
+    lose(node)
+    if not heard:
+        node.hides()
+
+    await node.start()
+
+    (it,) = in_use(await node.until(lambda it: confirmed(it, lying_elsewhere)))
+    assert it.source is Source.KUBELET
+    assert set(it.cards) == await node.cards_of(lying_elsewhere) == {node.cards.uuids[2]}
+
+
+@ANY_KUBELET
+async def test_without_any_checkpoint_a_share_is_on_the_card_that_its_pod_names(
+    node: Node, lying_elsewhere: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(path: Path, *, prove: bool) -> KubeletCheckpoint:
+        raise KubeletError(f"{path} is of a format to come")
+
+    monkeypatch.setattr(checkpoint, "read", unreadable)
+    lose(node)
+
+    await node.start()
+
+    view = await node.until(lambda it: [one.claim for one in in_use(it) if one.claim])
+    (it,) = in_use(view)
+    assert it.source is Source.POD_RESOURCES
+    assert set(it.cards) == await node.cards_of(lying_elsewhere) == {node.cards.uuids[2]}
+
+
+@ANY_KUBELET
+async def test_what_lies_elsewhere_takes_its_room_there_also_after_a_lost_checkpoint(
+    node: Node, lying_elsewhere: Pod
+) -> None:
+    lose(node)
+    await node.start()
+    await node.until(lambda it: confirmed(it, lying_elsewhere))
+    await node.counts({TOKEN: (16, 16)})
+    others = [share(f"other-{n}") for n in range(4)]
+    for n, pod in enumerate(others):
+        node.shows(pod, **written(node, 2, bound=n + 1))
+
+    verdicts = [(await node.kubelet.admit(pod)).admitted for pod in others]
+
+    assert verdicts == [True, True, True, False]
+
+
+def on(node: Node, pods: Collection[Pod]) -> dict[str, dict[str, str] | None]:
+    """Pod to what its container was given where that is not its share."""
+    held = {it.owner.pod: it.handed for it in node.view.allocations if it.owner is not None}
+    return {it.name: None if (found := held.get(it.name)) is None else dict(found) for it in pods}
+
+
+@ONLY_NVIDIA
+async def test_limits_that_a_container_bears_of_another_one_are_known(node: Node) -> None:
+    name = f"{GPU}.shared"
+    own = node.cards.settings
+    settings = {**own["settings"], "hamiCoreDirectory": "/usr/local/vgpu"}
+    rules = [shared(name, 4, placement="claim")]
+    node.configure(nvidia={"enabled": True, **own, "settings": settings, "resources": rules})
+    await node.start()
+    await node.counts({name: (16, 16)})
+    early, late = share("early", name), share("late", name)
+    node.shows(early, **written(node, 1, 30, bound=1))
+    node.shows(late, **written(node, 1, 60, bound=2))
+
+    await node.admit_pod(late)
+    await node.admit_pod(early)
+
+    options = [await node.kubelet.run_options(it.uid, "main") for it in (early, late)]
+    assert [it.env["CUDA_DEVICE_SM_LIMIT"] for it in options] == ["60", "30"]
+    await node.until(lambda it: confirmed(it, early, late) and all(one.handed for one in in_use(it)))
+    given = on(node, (early, late))
+    assert {pod: its and its["core"] for pod, its in given.items()} == {"early": "60", "late": "30"}
+    promised = {
+        it.owner.pod: it.claim.parameters["core"] for it in in_use(node.view) if it.owner and it.claim
+    }
+    assert promised == {"early": "30", "late": "60"}
+    await node.stop()
+    lose(node)
+    await node.start()
+    await node.until(lambda it: confirmed(it, early, late) and all(one.claim for one in in_use(it)))
+    assert on(node, (early, late)) == given
