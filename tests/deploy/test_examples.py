@@ -129,6 +129,7 @@ def test_an_example_beside_koordinator_may_tell_it_of_the_cards_and_hears_its_sc
     [held] = configs(shown).values()
     rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
 
+    assert "kubectl get devices.scheduling.koordinator.sh" in chart.notes({"koordinator": {"enabled": True}})
     assert rules[("devices",)] >= {"get", "list", "watch", "create", "update"}
     assert rules[("pods",)] >= {"list", "watch"}
     assert held.report.device_infos_dir in shown.mounts()
