@@ -19,6 +19,8 @@ from agent.doctor import (
     vendors,
 )
 from agent.doctor.finding import Ailment, Finding, not_made
+from agent.doctor.koordinator import daemons, devices, koordlets, locks, nodes, way
+from agent.doctor.koordinator import pods as koordinator_pods
 from agent.doctor.surroundings import Surroundings
 
 
@@ -65,9 +67,20 @@ CHECKS = (
     Check(node.ALLOCATABLE, node.allocatable),
     Check(pods.REFUSED, pods.refused),
     Check(pods.AROUND, pods.around, by_config=True),
+    Check(way.WAY, way.way, by_config=True),
+    Check(way.PROGRAMS, way.programs, by_config=True),
+    Check(koordlets.KOORDLET, koordlets.koordlets, by_config=True),
+    Check(daemons.CHECK, daemons.daemons, by_config=True),
+    Check(devices.DEVICE, devices.devices, by_config=True),
+    Check(nodes.NODE, nodes.nodes, by_config=True),
+    Check(locks.CHECK, locks.locks),
+    Check(koordinator_pods.PODS, koordinator_pods.pods, by_config=True),
 )
 
-_ROOMS = (configuration, kubelet, vendors, state, cdi, remains, agents, device_plugins, server, node, pods)
+_ROOMS = (
+    *(configuration, kubelet, vendors, state, cdi, remains, agents, device_plugins, server, node, pods),
+    *(way, koordlets, daemons, devices, nodes, locks, koordinator_pods),
+)
 
 #: Every kind of finding there is, check by check.
 AILMENTS = tuple(it for room in _ROOMS for it in vars(room).values() if isinstance(it, Ailment))

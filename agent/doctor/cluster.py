@@ -10,7 +10,7 @@ from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused
 from agent.core.parts import part_of, rows_of
 from agent.doctor.needs import Need
-from agent.doctor.surroundings import Cluster, Look
+from agent.doctor.surroundings import Cluster, Koordinator, Look
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: Pods of a page, and pages; a node has some hundreds of pods.
@@ -30,9 +30,12 @@ async def node_of(api: Api, name: str) -> tuple[Look[Object], str]:
         return Look(why=str(exc)), str(exc) if exc.status == 401 else ""
 
 
-async def asked(api: Api, node: Look[Object], name: str, needs: Sequence[Need]) -> Cluster:
-    """What is to be known besides the Node."""
-    return Cluster(node, await _pods(api, name), await _denied(api, needs))
+async def asked(
+    api: Api, node: Look[Object], name: str, needs: Sequence[Need], koordinator: Koordinator | None = None
+) -> Cluster:
+    """What is to be known besides the Node, and what was asked of Koordinator."""
+    shown = koordinator or Koordinator()
+    return Cluster(node, await _pods(api, name), await _denied(api, needs), koordinator=shown)
 
 
 async def _pods(api: Api, node: str) -> Look[tuple[Object, ...]]:

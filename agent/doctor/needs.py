@@ -45,11 +45,13 @@ def required(
     events: bool = True,
     pods: bool = True,
     device: bool = False,
+    locks: bool = False,
 ) -> tuple[Need, ...]:
     """Everything that the agent asks of the API server.
 
     `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
-    `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object.
+    `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object;
+    `locks`: whether schedulers lock the Node until it has served a pod.
     """
     own = "the Node's labels, by which the config may be chosen"
     of = "the pods of this node, for schedulers' claims and what the doctor says of them"
@@ -60,14 +62,18 @@ def required(
     if events:
         writes = ("create", "patch")
         needs += [Need(verb, "events", told, "events.k8s.io", namespace="default") for verb in writes]
-    if told_as == "node":
-        needs.append(Need("patch", "nodes", "the labels that the cards give the Node", name=node))
+    patches = [
+        *(["the labels that the cards give the Node"] if told_as == "node" else []),
+        *(["schedulers' locks on the Node, which it frees (any labels.output but none)"] if locks else []),
+    ]
+    if patches:
+        needs.append(Need("patch", "nodes", "; ".join(patches), name=node))
     if told_as == "nodeFeature":
         by = "the labels that the cards give the Node, as a NodeFeature object"
         verbs = ("get", "create", "update", "delete")
         needs += [Need(verb, "nodefeatures", by, "nfd.k8s-sigs.io", namespace=namespace) for verb in verbs]
     if device:
-        by = "the cards as Koordinator's scheduler knows them (report.mode)"
+        by = "the cards as Koordinator's scheduler knows them (report.mode; koordinator.enabled of the chart)"
         both = ("get", "list", "watch", "create", "update")
         needs += [Need(verb, "devices", by, "scheduling.koordinator.sh") for verb in both]
     return tuple(needs)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent import deviceinfos
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.state.remains import NAME, Remains, is_out_of_sight
@@ -43,7 +44,8 @@ def _is_kept(around: Surroundings, path: Path) -> bool:
     """A spec of a vendor that is off is kept, too: containers of it may start again."""
     report = around.config.report
     labels = report.features_file if report.told_as == "file" else ""
-    return path.parent == around.config.agent.cdi_dir or str(path) == labels
+    cards = Path(report.device_infos_dir, deviceinfos.NAME) if report.mode in ("auto", "feed") else None
+    return path.parent == around.config.agent.cdi_dir or str(path) == labels or path == cards
 
 
 def _there(path: Path) -> str:

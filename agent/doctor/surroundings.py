@@ -51,6 +51,32 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """A Device of another name that lists cards of this node, and what is wrong with the Node of its name."""
+
+    name: str
+    cards: tuple[str, ...]
+    gone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Koordinator:
+    """What the API server shows of it. Without Device objects nothing else is looked at."""
+
+    #: Whether there are Device objects.
+    kind: Look[bool] = Look()
+    #: This node's Device; empty where there is none.
+    device: Look[tuple[Object, ...]] = Look()
+    stale: Look[tuple[Stale, ...]] = Look()
+    #: The pods of its scheduler and its manager, wherever they are.
+    programs: Look[tuple[Object, ...]] = Look()
+    #: Pods that wait for a scheduler other than Kubernetes' own.
+    waiting: Look[tuple[Object, ...]] = Look()
+    #: Whether its manager is to work for the nodes.
+    colocation: Look[bool] = Look()
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """What the API server said, or in `away` why it could not be asked.
 
@@ -63,6 +89,7 @@ class Cluster:
     denied: Look[tuple[Need, ...]] = Look()
     away: str = ""
     broken: bool = False
+    koordinator: Koordinator = Koordinator()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,21 @@ from agent.config import (
 )
 from agent.config.node_labels import NOWHERE, remembered_labels, seen_labels
 from agent.core.errors import AgentError, ConfigError, VendorError
+from agent.core.koordinator.locks import LOCKS
 from agent.core.parts import part_of
 from agent.core.vendor import Device
 from agent.doctor import cluster, needs
+from agent.doctor.koordinator import asked as koordinator
 from agent.doctor.sockets import Listener, beside, listener
-from agent.doctor.surroundings import Answer, Cluster, Configuration, Look, Sockets, Surroundings
+from agent.doctor.surroundings import (
+    Answer,
+    Cluster,
+    Configuration,
+    Koordinator,
+    Look,
+    Sockets,
+    Surroundings,
+)
 from agent.fleet import check, wanted
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.errors import KubeletError, KubeletRefused
@@ -111,6 +121,7 @@ async def _gathered(question: Question, door: _Door, configuration: Configuratio
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
         group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
         group.start_soon(take, "cluster", _cluster(question, door, configuration))
+    found["cluster"] = await _with_stale(question, door, found["cluster"], vendors)
     return Surroundings(
         question.node,
         version(),
@@ -232,15 +243,38 @@ def _sockets(agent: AgentSettings) -> Sockets:
 
 async def _cluster(question: Question, door: _Door, configuration: Configuration) -> Cluster:
     if door.api is None or door.away:
-        return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, door.away, door.broken)
+        unseen = Koordinator(_UNSEEN)
+        return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, door.away, door.broken, unseen)
     config = configuration.config
     report, namespace = config.report, config.report.namespace or door.namespace
+    shown = await koordinator.koordinator(door.api, question.node)
     rights = needs.required(
         question.node,
         namespace,
         report.told_as,
         events=report.events,
         pods=config.agent.watch_pods,
-        device=report.mode == "device",
+        device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),
+        locks=_is_locked(door.node.value) or _heeds(config),
     )
-    return await cluster.asked(door.api, door.node, question.node, rights)
+    return await cluster.asked(door.api, door.node, question.node, rights, shown)
+
+
+async def _with_stale(
+    question: Question, door: _Door, found: Cluster, vendors: Mapping[str, Look[tuple[Device, ...]]]
+) -> Cluster:
+    """With the Devices of other names that list cards of this node, which are known by now."""
+    cards = {it.uuid for look in vendors.values() for it in look.value or ()}
+    if door.api is None or not found.koordinator.kind.value:
+        return found
+    stale = await koordinator.stale(door.api, question.node, cards)
+    return replace(found, koordinator=replace(found.koordinator, stale=stale))
+
+
+def _is_locked(node: Object | None) -> bool:
+    return not part_of(part_of(node, "metadata"), "annotations").keys().isdisjoint(LOCKS)
+
+
+def _heeds(config: Config) -> bool:
+    """Whether schedulers choose the cards of a resource."""
+    return any(rule.placement != "local" for it in config.vendors.values() for rule in it.resources)

@@ -7,6 +7,7 @@ import pytest
 from agent.doctor.checks import AILMENTS, CHECKS
 from agent.doctor.finding import Severity
 
+from . import koordinator_faults  # noqa: F401
 from .faults import FAULTS
 from .patient import Patient
 

@@ -1,0 +1,137 @@
+"""Asks the API server what it shows of Koordinator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from agent.cluster.api import Api, Object
+from agent.cluster.devices import DEVICES, VERSION, path
+from agent.cluster.errors import ApiError, NotFound
+from agent.cluster.fields import text
+from agent.core.parts import part_of, rows_of
+from agent.doctor.surroundings import Koordinator, Look, Stale
+
+#: Objects of a page, and pages: a cluster has some thousands of nodes, and a Device has some KB.
+PAGE, PAGES = 100, 100
+#: Devices of other names that list cards of ours and whose Nodes are asked for.
+MOST = 5
+PROGRAMS = "koord-app in (koord-scheduler,koord-manager)"
+#: Pods that another scheduler than Kubernetes' own has not bound to any node.
+WAITING = "spec.nodeName=,status.phase=Pending,spec.schedulerName!=default-scheduler"
+#: Where Koordinator's chart puts everything, and the settings of koord-manager.
+NAMESPACE, SETTINGS = "koordinator-system", "slo-controller-config"
+
+
+async def koordinator(api: Api, node: str) -> Koordinator:
+    """All but the Devices of other names, for which the cards must be known."""
+    kind = await _kind(api)
+    if not kind.value:
+        return Koordinator(kind)
+    programs = await _pods(api, {"labelSelector": PROGRAMS})
+    return Koordinator(
+        kind,
+        await _own(api, node),
+        Look(why="nobody looked"),
+        programs,
+        await _pods(api, {"fieldSelector": WAITING}),
+        await _colocation(api, _namespace(programs)),
+    )
+
+
+async def stale(api: Api, node: str, cards: Collection[str]) -> Look[tuple[Stale, ...]]:
+    """Devices of other names with cards of this node, whose Nodes do not work any more."""
+    found: list[Stale] = []
+    if not cards:
+        return Look(())
+    try:
+        for device in await _all(api, DEVICES, {}):
+            name = text(part_of(device, "metadata"), "name")
+            ids = {text(it, "id") for it in rows_of(part_of(device, "spec"), "devices")}
+            if name != node and (shared := ids.intersection(cards)) and len(found) < MOST:
+                found.append(Stale(name, tuple(sorted(shared)), await _gone(api, name)))
+    except ApiError as exc:
+        return Look(why=f"the Devices could not be listed: {exc}")
+    return Look(tuple(it for it in found if it.gone))
+
+
+async def _kind(api: Api) -> Look[bool]:
+    try:
+        served = rows_of(await api.get(VERSION), "resources")
+    except NotFound:
+        return Look(False)
+    except ApiError as exc:
+        return Look(why=f"the API server does not say whether it has Device objects: {exc}")
+    return Look(any(it.get("name") == "devices" for it in served))
+
+
+async def _own(api: Api, node: str) -> Look[tuple[Object, ...]]:
+    try:
+        return Look((await api.get(path(node)),))
+    except NotFound:
+        return Look(())
+    except ApiError as exc:
+        return Look(why=f"the Device of {node} could not be read: {exc}")
+
+
+async def _gone(api: Api, name: str) -> str:
+    """How the Node of this name shows that it does not work; empty where it does."""
+    try:
+        node = await api.get(f"/api/v1/nodes/{quote(name, safe='')}")
+    except NotFound:
+        return "is not there"
+    ready = [it.get("status") for it in rows_of(part_of(node, "status"), "conditions") if _is_ready(it)]
+    return "" if ready == ["True"] else "is not ready"
+
+
+def _is_ready(condition: Mapping[str, Any]) -> bool:
+    return condition.get("type") == "Ready"
+
+
+async def _pods(api: Api, query: Mapping[str, str]) -> Look[tuple[Object, ...]]:
+    try:
+        return Look(tuple(await _all(api, "/api/v1/pods", query)))
+    except ApiError as exc:
+        return Look(why=f"pods could not be listed: {exc}")
+
+
+async def _all(api: Api, at: str, query: Mapping[str, str]) -> list[Object]:
+    found: list[Object] = []
+    more = ""
+    for _ in range(PAGES):
+        page = await api.get(at, {**query, "limit": str(PAGE), **({"continue": more} if more else {})})
+        found += rows_of(page, "items")
+        more = text(part_of(page, "metadata"), "continue")
+        if not more:
+            break
+    return found
+
+
+def _namespace(programs: Look[tuple[Object, ...]]) -> str:
+    """That of koord-manager, beside which its settings are."""
+    found = (part_of(it, "metadata") for it in programs.value or ())
+    its = (text(it, "namespace") for it in found if part_of(it, "labels").get("koord-app") == "koord-manager")
+    return next(its, NAMESPACE)
+
+
+async def _colocation(api: Api, namespace: str) -> Look[bool]:
+    """Whether koord-manager works for the nodes; it says no more where settings differ from node to node.
+
+    Source: koordinator pkg/util/sloconfig (colocation-config), pkg/slo-controller/noderesource.
+    """
+    at = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SETTINGS}"
+    try:
+        settings = await api.get(at)
+    except NotFound:
+        return Look(False)
+    except ApiError as exc:
+        return Look(why=str(exc))
+    try:
+        said: Any = json.loads(text(part_of(settings, "data"), "colocation-config") or "{}")
+    except (ValueError, RecursionError):
+        return Look(why="colocation-config is no JSON")
+    if not isinstance(said, dict) or said.get("nodeConfigs"):
+        return Look(why="colocation-config differs from node to node")
+    return Look(said.get("enable") is True)

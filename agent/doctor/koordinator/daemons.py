@@ -1,0 +1,100 @@
+"""The files of cards beside the agent's own, above all koord-device-daemon's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from agent import files
+from agent.core.koordinator.feed import cards
+from agent.deviceinfos import MAX_BYTES, MAX_FILES, NAME
+from agent.doctor.finding import Ailment, Finding, Severity, well
+from agent.doctor.koordinator.programs import running
+from agent.doctor.koordinator.way import chosen, unconcerned
+from agent.doctor.surroundings import Surroundings
+
+CHECK = "device-daemon"
+DAEMON = "koord-device-daemon"
+
+TWICE = Ailment(
+    CHECK,
+    "device-daemon-lists-cards",
+    Severity.WARNS,
+    "another file in koordlet's directory lists cards of this node",
+    "The agent leaves them out of its own file, or koordlet would count them twice; what that file says "
+    "holds then: koord-device-daemon looks every 15 minutes, and takes all cards away while it restarts.",
+    "keep it off nodes of the agent's: label them, and helm upgrade koordinator koordinator-sh/koordinator "
+    "--reuse-values --set {affinity}.key=LABEL --set {affinity}.operator=DoesNotExist; where nobody writes "
+    "the file any more: rm -f {path}",
+)
+BROKEN = Ailment(
+    CHECK,
+    "device-infos-broken",
+    Severity.WARNS,
+    "a file in koordlet's directory can not be read as a list of cards",
+    "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
+    "have who writes it mend it, or rm -f {path}",
+)
+NO_DIRECTORY = Ailment(
+    CHECK,
+    "device-infos-missing",
+    Severity.WARNS,
+    "the directory where koordlet looks for files of cards is not there",
+    "The agent can not tell koordlet of the cards.",
+    "koordlet makes it on the host: mount it there (with the chart koordinator.enabled=true), or name the "
+    "directory in report.deviceInfosDir",
+)
+#: The affinity of its DaemonSet in Koordinator's chart (v1.8.0, templates/koord-device-daemon.yaml).
+AFFINITY = (
+    "deviceDaemon.nodeAffinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    ".nodeSelectorTerms[0].matchExpressions[0]"
+)
+
+
+def daemons(around: Surroundings) -> Iterator[Finding]:
+    """koord-device-daemon on this node, and the files from which koordlet knows cards."""
+    if idle := unconcerned(CHECK, around):
+        yield idle
+        return
+    here = [str(it) for it in running(around.cluster.pods.value or (), DAEMON)]
+    present = f"{', '.join(here)} runs here" if here else "koord-device-daemon is not seen here"
+    if chosen(around).mode != "feed":
+        yield well(CHECK, f"{present}; the cards are not told by files")
+        return
+    directory = Path(around.config.report.device_infos_dir)
+    try:
+        found = list(_wrong(around, directory, present))
+    except OSError as exc:
+        found = [NO_DIRECTORY.found(f"{directory}: {exc.strerror}")]
+    yield from found or [well(CHECK, f"{present}; no other file in {directory} lists cards of this node")]
+
+
+def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Finding]:
+    own = _uuids(around)
+    for path in _files(directory):
+        listed = _listed(path)
+        if listed is None:
+            yield BROKEN.found(f"{path} ({present})", path=path)
+        elif shared := sorted(own.intersection(listed)):
+            told = f"{', '.join(shared[:3])}{' and more' if len(shared) > 3 else ''}"
+            yield TWICE.found(f"{path} lists {told}; {present}", path=path, affinity=AFFINITY)
+
+
+def _files(directory: Path) -> list[Path]:
+    """Those that koordlet reads, but for the agent's own; bounded."""
+    entries = islice((it for it in directory.iterdir() if it.name != NAME), MAX_FILES)
+    return sorted(it for it in entries if not it.is_dir())
+
+
+def _listed(path: Path) -> Mapping[str, int] | None:
+    try:
+        return cards(files.read(path, MAX_BYTES).decode(errors="replace"))
+    except FileNotFoundError:
+        return {}  # gone since it was listed
+    except OSError:
+        return None
+
+
+def _uuids(around: Surroundings) -> frozenset[str]:
+    return frozenset(it.uuid for look in around.vendors.values() for it in look.value or ())

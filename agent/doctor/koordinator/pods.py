@@ -1,0 +1,169 @@
+"""Pods that Koordinator's scheduler and this node do not agree about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from agent.cluster.api import Object
+from agent.cluster.fields import text
+from agent.cluster.pods import candidate
+from agent.core.claims import Candidate
+from agent.core.koordinator.allocated import ALLOCATED, CORE, MEMORY, RATIO, allocated
+from agent.core.koordinator.device import VENDOR
+from agent.core.koordinator.dialect import OTHER
+from agent.core.parts import part_of
+from agent.core.text import shorten
+from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.koordinator.devices import cards, entries
+from agent.doctor.surroundings import Surroundings
+
+PODS = "koord-pods"
+#: Pods of a kind that are named one by one.
+SHOWN = 5
+METAX = "metax-tech.com/"
+ISOLATION = "koordinator.sh/gpu-isolation-provider"
+
+UNSEEN = Ailment(
+    PODS,
+    "scheduler-choice-unheeded",
+    Severity.WARNS,
+    "koord-scheduler chose cards for pods here, and no resource of theirs heeds it",
+    "Every resource of the vendor has placement `local`: a pod gets another card than it was promised, and "
+    "cards of pods that ask for koordinator.sh/ resources alone are given away.",
+    "set placement: auto (or claim) on the vendor's resources in the config; no restart is needed",
+)
+UNBELIEVED = Ailment(
+    PODS,
+    "annotation-not-believed",
+    Severity.WARNS,
+    "a pod of Kubernetes' own scheduler names cards as if Koordinator had chosen them",
+    "That scheduler writes no such thing, so somebody else did: the cards are not heeded.",
+    "schedulerName: koord-scheduler in the pod's template, where Koordinator is to choose; else remove the "
+    "annotation " + ALLOCATED,
+)
+UNBOOKED = Ailment(
+    PODS,
+    "pod-not-booked",
+    Severity.WARNS,
+    "a pod has cards of this node of which koord-scheduler knows nothing",
+    "It counts what its own annotation says, whoever wrote it; a pod that another scheduler placed has none, "
+    "and its cards are promised again.",
+    "schedulerName: koord-scheduler in the pod's template, and kubectl -n {namespace} delete pod {pod}; or "
+    "keep pods of other schedulers off this node by a taint",
+)
+NO_CORE = Ailment(
+    PODS,
+    "metax-pod-without-core",
+    Severity.WARNS,
+    "a pod that asks for a share of a MetaX card names no koordinator.sh/gpu-core",
+    "koord-scheduler can not write the share down without it, tries again for ever, and the pod stays "
+    "Pending without a condition that says why.",
+    "add koordinator.sh/gpu-core to the limits of pod {pod} in {namespace} (percent of a card), and make it "
+    "anew",
+)
+NO_PROVIDER = Ailment(
+    PODS,
+    "isolation-label-missing",
+    Severity.WARNS,
+    "a pod asks for an isolation of shares that the Node does not name",
+    "koord-scheduler places it only on Nodes with the same label; elsewhere its filter fails.",
+    "where this node has it: kubectl label node {node} " + ISOLATION + "={value}",
+)
+
+Judge = Callable[[Surroundings, Object, Candidate], Finding | None]
+
+
+def pods(around: Surroundings) -> Iterator[Finding]:
+    """Pods of this node whose cards koord-scheduler and the agent see differently, and pods that wait."""
+    kind, here = around.cluster.koordinator.kind, around.cluster.pods
+    if not kind.value:
+        yield not_made(PODS, kind.why) if kind.value is None else well(PODS, "Koordinator is not installed")
+        return
+    waiting = around.cluster.koordinator.waiting
+    asked = ((here, (_unseen, _unbelieved, _unbooked)), (waiting, (_without_core, _without_provider)))
+    found = []
+    for look, judges in asked:
+        if look.value is None:
+            found.append(not_made(PODS, look.why))
+        for judge in judges:
+            found += _first(around, look.value or (), judge)
+    number = len(here.value or ()) + len(waiting.value or ())
+    yield from found or [well(PODS, f"none of {number} pods is in doubt")]
+
+
+def _first(around: Surroundings, pods: tuple[Object, ...], judge: Judge) -> list[Finding]:
+    pairs = ((pod, candidate(pod)) for pod in pods)
+    judged = (judge(around, pod, it) for pod, it in pairs if it is not None and not it.ended)
+    found = [it for it in judged if it is not None]
+    if len(found) > SHOWN:
+        found[SHOWN - 1 :] = [
+            replace(found[SHOWN - 1], what=f"{found[SHOWN - 1].what} (and {len(found) - SHOWN} more pods)")
+        ]
+    return found
+
+
+def _unseen(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
+    promised = _promised(pod)
+    if pod.scheduler == OTHER:
+        return None
+    for vendor, look in around.vendors.items():
+        shared = promised.intersection(it.uuid for it in look.value or ())
+        rules = around.config.vendor(vendor).resources
+        if shared and all(it.placement == "local" for it in rules):
+            return UNSEEN.found(f"{_name(pod)} was promised {', '.join(sorted(shared)[:3])} of {vendor}")
+    return None
+
+
+def _unbelieved(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
+    if pod.scheduler != OTHER or ALLOCATED not in pod.annotations or not _asks(around, pod):
+        return None
+    return UNBELIEVED.found(f"{_name(pod)} has {ALLOCATED}, and its scheduler is {OTHER}")
+
+
+def _unbooked(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
+    device = around.cluster.koordinator.device.value
+    if not device or cards(around).isdisjoint(text(it, "id") for it in entries(device[0])):
+        return None
+    asks = _asks(around, pod)
+    if not asks or ALLOCATED in pod.annotations or pod.over:
+        return None
+    what = f"{_name(pod)} asks for {', '.join(asks)}, and has no {ALLOCATED}"
+    return UNBOOKED.found(what, namespace=shorten(pod.namespace), pod=shorten(pod.name))
+
+
+def _without_core(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
+    device = around.cluster.koordinator.device.value
+    if not device or part_of(part_of(device[0], "metadata"), "labels").get(VENDOR) != "metax":
+        return None
+    names = {name for it in pod.containers for name in it.limits}
+    if CORE in names or not names & {MEMORY, RATIO} or not any(it.startswith(METAX) for it in names):
+        return None
+    return NO_CORE.found(f"{_name(pod)} waits", namespace=shorten(pod.namespace), pod=shorten(pod.name))
+
+
+def _without_provider(around: Surroundings, pod: Object, it: Candidate) -> Finding | None:
+    wanted = text(part_of(part_of(pod, "metadata"), "labels"), ISOLATION)
+    node = around.cluster.node.value
+    there = part_of(part_of(node, "metadata"), "labels").get(ISOLATION)
+    if node is None or not wanted or there == wanted:
+        return None
+    what = (
+        f"{_name(it)} waits for {ISOLATION}={shorten(wanted)}, the Node has {shorten(str(there or 'none'))}"
+    )
+    return NO_PROVIDER.found(what, node=around.node, value=shorten(wanted))
+
+
+def _promised(pod: Candidate) -> frozenset[str]:
+    try:
+        return frozenset(it.uuid for it in allocated(pod.annotations.get(ALLOCATED, "{}")))
+    except ValueError:
+        return frozenset()
+
+
+def _asks(around: Surroundings, pod: Candidate) -> list[str]:
+    return sorted({name for it in pod.containers for name in it.limits} & around.names)
+
+
+def _name(pod: Candidate) -> str:
+    return f"{shorten(pod.namespace)}/{shorten(pod.name)}"

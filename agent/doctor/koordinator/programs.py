@@ -1,0 +1,106 @@
+"""A program of Koordinator's in a pod: with which flags and gates it runs, and what of the host it sees.
+
+Sources: koordinator-sh/charts v1.8.0 (labels, commands, mounts), koordinator config/manager, where
+koord-device-daemon has koordlet's label.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.cluster.api import Object
+from agent.cluster.fields import text
+from agent.core.parts import part_of, rows_of
+from agent.core.text import shorten
+
+LABEL = "koord-app"
+ALL_GATES = "AllAlpha"
+_GATES = "feature-gates"
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_TAG = re.compile(r":v?([0-9]{1,5})\.([0-9]{1,5})")
+MAX_ARGUMENTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One that runs. `gates` as it was told them: what is not there is as the program has it itself."""
+
+    pod: Object
+    container: Mapping[str, Any]
+    flags: Mapping[str, str]
+    gates: Mapping[str, bool]
+
+    def __str__(self) -> str:
+        return name(self.pod)
+
+    def has(self, gate: str) -> bool:
+        """Whether it runs with this alpha gate, which is off unless somebody says so."""
+        return self.gates.get(gate, self.gates.get(ALL_GATES, False))
+
+    @property
+    def version(self) -> tuple[int, int] | None:
+        """Major and minor by the image's tag; None where that does not say."""
+        found = _TAG.search(text(self.container, "image"))
+        return (int(found[1]), int(found[2])) if found else None
+
+    def on_host(self, path: Path) -> Path | None:
+        """Where the host has what the program sees there; None where it is not the host's."""
+        return on_host(self.pod, self.container, path)
+
+
+def running(pods: Iterable[Object], program: str) -> list[Program]:
+    """The pods, Koordinator's by their label, in which the program runs."""
+    found = []
+    for pod in pods:
+        labels, phase = part_of(part_of(pod, "metadata"), "labels"), part_of(pod, "status").get("phase")
+        if LABEL not in labels or phase in ("Succeeded", "Failed"):
+            continue
+        for it in rows_of(part_of(pod, "spec"), "containers"):
+            words = _words(it)
+            if text(it, "name") == program or any(word.rpartition("/")[2] == program for word in words):
+                pairs = list(_flags(words))
+                gates = {gate: on for flag, value in pairs if flag == _GATES for gate, on in _gates(value)}
+                found.append(Program(pod, it, dict(pairs), gates))
+    return found
+
+
+def name(pod: Object) -> str:
+    metadata = part_of(pod, "metadata")
+    return f"{shorten(text(metadata, 'namespace'))}/{shorten(text(metadata, 'name'))}"
+
+
+def on_host(pod: Object, container: Mapping[str, Any], path: Path) -> Path | None:
+    """Where the host has what the container sees there; None where no directory of the host is mounted."""
+    mounts = [it for it in rows_of(container, "volumeMounts") if text(it, "mountPath")]
+    above = [it for it in mounts if path.is_relative_to(it["mountPath"])]
+    if not above:
+        return None
+    nearest = max(above, key=lambda it: len(Path(it["mountPath"]).parts))
+    volumes = (it for it in rows_of(part_of(pod, "spec"), "volumes") if it.get("name") == nearest.get("name"))
+    host = text(part_of(next(volumes, {}), "hostPath"), "path")
+    return Path(host, text(nearest, "subPath"), path.relative_to(nearest["mountPath"])) if host else None
+
+
+def _words(container: Mapping[str, Any]) -> Sequence[str]:
+    lists = (container.get(key) for key in ("command", "args"))
+    words = [it for its in lists if isinstance(its, list) for it in its if isinstance(it, str)]
+    return words[:MAX_ARGUMENTS]
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """As Go reads them: `-flag=value`, or the value in the next word."""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        flag, said, value = word.partition("=")
+        if word.startswith("-"):
+            yield flag.lstrip("-"), value if said else following
+
+
+def _gates(value: str) -> Iterator[tuple[str, bool]]:
+    for pair in value.split(","):
+        gate, said, on = pair.partition("=")
+        if said:
+            yield gate.strip(), on.strip() in _TRUE

@@ -1,0 +1,252 @@
+"""A node of Koordinator's that is well has nothing to mend, and each check knows what is not its affair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cluster.koordlets import Koordlet, from_files
+from kubelet.fakes import eventually
+from scenarios.node import PATIENCE
+
+from agent.doctor.finding import Finding, Severity
+from agent.doctor.koordinator.programs import on_host, running
+
+from . import koordination
+from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
+from .koordinator_faults import LOCK, ago
+from .patient import GPU, Patient
+
+CHECKS = (
+    *("koordinator", "koord-programs", "koordlet", "device-daemon"),
+    *("koord-device", "koord-node", "scheduler-locks", "koord-pods"),
+)
+
+
+def told(findings: Sequence[Finding], check: str) -> str:
+    return "; ".join(it.what for it in findings if it.check == check)
+
+
+def ailments(findings: Sequence[Finding]) -> set[str]:
+    return {it.ailment for it in findings if it.check in CHECKS} - {""}
+
+
+async def test_a_device_that_the_agent_writes_is_well_with_what_the_manager_makes_of_it(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(patient)
+    koordination.introduce(patient, monkeypatch)
+    koordination.placement(patient, "auto")
+    await koordination.reports(patient, mode="device", healthy=2)
+    await patient.server.wait(lambda it: it.find("Device", "node"))
+    manage(patient)
+    asks = {"resources": {"limits": {GPU: "1"}}}
+    koordination.put_pod(patient, "promised", asks, annotations=allocated(patient.cards.uuids[0]))
+
+    findings = await patient.findings()
+
+    assert [it for it in findings if it.severity is not Severity.OK] == []
+    assert "the cards are told by device" in told(findings, "koordinator")
+    assert told(findings, "koord-device") == "Device node lists 2 cards, 2 healthy"
+
+
+async def test_a_koordlet_that_takes_the_agent_s_file_is_well(patient: Patient) -> None:
+    install(patient, "feed")
+    koordlet(patient)
+    await koordination.reports(patient, mode="feed", healthy=2)
+    await eventually(lambda: from_files(infos(patient)), PATIENCE)
+    device(patient, from_files(infos(patient)) or [])
+    manage(patient)
+
+    findings = await patient.findings()
+
+    assert [it for it in findings if it.severity is not Severity.OK] == []
+    assert "runs here with Accelerators=true" in told(findings, "koordlet")
+
+
+async def test_where_koordinator_is_not_there_or_not_to_be_told_nothing_is_asked_of_it(
+    patient: Patient,
+) -> None:
+    absent = await patient.findings()
+    install(patient, "none")
+    Koordlet(patient.server, "node").report([])
+    unwanted = await patient.findings()
+
+    assert ailments(absent) == ailments(unwanted) == set()
+    assert "Koordinator is not installed" in told(absent, "koordlet")
+    assert "report.mode is 'none'" in told(unwanted, "koord-device")
+
+
+async def test_a_node_without_any_right_on_devices_has_them_named_where_koordinator_is_there(
+    patient: Patient,
+) -> None:
+    install(patient)
+    patient.server.forbid("*", "/apis/scheduling.koordinator.sh/v1alpha1/devices")
+
+    findings = await patient.findings()
+
+    denied = {it.what.partition(" is forbidden")[0] for it in findings if it.ailment == "right-missing"}
+    verbs = ("get", "list", "watch", "create", "update")
+    assert {f"{verb} devices.scheduling.koordinator.sh" for verb in verbs} <= denied
+    assert "403" in told(findings, "koord-device")
+
+
+@pytest.mark.parametrize(
+    ("ready", "found"),
+    [("True", set()), ("Unknown", {"device-of-old-name"}), ("False", {"device-of-old-name"})],
+)
+async def test_a_device_of_another_node_is_left_from_before_where_that_node_works_no_more(
+    patient: Patient, ready: str, found: set[str]
+) -> None:
+    install(patient)
+    device(patient, cards(patient))
+    device(patient, cards(patient), name="other")
+    device(patient, [card("GPU-of-others", 0)], name="a-third")
+    other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}}
+    patient.server.put_object({**other, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    manage(patient)
+
+    assert ailments(await patient.findings()) == found
+
+
+async def test_pods_that_are_over_or_of_other_cards_are_in_no_doubt(patient: Patient) -> None:
+    install(patient)
+    device(patient, cards(patient))
+    manage(patient)
+    asks = {"resources": {"limits": {GPU: "1"}}}
+    ended = koordination.put_pod(patient, "ended", asks, scheduler="default-scheduler")
+    patient.server.put_object({**ended, "status": {"phase": "Succeeded"}})
+    koordination.put_pod(patient, "elsewhere", limits(gpu_core="100"), annotations=allocated("GPU-of-others"))
+    koordination.put_pod(patient, "nonsense", asks, annotations={**allocated("x"), "gpu": "["})
+    koordination.put_pod(patient, "waits", limits(gpu_core="50", gpu_memory="1Gi"), node="")
+
+    assert ailments(await patient.findings()) == set()
+
+
+async def test_a_fresh_lock_that_the_agent_may_free_is_well(patient: Patient) -> None:
+    node(patient, annotations={LOCK: f"{ago(1)},default,a"})
+
+    findings = await patient.findings()
+
+    assert told(findings, "scheduler-locks") == f"held: {LOCK}, not for long"
+
+
+async def test_settings_that_differ_from_node_to_node_or_can_not_be_read_are_not_judged(
+    patient: Patient,
+) -> None:
+    install(patient)
+    device(patient, cards(patient))
+    manage(patient)
+    koordination.colocate(patient, enable=False, nodeConfigs=[{"enable": True}])
+    assert ailments(await patient.findings()) == set()
+
+    koordination.colocate(patient, enable=False)
+    patient.server.forbid("get", "/api/v1/namespaces/koordinator-system/configmaps")
+    assert ailments(await patient.findings()) == set()
+
+
+async def test_a_scheduler_that_is_not_seen_is_told_as_not_looked_at(patient: Patient) -> None:
+    install(patient)
+    patient.server.delete_object("Pod", "koord-scheduler", "koordinator-system")
+
+    found = [it for it in await patient.findings() if it.check == "koord-programs"]
+
+    assert [(it.severity, it.what) for it in found] == [
+        (Severity.NOT_MADE, "no pod of koord-scheduler is seen in this cluster")
+    ]
+
+
+async def test_an_agent_in_a_pod_is_compared_by_what_the_host_has(patient: Patient) -> None:
+    install(patient)
+    koordlet(patient)
+    inside = "/inside"
+    koordination.configure(patient, deviceInfosDir=inside)
+    mount = {"volumeMounts": [{"name": "koordlet", "mountPath": inside}]}
+    volumes = [{"name": "koordlet", "hostPath": {"path": str(infos(patient))}}]
+    labels = {"app.kubernetes.io/name": "xpu-agent"}
+    koordination.put_pod(patient, "agent", mount, labels, volumes=volumes)
+
+    assert "koordlet-reads-elsewhere" not in ailments(await patient.findings())
+
+
+def container(*arguments: str, **more: object) -> dict[str, object]:
+    return {"name": "koordlet", "command": ["/koordlet"], "args": list(arguments), **more}
+
+
+def pod(*containers: object, **spec: object) -> dict[str, object]:
+    metadata = {"name": "p", "namespace": "n", "labels": {"koord-app": "koordlet"}}
+    return {"metadata": metadata, "spec": {"containers": list(containers), **spec}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "on"),
+    [
+        (["-feature-gates=A=true,Gate=true"], True),
+        (["--feature-gates", "Gate=true"], True),
+        (["-feature-gates=Gate=true", "-feature-gates=Gate=false"], False),
+        (["-feature-gates=AllAlpha=true"], True),
+        (["-feature-gates=AllAlpha=true,Gate=0"], False),
+        (["-feature-gates"], False),
+        ([], False),
+    ],
+)
+def test_gates_are_read_as_the_programs_read_them(arguments: list[str], on: bool) -> None:
+    (found,) = running([pod(container(*arguments))], "koordlet")
+
+    assert found.has("Gate") is on
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("ghcr.io/koordinator-sh/koordlet:v1.8.0", (1, 8)),
+        ("registry:5000/koordlet:1.10", (1, 10)),
+        ("registry:5000/koordlet", None),
+        ("koordlet:latest", None),
+        ("koordlet@sha256:0", None),
+    ],
+)
+def test_the_version_is_the_image_s_tag_where_it_says_one(
+    image: str, version: tuple[int, int] | None
+) -> None:
+    (found,) = running([pod(container(image=image))], "koordlet")
+
+    assert found.version == version
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {},
+        {
+            "metadata": {"labels": {"koord-app": 1}},
+            "spec": {"containers": [1, {"args": [1], "command": "x"}]},
+        },
+        pod({"name": 1, "args": {"a": 1}}),
+        {**pod(container()), "status": {"phase": "Failed"}},
+        {"spec": {"containers": [container()]}},
+    ],
+)
+def test_what_is_no_program_of_koordinator_s_is_none_whatever_it_holds(strange: dict[str, object]) -> None:
+    assert running([strange], "koordlet") == []
+
+
+def test_a_path_is_on_the_host_where_the_nearest_mount_is_a_directory_of_it() -> None:
+    mounts = [
+        {"name": "run", "mountPath": "/run"},
+        {"name": "infos", "mountPath": "/run/infos", "subPath": "sub"},
+        {"name": "own", "mountPath": "/run/own"},
+    ]
+    volumes = [
+        {"name": "run", "hostPath": {"path": "/host/run"}},
+        {"name": "infos", "hostPath": {"path": "/host/infos"}},
+        {"name": "own", "emptyDir": {}},
+    ]
+    it = container(volumeMounts=mounts)
+    whole = pod(it, volumes=volumes)
+
+    assert on_host(whole, it, Path("/run/a")) == Path("/host/run/a")
+    assert on_host(whole, it, Path("/run/infos/b")) == Path("/host/infos/sub/b")
+    assert on_host(whole, it, Path("/run/own/c")) is None
+    assert on_host(whole, it, Path("/etc")) is None
