@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from core.koordinator.test_upstream_choice import FAULTS
 
 from agent.config import parse
 from agent.core.koordinator import hami, report
@@ -172,3 +173,12 @@ def test_the_device_of_the_page_is_one_that_the_kind_takes() -> None:
 def _fits(value: Any, schema: Any) -> None:
     assert set(schema.get("required", ())) <= set(value)
     assert set(value) <= set(schema["properties"])
+
+
+def test_the_page_on_others_bugs_has_each_fault_of_koordinator_s_with_its_tests() -> None:
+    page = (ROOT / "docs/peer-bugs.md").read_text()
+    rows = {int(number): row for number, row in re.findall(r"^\| K(\d+): (.*)$", page, re.MULTILINE)}
+
+    assert {number: set(re.findall(r"`([a-z0-9_]{20,})`", row)) for number, row in rows.items()} == {
+        number: {it.partition(".")[2] for it in tests} for number, (_, tests) in FAULTS.items()
+    }
