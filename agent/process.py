@@ -139,6 +139,8 @@ async def _cluster(
         instance=instance,
         note=agent.remains.note_namespace,
         forget=agent.remains.forget_namespace,
+        note_device=agent.remains.note_device,
+        forget_device=agent.remains.forget_device,
     )
 
     def tell(notice: Notice) -> None:

@@ -86,13 +86,16 @@ class Reporting:
         asks = config.report.mode
         self.exchange.looks.set(self._api and asks in ("auto", "device"))
         shown = self.exchange.shown.value
-        chosen = choice(asks, shown, api=self._api, shares=_shares(config))
+        shares = _shares(config)
+        chosen = choice(asks, shown, api=self._api, shares=shares)
         if chosen is None:
             return
         self._choose(chosen)
         directory = config.report.device_infos_dir
         if chosen.mode == "none":
-            self.exchange.telling.set(Telling("none", None, directory, withdrawn=asks == "none"))
+            unwanted = asks == "none"
+            gone = unwanted or bool(shares)
+            self.exchange.telling.set(Telling("none", None, directory, withdrawn=unwanted, no_device=gone))
             return
         await self._look_back(chosen.mode, directory)
         snapshot = self._snapshot.value
@@ -103,7 +106,7 @@ class Reporting:
         if now is None and before is not None and before.mode == chosen.mode:
             now = before.report
         # Without one, what an earlier agent told stands: this one does not know better yet.
-        self.exchange.telling.set(Telling(chosen.mode, now, directory))
+        self.exchange.telling.set(Telling(chosen.mode, now, directory, no_device=asks == "feed"))
 
     async def _look_back(self, mode: str, directory: str) -> None:
         """Know once what was told before, also by an earlier agent: cards keep their minors."""

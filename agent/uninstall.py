@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
 from agent.cluster.access import Access
+from agent.cluster.api import Api
 from agent.cluster.errors import ApiError
 from agent.core.errors import AgentError
 from agent.kubelet.sockets import sweep
@@ -27,12 +29,22 @@ class StillServing(AgentError):
 
 
 class NotRemoved(AgentError):
-    """Raised when something stays on the node, or of its labels."""
+    """Raised when something stays on the node, or of what the API server was told of it."""
 
 
-#: Takes back what the API server was told, knowing in which namespaces a NodeFeature object was made. Returns
-#: whether it could ask one.
-Unlabel = Callable[[Sequence[str]], bool]
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Which objects beside the Node the API server may have: NodeFeatures by namespace, Devices by name."""
+
+    namespaces: Sequence[str] = ()
+    devices: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.namespaces or self.devices)
+
+
+#: Takes back what the API server was told, these objects among it. Returns whether it could ask one.
+TakeBack = Callable[[Told], bool]
 
 
 def uninstall(
@@ -40,13 +52,14 @@ def uninstall(
     kubelet_dir: Path,
     more: Sequence[Path] = (),
     *,
-    unlabel: Unlabel = lambda _: False,
+    take_back: TakeBack = lambda _: False,
     force: bool = False,
 ) -> int:
-    """Remove CDI specs, features file, sockets, labels and lock; print each. Running pods keep their devices.
+    """Remove CDI specs, files for others, sockets, labels, our cards of the Device and the lock; print each.
 
-    `more`: files that count as the agent's beside those that it has written down. `unlabel` raises AgentError
-    where labels stay. `force` goes on while an agent serves; that one writes it all again within a minute.
+    Running pods keep their devices. `more`: files that count as the agent's beside those that it has written
+    down. `take_back` raises AgentError where something stays at the API server. `force` goes on while an
+    agent serves; that one writes it all again within a minute.
     The list of what is the agent's goes last, and only when all on it is gone.
 
     Raises:
@@ -60,31 +73,31 @@ def uninstall(
             holder = lock.take()
             if holder and not force:
                 raise StillServing(lock.path, holder)
-            _remove_all(state_dir, kubelet_dir, more, unlabel, serving=bool(holder))
+            _remove_all(state_dir, kubelet_dir, more, take_back, serving=bool(holder))
             return 0
-    _remove_all(state_dir, kubelet_dir, more, unlabel, serving=False)
+    _remove_all(state_dir, kubelet_dir, more, take_back, serving=False)
     return 0
 
 
 def _remove_all(
-    state_dir: Path, kubelet_dir: Path, more: Sequence[Path], unlabel: Unlabel, *, serving: bool
+    state_dir: Path, kubelet_dir: Path, more: Sequence[Path], take_back: TakeBack, *, serving: bool
 ) -> None:
     kept: list[str] = []
     try:
         remains = Remains(state_dir / NAME)
-        written, namespaces = remains.all(), remains.namespaces()
+        written, told = remains.all(), Told(remains.namespaces(), remains.devices())
     except OSError as exc:
         raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
     for path in dict.fromkeys((*written, *more)):
         kept += [_unseen(path)] if is_out_of_sight(path, os.environ) else _remove(path)
     for path in sweep(kubelet_dir):
         _say(f"{path}: removed")
-    labels = _refusal(unlabel, namespaces)
+    refused = _refusal(take_back, told)
     # Not before all on the list is gone: the next try needs it. A lock in use stays.
-    for path in () if serving or kept or (labels and namespaces) else _own(state_dir):
+    for path in () if serving or kept or (refused and told) else _own(state_dir):
         kept += _remove(path)
-    if kept or labels:
-        raise NotRemoved("; ".join([*kept, *labels]))
+    if kept or refused:
+        raise NotRemoved("; ".join([*kept, *refused]))
 
 
 def _own(state_dir: Path) -> list[Path]:
@@ -96,17 +109,24 @@ def _own(state_dir: Path) -> list[Path]:
     return sorted(there, key=lambda it: (it.name == NAME, it.name))
 
 
-def _refusal(unlabel: Unlabel, namespaces: Sequence[str]) -> list[str]:
-    """Why something of the labels stays, or may; empty where nothing does."""
+def _refusal(take_back: TakeBack, told: Told) -> list[str]:
+    """Why something stays at the API server, or may; empty where nothing does."""
     try:
-        asked = unlabel(namespaces)
+        asked = take_back(told)
     except AgentError as exc:
         return [str(exc)]
-    if asked or not namespaces:
-        return []
-    looked = f"NodeFeature in {', '.join(namespaces)}: not looked for, as no API server is known"
-    by_hand = f"kubectl -n NAMESPACE get nodefeatures shows it; where it is gone, strike it out of {NAME}"
-    return [f"{looked}; give --kubeconfig, or {by_hand}"]
+    return [] if asked else [*_not_looked_for(told)]
+
+
+def _not_looked_for(told: Told) -> Iterator[str]:
+    unknown = "not looked for, as no API server is known; give --kubeconfig"
+    strike = f"where it is gone, strike it out of {NAME}"
+    if told.namespaces:
+        by_hand = f"kubectl -n NAMESPACE get nodefeatures shows it; {strike}"
+        yield f"NodeFeature in {', '.join(told.namespaces)}: {unknown}, or {by_hand}"
+    if told.devices:
+        by_hand = f"kubectl get devices.scheduling.koordinator.sh shows it; {strike}"
+        yield f"Device {', '.join(told.devices)}: {unknown}, or {by_hand}"
 
 
 def _unseen(path: Path) -> str:
@@ -129,30 +149,56 @@ def _remove(path: Path) -> Iterator[str]:
     _say(f"{path}: removed")
 
 
-def unlabel(access: Access, node_name: str, made: Sequence[str] = ()) -> None:
-    """Take back what agents told the API server of the node's labels. `made`: where a NodeFeature was.
+def take_back(access: Access, node_name: str, told: Told) -> None:
+    """Take back what agents told the API server of the node: its labels, and its cards in the Device.
 
     Raises:
         NotRemoved: It refuses, or does not answer.
     """
     try:
-        anyio.run(_unlabelled, access, node_name, made)
+        stays = anyio.run(_taken_back, access, node_name, told)
     except ApiError as exc:
-        remedy = "kubectl label node NODE KEY- removes them by hand"
-        raise NotRemoved(f"labels of {node_name} are not removed: {exc}; {remedy}") from exc
-    _say(f"labels of {node_name}: removed")
+        raise NotRemoved(f"labels and Device of {node_name} are not removed: {exc}") from exc
+    if stays:
+        raise NotRemoved("; ".join(stays))
 
 
-async def _unlabelled(access: Access, node_name: str, made: Sequence[str]) -> None:
+async def _taken_back(access: Access, node_name: str, told: Told) -> list[str]:
+    """All of it is tried; returns why something stays."""
     # The client is heavy, and only a node with an API server needs it.
     from agent.cluster.client import open_api
-    from agent.cluster.labels import remove
 
     api = await open_api(access)
     try:
-        await remove(api, node_name, access.namespace, made)
+        labels = await _labels_gone(api, node_name, access.namespace, told.namespaces)
+        names = dict.fromkeys((node_name, *told.devices))
+        cards = [await _cards_gone(api, it, made=it in told.devices) for it in names]
     finally:
         await api.close()
+    return [it for it in (labels, *cards) if it]
+
+
+async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[str]) -> str:
+    from agent.cluster.labels import remove
+
+    try:
+        await remove(api, node_name, namespace, made)
+    except ApiError as exc:
+        remedy = "kubectl label node NODE KEY- removes them by hand"
+        return f"labels of {node_name} are not removed: {exc}; {remedy}"
+    _say(f"labels of {node_name}: removed")
+    return ""
+
+
+async def _cards_gone(api: Api, name: str, *, made: bool) -> str:
+    from agent.cluster.withdrawal import MAY, withdraw
+
+    try:
+        if await withdraw(api, name, made=made):
+            _say(f"cards in the Device {name}: removed")
+    except ApiError as exc:
+        return f"cards in the Device {name} are not removed: {exc}; {MAY}"
+    return ""
 
 
 def await_nodes(access: Access, daemonsets: Sequence[str], within: float) -> None:

@@ -11,7 +11,7 @@ from core.koordinator.cards import card, node
 
 from agent.config import Config, ConfigState, ReportSettings, VendorSettings
 from agent.core.cell import Cell
-from agent.core.koordinator.mode import Shown
+from agent.core.koordinator.mode import Shown, Telling
 from agent.core.koordinator.report import Card, Report
 from agent.core.model import AdvertisedDevice, IdRange, NodeSnapshot, Plan, Resource
 from agent.core.vendor import ResourceRule, Sharing
@@ -106,9 +106,26 @@ async def test_shares_that_look_like_cards_are_not_told_and_it_is_said_why() -> 
     here.snapshot.set(node([card(0)]))
 
     assert await here.told() == ("none", [])
+    assert (here.exchange.telling.value or Telling("none")).no_device
     seen = here.reporting.seen("")
     assert "nvidia.com/gpu counts replicas" in seen.why
     assert not seen.error
+
+
+@pytest.mark.parametrize(
+    ("mode", "withdrawn", "no_device"),
+    [("none", True, True), ("feed", False, True), ("auto", False, False), ("device", False, False)],
+)
+async def test_what_the_config_wants_no_more_is_taken_back(
+    mode: Any, withdrawn: bool, no_device: bool
+) -> None:
+    here = Here(mode=mode)
+    here.snapshot.set(node([card(0)]))
+    await here.told()
+
+    telling = here.exchange.telling.value
+    assert telling is not None
+    assert (telling.withdrawn, telling.no_device) == (withdrawn, no_device)
 
 
 async def test_an_error_counts_where_the_config_names_the_way() -> None:

@@ -318,6 +318,93 @@ async def test_a_file_that_can_not_be_removed_keeps_no_label(machine: Machine, t
         assert labels(server) == {"pool": "a"}
 
 
+DEVICE = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": "n"}}
+CARD = {"type": "gpu", "id": "GPU-0", "minor": 0, "health": True}
+NIC = {"type": "rdma", "id": "0000:09:00.0", "minor": 0, "health": True}
+
+
+@pytest.mark.parametrize(
+    ("writers", "left"),
+    [
+        ([("xpu-agent", [CARD])], None),
+        ([("xpu-agent", [CARD, NIC])], [NIC]),
+        ([("xpu-agent", [CARD]), ("koordlet", [{**CARD, "id": "GPU-1"}])], [{**CARD, "id": "GPU-1"}]),
+        ([("somebody", [CARD])], [CARD]),
+    ],
+)
+async def test_cards_that_agents_told_in_the_device_go_and_those_of_others_stay(
+    machine: Machine, tmp_path: Path, writers: list[tuple[str, list[Any]]], left: list[Any] | None
+) -> None:
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        for manager, devices in writers:
+            server.put_object({**DEVICE, "spec": {"devices": devices}}, manager=manager)
+
+        assert await unlabelled(machine, kubeconfig) == 0
+
+        shown = server.find("Device", "n")
+        assert (shown["spec"]["devices"] if shown else None) == left
+    assert machine.left() == KEPT
+
+
+async def test_the_device_of_a_node_that_was_renamed_goes_by_the_name_that_is_written_down(
+    machine: Machine, tmp_path: Path
+) -> None:
+    Remains(machine.state / NAME).note_device("before")
+    named = {**DEVICE, "metadata": {"name": "before"}, "spec": {"devices": [CARD]}}
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        server.put_object(named, manager="xpu-agent")
+
+        assert await unlabelled(machine, kubeconfig) == 0
+        assert server.find("Device", "before") is None
+
+
+@pytest.mark.parametrize("verb", ["get", "delete"])
+async def test_a_device_that_can_not_be_taken_back_is_told_and_stays_on_the_list(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    Remains(machine.state / NAME).note_device("n")
+    at = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        server.put_object({**DEVICE, "spec": {"devices": [CARD]}}, manager="xpu-agent")
+        server.forbid(verb, at)
+
+        assert await unlabelled(machine, kubeconfig) == 1
+        assert "cards in the Device n are not removed: 403" in capsys.readouterr().err
+        assert NAME in machine.left()
+        assert labels(server) == {"pool": "a"}
+
+        server.permit(verb, at)
+        assert await unlabelled(machine, kubeconfig) == 0
+        assert server.find("Device", "n") is None
+    assert machine.left() == KEPT
+
+
+async def test_who_may_not_see_devices_and_never_wrote_one_is_clean(machine: Machine, tmp_path: Path) -> None:
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        server.forbid("*", "/apis/scheduling.koordinator.sh/v1alpha1/devices")
+
+        assert await unlabelled(machine, kubeconfig) == 0
+
+
+def test_without_an_api_server_a_device_that_may_be_there_counts_as_not_removed(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Remains(machine.state / NAME).note_device("n")
+
+    assert machine.uninstall() == 1
+
+    assert "Device n: not looked for" in capsys.readouterr().err
+    assert Remains(machine.state / NAME).devices() == ("n",)
+
+
 def test_without_an_api_server_a_node_feature_that_may_be_there_counts_as_not_removed(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:

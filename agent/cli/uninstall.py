@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from .arguments import admin_socket, api_server, node_name_of, state_dir
@@ -29,7 +28,7 @@ def add(verbs: Verbs) -> None:
     )
     parser.add_argument("--force", action="store_true", help="also while an agent serves the node")
     parser.add_argument(
-        "--node-name", metavar="N", help="whose labels (default: NODE_NAME, else the host name)"
+        "--node-name", metavar="N", help="whose labels and Device (default: NODE_NAME, else the host name)"
     )
     parser.add_argument("--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)")
     parser.add_argument(
@@ -49,17 +48,17 @@ def uninstall(args: argparse.Namespace) -> int:
     if args.await_nodes:
         return _awaited(args)
     from agent.config import AgentSettings
-    from agent.uninstall import uninstall, unlabel
+    from agent.uninstall import Told, take_back, uninstall
 
     kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or AgentSettings().kubelet_dir
 
-    def unlabelled(made: Sequence[str]) -> bool:
+    def taken_back(told: Told) -> bool:
         if (access := api_server(args)) is not None:
-            unlabel(access, node_name_of(args), made)
+            take_back(access, node_name_of(args), told)
         return access is not None
 
     return uninstall(
-        admin_socket(args).parent, Path(kubelet_dir), args.also, unlabel=unlabelled, force=args.force
+        admin_socket(args).parent, Path(kubelet_dir), args.also, take_back=taken_back, force=args.force
     )
 
 

@@ -13,16 +13,19 @@ from typing import Any
 from urllib.parse import quote
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, NotFound
-from agent.cluster.koordlet import hand
+from agent.cluster.fields import text
+from agent.cluster.koordlet import keeps
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.koordinator.device import API_VERSION, device
 from agent.core.koordinator.mode import Telling
+from agent.core.parts import part_of
 from agent.core.pauses import Pauses
 
 log = structlog.get_logger()
@@ -60,9 +63,11 @@ class DeviceWriter:
         between: float = 1.0,
         every: float = 600.0,
         jitter: Callable[[], float] = random.random,
+        note: Callable[[str], object] = lambda _: None,
     ) -> None:
         """`there`: the Device, as it is followed. Seconds: `between` two writes, so that a storm of health is
-        a few, and `every` how often it is looked at what stands there, whatever the watch says.
+        a few, and `every` how often it is looked at what stands there, whatever the watch says. `note` is
+        told the Device's name before it is written.
         """
         self._api = api
         self._node_name = node_name
@@ -75,10 +80,10 @@ class DeviceWriter:
         self._between = between
         self._every = every
         self._jitter = jitter
+        self._note = note
         self._news = anyio.Event()
-        #: Whether we wrote since the start, and when koordlet had written before that.
-        self._wrote = False
-        self._before: float | None = None
+        #: The list as we wrote it last, and its resourceVersion; None where we did not.
+        self._wrote: tuple[list[Any], str] | None = None
         #: Whether a koordlet undid what we had written.
         self.overwritten = Cell(False)
         #: Why the API server refuses it; empty while it does not.
@@ -148,16 +153,15 @@ class DeviceWriter:
         # What the watch told may be older than what is there.
         there = await self._read()
         body = self._body(there)
-        if body is None:
+        if body is None or self.yields(there):
             return
-        if self.yields(there):
-            return
+        await anyio.to_thread.run_sync(self._note, self._node_name)
         if there is None:
-            await self._api.post(DEVICES, body)
+            written = await self._api.post(DEVICES, body)
         else:
-            await self._api.put(path(self._node_name), body)
+            written = await self._api.put(path(self._node_name), body)
         self.writes += 1
-        self._wrote, self._before = True, hand(there)
+        self._wrote = body["spec"]["devices"], _version(written)
 
     def _body(self, there: Object | None) -> dict[str, Any] | None:
         """What to write over what is there; None where there is nothing to write."""
@@ -175,12 +179,14 @@ class DeviceWriter:
             return None
 
     def yields(self, there: Object | None) -> bool:
-        """Whether what is there is koordlet's, who wrote after us: then it is left to it from now on."""
-        telling, its = self._telling.value, hand(there)
-        if telling is None or telling.mode != "device" or not self._wrote or its is None:
+        """Whether a koordlet undid what we wrote: then the Device is left to it from now on.
+
+        `there` may be older than what we wrote, as the watch has it: that tells nothing.
+        """
+        if self._wrote is None or not keeps(there):
             return False
-        # What it wrote before us may be of one that is gone.
-        if self._before is not None and its <= self._before:
+        devices, version = self._wrote
+        if part_of(there, "spec").get("devices") == devices or not _is_later(_version(there), version):
             return False
         if not self.overwritten.value:
             why = "koordlet writes this node's Device, too; it is left to it"
@@ -190,7 +196,7 @@ class DeviceWriter:
 
     def forgive(self) -> None:
         """The koordlet is gone: what it did before is over."""
-        self._wrote = False
+        self._wrote = None
         self.overwritten.set(False)
 
     def _tell(self, error: str, waits: str) -> None:
@@ -201,3 +207,12 @@ class DeviceWriter:
         elif (self.error or self.waits) and not (error or waits):
             log.info("Device is as it should be again", node=self._node_name)
         self.error, self.waits = error, waits
+
+
+def _version(it: Object | None) -> str:
+    return text(part_of(it, "metadata"), "resourceVersion")
+
+
+def _is_later(one: str, other: str) -> bool:
+    """Of two resourceVersions of one object: numbers that grow, as Kubernetes says since 1.35."""
+    return one.isdecimal() and other.isdecimal() and int(one) > int(other)

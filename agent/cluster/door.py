@@ -60,6 +60,8 @@ class Door:
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
         forget: Callable[[str], object] = lambda _: None,
+        note_device: Callable[[str], object] = lambda _: None,
+        forget_device: Callable[[str], object] = lambda _: None,
         following: Following | None = None,
         opening: Callable[[Access], Awaitable[Api]] = open_api,
     ) -> None:
@@ -67,7 +69,8 @@ class Door:
 
         Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
         `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
-        made, and `forget` those where none is any more. In `exchange` is said how Koordinator hears of the
+        made, and `forget` those where none is any more; `note_device` and `forget_device` the name of the
+        Device that is ours. In `exchange` is said how Koordinator hears of the
         cards, in `scheduled` what schedulers and those who serve the kubelet have to tell each other.
         """
         self._access = access
@@ -80,6 +83,8 @@ class Door:
         self._locks: LockWriter | None = None
         self._note = note
         self._forget = forget
+        self._note_device = note_device
+        self._forget_device = forget_device
         self._following = following
         self._opening = opening
         self.events = Events(node_name, instance)
@@ -100,6 +105,7 @@ class Door:
             base,
             api_server=self.status,
             labels_error="; ".join(it for it in (base.labels_error, error) if it),
+            locks_error=self._locks.error if self._locks else "",
             reported=self._reported(base.reported),
             counters={**base.counters, **self._counters()},
         )
@@ -109,7 +115,7 @@ class Door:
         return replace(base, reported=self._reported(base.reported))
 
     def _reported(self, base: Reported) -> Reported:
-        error = self._koordinator.error if self._koordinator and base.mode == "device" else ""
+        error = self._koordinator.error if self._koordinator else ""
         return replace(base, error=base.error or error)
 
     @property
@@ -148,7 +154,15 @@ class Door:
             note=self._note,
             forget=self._forget,
         )
-        self._koordinator = Koordinator(api, self._node_name, self._exchange, self.node, self._following)
+        self._koordinator = Koordinator(
+            api,
+            self._node_name,
+            self._exchange,
+            self.node,
+            self._following,
+            note=self._note_device,
+            forget=self._forget_device,
+        )
         self._locks = LockWriter(api, self._node_name, self._scheduled)
         try:
             async with anyio.create_task_group() as group:

@@ -18,6 +18,7 @@ from agent.cluster.errors import ApiError, NotFound
 from agent.cluster.fields import text
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Following, Mirror, Reflector
+from agent.cluster.withdrawal import Withdrawal
 from agent.core.cell import Cell
 from agent.core.koordinator.device import told
 from agent.core.koordinator.mode import Exchange, Shown
@@ -48,9 +49,13 @@ class Koordinator:
         clock: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
         writer: Callable[..., DeviceWriter] = DeviceWriter,
+        withdrawal: Callable[..., Withdrawal] = Withdrawal,
+        note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Seconds: `every` how often it is looked whether there are Devices by now, `look` whether a koordlet
-        has been silent for long enough. `clock` is in Unix seconds.
+        has been silent for long enough. `clock` is in Unix seconds. `note` is told the Device's name before
+        it is written, and `forget` once it has nothing of ours.
         """
         self._api = api
         self._node_name = node_name
@@ -64,11 +69,15 @@ class Koordinator:
         self._clock = clock
         self._jitter = jitter
         self._made = writer
+        self._note = note
+        self._withdrawal = withdrawal(api, node_name, exchange.telling, forget=forget)
         self._pauses = Pauses(1.0, min(60.0, every), jitter)
         #: When the koordlet that is shown was last seen, monotonic seconds, and in which words.
         self._koordlet: tuple[float, str] | None = None
         #: Whether its pod was seen since it undid what we wrote.
         self._met = False
+        #: Since when there is no Device that a koordlet overwrote, monotonic seconds.
+        self._absent: float | None = None
         self.writer: DeviceWriter | None = None
         self._writes = 0
 
@@ -80,7 +89,7 @@ class Koordinator:
     @property
     def error(self) -> str:
         """Why the API server refuses the Device; empty while it does not."""
-        return self.writer.error if self.writer else ""
+        return (self.writer.error if self.writer else "") or self._withdrawal.error
 
     @property
     def waits(self) -> str:
@@ -89,6 +98,11 @@ class Koordinator:
 
     async def run(self, returns: Cell[int]) -> None:
         """Look for ever, while somebody wants to know. `returns` counts the server's comings back."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._withdrawal.run, returns)
+            group.start_soon(self._look_on, returns)
+
+    async def _look_on(self, returns: Cell[int]) -> None:
         looks = self._exchange.looks
         while True:
             await looks.until(True)
@@ -126,10 +140,10 @@ class Koordinator:
         """Follow this node's Device and koordlet, until there are no Devices any more."""
         devices = Reflector(self._api, DEVICES, node.query(self._node_name), _whole, self._following)
         koordlets = Reflector(
-            self._api, pods.PODS, koordlet.query(self._node_name), koordlet.reporting, self._following
+            self._api, pods.PODS, koordlet.query(self._node_name), koordlet.shown, self._following
         )
         self.writer = writer = self._made(
-            self._api, self._node_name, self._exchange.telling, self._own, devices.cell
+            self._api, self._node_name, self._exchange.telling, self._own, devices.cell, note=self._note
         )
         news = anyio.Event()
 
@@ -169,18 +183,22 @@ class Koordinator:
         its = devices.objects.get(self._node_name)
         writer.yields(its)
         sign = self._sign(its, koordlets, writer)
+        # A koordlet that is seen not to report has left it so before.
+        emptied = koordlet.keeps(its) and told(its) is None and not koordlets.objects
+        refused = devices.error if devices.refused else ""
         self._exchange.shown.set(
-            Shown(True, devices.error if devices.refused else "", sign, writer.overwritten.value, told(its))
+            Shown(True, refused, sign, writer.overwritten.value, emptied and not sign, told(its))
         )
 
     def _sign(self, device: Object | None, koordlets: Mirror[str], writer: DeviceWriter) -> str:
         now = anyio.current_time()
-        if words := next(iter(sorted(koordlets.objects.values())), ""):
+        if words := next((it for it in sorted(koordlets.objects.values()) if it), ""):
             self._koordlet, self._met = (now, words), writer.overwritten.value
             return words
         if self._koordlet is not None and now - self._koordlet[0] < self._linger:
             return self._koordlet[1]
-        if self._met and koordlets.synced and not koordlets.error:
+        seen_to_go = self._met and koordlets.synced and not koordlets.error
+        if seen_to_go or self._stays_away(device, writer, now):
             self._met = False
             writer.forgive()  # who overwrote us was here, and is gone
         if writer.overwritten.value:
@@ -188,7 +206,23 @@ class Koordinator:
         wrote = koordlet.hand(device)
         if wrote is not None and abs(self._clock() - wrote) < self._fresh:
             return "a koordlet has just written this node's Device"
-        return ""
+        return "a koordlet tells what our file says" if self._is_fed(device) else ""
+
+    def _stays_away(self, device: Object | None, writer: DeviceWriter, now: float) -> bool:
+        """Whether the Device that a koordlet overwrote was deleted, and no koordlet has made it again."""
+        if device is not None or not writer.overwritten.value:
+            self._absent = None
+            return False
+        self._absent = now if self._absent is None else self._absent
+        return now - self._absent >= self._fresh
+
+    def _is_fed(self, device: Object | None) -> bool:
+        """Whether a koordlet's list has the cards of our file, and those alone: it would undo another one."""
+        telling, its = self._exchange.telling.value, told(device)
+        if telling is None or telling.mode != "feed" or telling.report is None or its is None:
+            return False
+        ours = {it.uuid for it in telling.report.cards}
+        return koordlet.keeps(device) and {it.uuid for it in its.cards} == ours
 
 
 def _whole(device: Object) -> Object | None:

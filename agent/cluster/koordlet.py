@@ -7,11 +7,11 @@ pkg/koordlet/config/config.go (its name at the API server), pkg/features/koordle
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.fields import text
+from agent.cluster.managed import UPDATE, Entry, entries
 from agent.core.parts import part_of
 
 NAME = "koordlet"
@@ -29,7 +29,12 @@ def query(node_name: str) -> Mapping[str, str]:
 
 
 def reporting(pod: Object) -> str | None:
-    """How the pod shows that it reports accelerators; None of one that does not, or that is no koordlet.
+    """How the pod shows that it reports accelerators; None of one that does not, or that is no koordlet."""
+    return shown(pod) or None
+
+
+def shown(pod: Object) -> str | None:
+    """The same; empty of a koordlet that does not report, and None of what is none.
 
     Anybody may label a pod so, and must not silence us: only who may run privileged is believed.
     """
@@ -40,8 +45,9 @@ def reporting(pod: Object) -> str | None:
     containers = spec.get("containers")
     for it in containers if isinstance(containers, list) else ():
         trusted = isinstance(it, dict) and part_of(it, "securityContext").get("privileged") is True
-        if trusted and (gate := _gate(_arguments(it))):
-            return f"koordlet {name} runs here with {gate}=true"
+        if trusted and (words := _arguments(it)):
+            gate = _gate(words)
+            return f"koordlet {name} runs here with {gate}=true" if gate else ""
     return None
 
 
@@ -79,23 +85,21 @@ def _pairs(value: str) -> Iterator[tuple[str, bool]]:
 
 
 def hand(device: Object | None) -> float | None:
-    """When koordlet last wrote cards to the Device, Unix seconds; None where it did not.
+    """When what koordlet has of the Device changed last, Unix seconds; None where it has nothing.
 
-    It is its by managedFields: an update by who calls itself koordlet, of `spec`.
+    A write that takes all cards away leaves it the status alone, and the next one not even a new time.
     """
-    fields = part_of(device, "metadata").get("managedFields")
-    times = [_time(it) for it in fields if _its(it)] if isinstance(fields, list) else []
-    return max((it for it in times if it is not None), default=None)
+    return max((it.since for it in _its(device) if it.since is not None), default=None)
 
 
-def _its(entry: object) -> bool:
-    if not isinstance(entry, dict) or (entry.get("manager"), entry.get("operation")) != (NAME, "Update"):
+def keeps(device: Object | None) -> bool:
+    """Whether the list of devices is koordlet's: it wrote the one that is there, or took all away."""
+    if not (its := _its(device)):
         return False
-    return "f:spec" in part_of(entry, "fieldsV1")
+    if any(it.owns("spec", "devices") for it in entries(device)):
+        return any(it.owns("spec", "devices") for it in its)
+    return not part_of(device, "spec").get("devices")  # what was taken away is nobody's
 
 
-def _time(entry: Mapping[str, Any]) -> float | None:
-    try:
-        return datetime.fromisoformat(text(entry, "time")).timestamp()
-    except (ValueError, OverflowError):
-        return None
+def _its(device: Object | None) -> tuple[Entry, ...]:
+    return tuple(it for it in entries(device) if (it.manager, it.operation) == (NAME, UPDATE))

@@ -1,4 +1,4 @@
-"""Which files the agent leaves on the node when it ends, and where a NodeFeature object of it may be.
+"""Which files the agent leaves on the node when it ends, and which objects of it the API server may have.
 
 `uninstall` removes these and no others; what it has not removed stays written down.
 """
@@ -19,9 +19,12 @@ from agent.state import private
 #: In the state directory.
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
-#: Before a namespace, and before the file of labels; the path of a CDI spec stands alone.
+#: Before a namespace, a Device, and the file of labels; the path of a CDI spec stands alone.
 _NAMESPACE = "namespace:"
+_DEVICE = "device:"
 _FEATURES = "features:"
+#: Of a node, and of characters in it.
+_NAME, LONGEST = rf"{LABEL}(?:\.{LABEL})*", 253
 
 
 class Remains:
@@ -47,6 +50,10 @@ class Remains:
         """Write down that we make a NodeFeature object there."""
         self._note(f"{_NAMESPACE}{namespace}")
 
+    def note_device(self, name: str) -> None:
+        """Write down that cards of ours are in the Device of that name."""
+        self._note(f"{_DEVICE}{name}")
+
     def _note(self, line: str) -> None:
         if line in self._noted or not line.isprintable():
             return
@@ -71,6 +78,11 @@ class Remains:
         """Strike out one without a NodeFeature object of ours. Where the disk does not take it, it stays."""
         with suppress(OSError):
             self._forget(f"{_NAMESPACE}{namespace}")
+
+    def forget_device(self, name: str) -> None:
+        """Strike out a Device that has nothing of ours. Where the disk does not take it, it stays."""
+        with suppress(OSError):
+            self._forget(f"{_DEVICE}{name}")
 
     def _forget(self, line: str) -> None:
         with self._lock:
@@ -106,6 +118,15 @@ class Remains:
         """
         found = (it.removeprefix(_NAMESPACE) for it in self._lines() if it.startswith(_NAMESPACE))
         return tuple(dict.fromkeys(it for it in found if len(it) <= LABEL_LIMIT and re.fullmatch(LABEL, it)))
+
+    def devices(self) -> tuple[str, ...]:
+        """Devices in which cards of ours may be; what can be no node's name is passed over.
+
+        Raises:
+            OSError: It can not be read.
+        """
+        found = (it.removeprefix(_DEVICE) for it in self._lines() if it.startswith(_DEVICE))
+        return tuple(dict.fromkeys(it for it in found if len(it) <= LONGEST and re.fullmatch(_NAME, it)))
 
     def _lines(self) -> list[str]:
         try:

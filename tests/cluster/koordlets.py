@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,11 @@ def _device(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Koordlet:
-    """One pass of its loop: what differs is replaced whole, with every label and annotation."""
+    """One pass of its loop: what differs is replaced whole, with every label and annotation.
+
+    An empty list is left out of what it writes, and a status is not, so that an empty write makes the list
+    nobody's and the status its own; the next one like it changes nothing of its own, and so not its time.
+    """
 
     def __init__(self, server: SimApiServer, node: str, labels: Mapping[str, str] | None = None) -> None:
         self._server = server
@@ -86,21 +89,20 @@ class Koordlet:
     def report(self, devices: Sequence[Mapping[str, Any]]) -> bool:
         """Returns whether it had to write. Source: states_device_linux.go, updateDevice."""
         there = self._server.find("Device", self._node)
-        found = there["spec"].get("devices", []) if there else None
-        labels = there["metadata"].get("labels", {}) if there else None
-        if found == list(devices) and labels == self._labels:
+        if there is not None and self._equal(there, devices):
             return False
         metadata = copy.deepcopy(there["metadata"]) if there else {"name": self._node}
-        metadata.pop("annotations", None)
-        now = datetime.now(UTC).isoformat()
-        its = {
-            "manager": "koordlet",
-            "operation": "Update",
-            "time": now,
-            "fieldsV1": {"f:spec": {"f:devices": {}}},
-        }
-        metadata |= {"labels": self._labels, "managedFields": [its]}
-        body = {"apiVersion": VERSION, "kind": "Device", "metadata": metadata}
-        self._server.put_object({**body, "spec": {"devices": [dict(it) for it in devices]}})
+        for key in ("labels", "annotations"):
+            metadata.pop(key, None)
+        if self._labels:
+            metadata["labels"] = self._labels
+        spec = {"devices": [dict(it) for it in devices]} if devices else {}
+        body = {"apiVersion": VERSION, "kind": "Device", "metadata": metadata, "spec": spec, "status": {}}
+        self._server.put_object(body, manager="koordlet")
         self.writes += 1
         return True
+
+    def _equal(self, there: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> bool:
+        metadata = there["metadata"]
+        same = metadata.get("labels", {}) == self._labels and not metadata.get("annotations")
+        return same and there["spec"].get("devices", []) == list(devices)

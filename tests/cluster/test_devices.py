@@ -21,8 +21,9 @@ from agent.cluster.devices import DEVICES, VERSION, DeviceWriter
 from agent.cluster.koordinator import Koordinator
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Following, Reflector
+from agent.cluster.withdrawal import Withdrawal
 from agent.core.cell import Cell
-from agent.core.koordinator.mode import Exchange, Shown, Telling, choice
+from agent.core.koordinator.mode import NOT_ASKED, Exchange, Shown, Telling, choice
 from agent.core.koordinator.report import Card, Report
 from agent.core.pauses import Pauses
 from agent.testing.simapi import SimApiServer
@@ -33,6 +34,8 @@ from .koordlets import Koordlet, cards, pod
 NODE = "node-1"
 DEVICE = next(it for it in WELL_KNOWN if it.kind == "Device")
 GIB = 1 << 30
+#: Seconds that a koordlet has here to take the Device over.
+HANDOVER = 0.05
 QUICK = Following(shortest=0.01, longest=0.1, refused=0.1)
 
 
@@ -61,16 +64,25 @@ class Here:
     koordinator: Koordinator
     returns: Cell[int]
     clock: Clock
+    #: Devices that were noted as ours, and those with nothing of ours any more.
+    noted: list[str]
+    forgotten: list[str]
 
-    def tell(self, report: Report | None, mode: Any = "device") -> None:
-        self.exchange.telling.set(Telling(mode, report))
+    def tell(self, report: Report | None, mode: Any = "device", **more: Any) -> None:
+        self.exchange.telling.set(Telling(mode, report, **more))
+
+    async def looks_again(self) -> None:
+        """Return once the server was asked anew, so that what was to be done by now is done."""
+        asked = len(self.server.requests)
+        self.server.end_watches()
+        await self.server.wait(lambda it: len(it.requests) > asked + 1)
 
     @property
     def device(self) -> Any:
         return self.server.find("Device", NODE)
 
     def health(self) -> list[bool]:
-        return [it["health"] for it in self.device["spec"]["devices"]] if self.device else []
+        return [it["health"] for it in self.device["spec"].get("devices", ())] if self.device else []
 
     def shown(self, **its: Any) -> Callable[[], bool]:
         def holds() -> bool:
@@ -86,7 +98,7 @@ class Here:
 
 @asynccontextmanager
 async def looking(
-    tmp_path: Path, *, kind: bool = True, linger: float = 0.2, before: Any = None
+    tmp_path: Path, *, kind: bool = True, linger: float = 0.2, fresh: float = 60.0, before: Any = None
 ) -> AsyncIterator[Here]:
     resources = [it for it in WELL_KNOWN if kind or it.kind != "Device"]
     async with SimApiServer(resources, bookmark_every=0.5) as server:
@@ -99,6 +111,8 @@ async def looking(
         own: Cell[OwnNode | None] = Cell(None)
         labels: Cell[Mapping[str, str] | None] = Cell(None)
         exchange, returns, clock = Exchange(), Cell(0), Clock()
+        noted: list[str] = []
+        forgotten: list[str] = []
         exchange.looks.set(True)
         nodes = Reflector(api, node.NODES, node.query(NODE), node.own_node, QUICK)
         writer = partial(
@@ -108,15 +122,31 @@ async def looking(
             refused=Pauses(0.01, 0.05),
             between=0.01,
         )
+        withdrawal = partial(
+            Withdrawal, handover=HANDOVER, pauses=Pauses(0.01, 0.05), refused=Pauses(0.01, 0.05)
+        )
         koordinator = Koordinator(
-            api, NODE, exchange, own, QUICK, every=0.05, linger=linger, look=0.02, clock=clock, writer=writer
+            api,
+            NODE,
+            exchange,
+            own,
+            QUICK,
+            every=0.05,
+            linger=linger,
+            fresh=fresh,
+            look=0.02,
+            clock=clock,
+            writer=writer,
+            withdrawal=withdrawal,
+            note=noted.append,
+            forget=forgotten.append,
         )
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(nodes.run)
                 group.start_soon(node.follow, nodes.cell, NODE, own, labels)
                 group.start_soon(koordinator.run, returns)
-                yield Here(server, exchange, koordinator, returns, clock)
+                yield Here(server, exchange, koordinator, returns, clock, noted, forgotten)
                 group.cancel_scope.cancel()
         finally:
             await api.close()
@@ -374,6 +404,107 @@ async def test_once_the_koordlet_that_overwrote_is_gone_the_device_is_ours_again
         await eventually(lambda: here.health() == [True, True])
 
 
+async def test_a_koordlet_that_no_pod_shows_and_that_takes_all_cards_away_is_not_fought(
+    tmp_path: Path,
+) -> None:
+    """Its write owns the status alone, and the next one does not even have a new time."""
+    async with looking(tmp_path) as here:
+        koordlet = Koordlet(here.server, NODE)
+        koordlet.report([])
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        (its,) = (it for it in here.device["metadata"]["managedFields"] if it["manager"] == "koordlet")
+
+        koordlet.report([])
+        await eventually(here.shown(overwritten=True))
+
+        for _ in range(20):  # a minute of its loop
+            await here.looks_again()
+            assert not koordlet.report([])
+        assert here.written() == ["update"]
+        assert its["time"] in {it["time"] for it in here.device["metadata"]["managedFields"]}
+
+
+async def test_who_else_changes_the_cards_is_put_right_though_a_koordlet_wrote_here_once(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as here:
+        Koordlet(here.server, NODE).report([])
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+
+        for spoilt in (cards(1), [*cards(2), {"type": "rdma", "id": "nic", "minor": 0, "health": True}]):
+            here.server.put_object({**here.device, "spec": {"devices": spoilt}}, manager="kubectl-edit")
+            await eventually(lambda: here.health()[:2] == [True, True] and "topology" in str(here.device))
+
+        assert not here.exchange.shown.value or not here.exchange.shown.value.overwritten
+
+
+async def test_a_watch_that_lags_does_not_have_us_see_a_koordlet_who_wrote_before_us(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        Koordlet(here.server, NODE).report(cards(3))
+        before = here.device
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+
+        writer = here.koordinator.writer
+        assert writer is not None
+        assert not writer.yields(before)
+        Koordlet(here.server, NODE).report(cards(3))
+        assert writer.yields(here.device)
+
+
+async def test_a_device_without_cards_is_the_koordlet_s_that_made_it_so(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        Koordlet(here.server, NODE).report([])
+        here.clock.now += 3600
+
+        await eventually(here.shown(koordlet="", emptied=True))
+        assert (choice("auto", here.exchange.shown.value, api=True) or NOT_ASKED).mode == "feed"
+        assert (choice("device", here.exchange.shown.value, api=True) or NOT_ASKED).mode == "device"
+
+        here.server.delete_object("Device", NODE)
+        await eventually(here.shown(emptied=False))
+
+
+async def test_a_koordlet_that_is_seen_not_to_report_has_left_it_without_cards_before(tmp_path: Path) -> None:
+    async with looking(tmp_path, before=[pod(NODE, "Accelerators=false")]) as here:
+        Koordlet(here.server, NODE).report([])
+        here.clock.now += 3600
+
+        await eventually(here.shown(kind=True, koordlet="", emptied=False))
+
+
+async def test_a_koordlet_that_tells_what_our_file_says_still_counts_when_it_has_nothing_new_to_write(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported(), "feed")
+        Koordlet(here.server, NODE).report(cards(2))
+        here.clock.now += 3600
+        await eventually(here.shown(koordlet="a koordlet tells what our file says"))
+
+        here.tell(reported(3), "feed")
+        here.server.end_watches()
+        await eventually(here.shown(koordlet=""))
+
+
+async def test_a_device_that_was_overwritten_is_ours_again_once_it_was_deleted_and_nobody_made_it_anew(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path, fresh=0.1) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        Koordlet(here.server, NODE).report([])
+        await eventually(here.shown(overwritten=True))
+        here.clock.now += 3600
+
+        here.server.delete_object("Device", NODE)
+
+        await eventually(here.shown(overwritten=False))
+        await eventually(lambda: here.health() == [True, True])
+
+
 async def test_who_may_not_list_pods_knows_a_koordlet_by_its_hand(tmp_path: Path) -> None:
     async with looking(tmp_path) as here:
         here.exchange.looks.set(False)
@@ -400,3 +531,119 @@ async def test_who_may_not_see_devices_is_told_which_right_is_missing(tmp_path: 
         assert chosen is not None
         assert chosen.trouble
         assert "allow get, list, watch, create and update" in chosen.why
+
+
+# No Device of ours any more
+
+
+NOBODY: Any = {"report": None, "mode": "none", "no_device": True}
+
+
+async def test_a_device_that_nobody_wants_any_more_goes(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        assert here.noted == [NODE]
+        assert here.forgotten == []
+
+        here.tell(**NOBODY)
+
+        await eventually(lambda: here.device is None)
+        await eventually(lambda: here.forgotten == [NODE])
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+
+
+async def test_where_it_is_told_by_a_file_a_koordlet_gets_a_while_to_take_the_device_over(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        here.tell(reported(), "feed", no_device=True)
+        koordlet = Koordlet(here.server, NODE)
+        koordlet.report(cards(1))
+
+        await eventually(lambda: here.forgotten == [NODE])
+
+        assert here.health() == [True]
+        assert not koordlet.report(cards(1))
+
+
+async def test_without_a_koordlet_that_takes_it_over_it_goes(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+
+        here.tell(reported(), "feed", no_device=True)
+
+        await eventually(lambda: here.device is None)
+
+
+async def test_what_others_have_in_it_is_all_that_stays(tmp_path: Path) -> None:
+    nic = {"type": "rdma", "id": "0000:01:00.0", "minor": 0, "health": True}
+    metadata = {"name": NODE, "labels": {"theirs": "1"}, "annotations": {"theirs": "2"}}
+    there = {"apiVersion": VERSION.removeprefix("/apis/"), "kind": "Device", "metadata": metadata}
+    async with looking(tmp_path, before=[{**there, "spec": {"devices": [nic]}}]) as here:
+        here.tell(reported())
+        await eventually(lambda: len(here.health()) == 3)
+        # They write their part again: the list is theirs then, our cards in it, too.
+        here.server.put_object(
+            {**here.device, "spec": {"devices": [*here.device["spec"]["devices"]]}}, "nics"
+        )
+
+        here.tell(**NOBODY)
+
+        await eventually(lambda: here.forgotten == [NODE])
+        assert here.device["spec"] == {"devices": [nic]}
+        assert here.device["metadata"]["labels"] == {"theirs": "1"}
+        assert here.device["metadata"]["annotations"] == {"theirs": "2"}
+
+
+@pytest.mark.parametrize("whose", ["koordlet", "somebody"])
+async def test_the_cards_of_others_are_not_ours_to_take_away(tmp_path: Path, whose: str) -> None:
+    there = {"apiVersion": VERSION.removeprefix("/apis/"), "kind": "Device", "metadata": {"name": NODE}}
+    async with looking(tmp_path) as here:
+        here.server.put_object({**there, "spec": {"devices": cards(2)}}, manager=whose)
+
+        here.tell(**NOBODY)
+
+        await eventually(lambda: here.forgotten == [NODE])
+        assert here.written() == []
+
+
+async def test_a_device_that_may_not_be_deleted_is_told_with_the_right_that_is_missing(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        here.server.forbid("delete", DEVICES)
+
+        here.tell(**NOBODY)
+        await eventually(lambda: "allow get, update and delete" in here.koordinator.error)
+        here.server.permit("delete", DEVICES)
+
+        await eventually(lambda: here.device is None and not here.koordinator.error)
+
+
+async def test_an_outage_puts_it_off(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+
+        await here.server.go_away()
+        here.tell(**NOBODY)
+        await here.server.come_back()
+
+        await eventually(lambda: here.device is None)
+
+
+async def test_who_may_not_even_see_devices_has_none_to_take_back(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        here.server.forbid("*", DEVICES)
+
+        here.tell(**NOBODY)
+
+        await eventually(lambda: here.forgotten == [NODE])
+        assert not here.koordinator.error

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.koordlet import hand, reporting
+from agent.cluster.koordlet import hand, keeps, reporting, shown
 
 from .koordlets import pod
 
@@ -63,21 +63,66 @@ def test_a_stranger_s_pod_that_calls_itself_koordlet_silences_nobody(security: d
     assert reporting(pod("n", **security)) is None
 
 
-def written(**entry: Any) -> dict[str, Any]:
-    its = {
-        "manager": "koordlet",
-        "operation": "Update",
-        "time": "2026-01-01T00:00:10Z",
-        "fieldsV1": {"f:spec": {"f:devices": {}}},
-    }
-    return {"metadata": {"managedFields": [{**its, **entry}]}}
+@pytest.mark.parametrize(
+    ("its", "expected"),
+    [
+        (pod("n", "Accelerators=false"), ""),
+        (pod("n", "Accelerators=false", privileged=False), None),
+        ({**pod("n"), "status": {"phase": "Failed"}}, None),
+    ],
+)
+def test_a_koordlet_that_does_not_report_is_told_from_no_koordlet(
+    its: dict[str, Any], expected: str | None
+) -> None:
+    assert shown(its) == expected
 
 
-def test_its_hand_is_the_time_of_its_last_write_of_cards() -> None:
-    assert hand(written()) == 1767225610.0
-    older = written()["metadata"]["managedFields"]
-    older += written(time="2026-01-01T00:00:05Z")["metadata"]["managedFields"]
-    assert hand({"metadata": {"managedFields": older}}) == 1767225610.0
+def entry(manager: str, fields: dict[str, Any], time: str = "2026-01-01T00:00:10Z", **more: Any) -> Any:
+    return {"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields, **more}
+
+
+def device(*entries: Any, cards: int = 0) -> dict[str, Any]:
+    spec = {"devices": [{"type": "gpu"}] * cards} if cards else {}
+    return {"metadata": {"managedFields": list(entries)}, "spec": spec}
+
+
+LIST: dict[str, Any] = {"f:spec": {".": {}, "f:devices": {}}}
+LEFT: dict[str, Any] = {"f:metadata": {}, "f:spec": {}}
+STATUS: dict[str, Any] = {"f:status": {}}
+MADE: dict[str, Any] = {"f:metadata": {}, "f:spec": {}, "f:status": {}}
+
+
+@pytest.mark.parametrize(
+    ("there", "whose"),
+    [
+        # As the real koordlet's and our writes left it on kube-apiserver 1.36.
+        (device(entry("xpu-agent", LIST), cards=4), False),
+        (device(entry("xpu-agent", LEFT), entry("koordlet", STATUS)), True),
+        (device(entry("koordlet", STATUS), entry("xpu-agent", LIST), cards=4), False),
+        (device(entry("xpu-agent", LEFT), entry("koordlet", {**STATUS, **LIST}), cards=4), True),
+        (device(entry("koordlet", MADE)), True),
+        (device(entry("koordlet", MADE), entry("xpu-agent", {"f:spec": {"f:devices": {}}}), cards=4), False),
+        # Emptied by somebody else, who has it then, and by an agent before koordlet ever wrote.
+        (device(entry("koordlet", STATUS), entry("kubectl-edit", LIST)), False),
+        (device(entry("xpu-agent", LEFT)), False),
+        (device(entry("koordlet", STATUS, operation="Apply")), False),
+        (device(entry("koordlet", LIST), entry("kubectl-edit", {"f:metadata": {}}), cards=1), True),
+        ({"metadata": {"managedFields": "x"}}, False),
+        ({"metadata": {"managedFields": [None, {"manager": "koordlet", "fieldsV1": 7}]}}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_whose_the_list_is_follows_from_who_wrote_it_or_took_all_away(
+    there: dict[str, Any] | None, whose: bool
+) -> None:
+    assert keeps(there) == whose
+
+
+def test_its_hand_is_the_time_at_which_what_it_has_changed_last() -> None:
+    older = entry("koordlet", MADE, "2026-01-01T00:00:05Z")
+
+    assert hand(device(older, entry("koordlet", STATUS))) == 1767225610.0
 
 
 @pytest.mark.parametrize(
@@ -87,10 +132,9 @@ def test_its_hand_is_the_time_of_its_last_write_of_cards() -> None:
         {},
         {"metadata": {"managedFields": "x"}},
         {"metadata": {"managedFields": [None]}},
-        written(manager="xpu-agent"),
-        written(operation="Apply"),
-        written(time="yesterday"),
-        written(fieldsV1={"f:metadata": {}}),
+        device(entry("xpu-agent", LIST)),
+        device(entry("koordlet", LIST, operation="Apply")),
+        device(entry("koordlet", LIST, "yesterday")),
     ],
 )
 def test_what_another_wrote_or_nobody_can_read_is_not_its_hand(there: dict[str, Any] | None) -> None:

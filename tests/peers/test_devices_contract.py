@@ -70,7 +70,14 @@ class Here:
 
     async def health(self) -> list[bool]:
         device = await self.device()
-        return [it["health"] for it in device["spec"]["devices"]] if device else []
+        return [it["health"] for it in device["spec"].get("devices", ())] if device else []
+
+    def managers(self, device: Any) -> dict[str, Any]:
+        """What each manager has of spec and status."""
+        return {
+            it["manager"]: {key: value for key, value in it["fieldsV1"].items() if key != "f:metadata"}
+            for it in device["metadata"]["managedFields"]
+        }
 
     @property
     def shown(self) -> Shown | None:
@@ -83,11 +90,21 @@ class Here:
                     return await self.device()
                 await anyio.sleep(LOOK)
 
-    async def koordlet_writes(self) -> None:
-        """As its update does: devices, labels and annotations of its own in the place of all."""
+    async def is_gone(self) -> None:
+        with anyio.fail_after(PATIENCE):
+            while True:
+                if await self.device() is None:
+                    return
+                await anyio.sleep(LOOK)
+
+    async def koordlet_writes(self, count: int = 1) -> None:
+        """As its update does: devices, labels and annotations of its own in the place of all.
+
+        Without devices it leaves the list out; the status is there always.
+        """
         there = await self.device()
         there["metadata"] |= {"labels": {}, "annotations": {}}
-        there["spec"] = {"devices": cards()}
+        there |= {"spec": {"devices": cards(count)} if count else {}, "status": {}}
         options = ["--field-manager=koordlet", "--filename", "-"]
         await self.server.kubectl("replace", *options, stdin=json.dumps(there))
 
@@ -208,6 +225,50 @@ async def test_a_koordlet_s_hand_is_seen_and_the_device_is_left_to_it(
 
         assert await here.health() == [True]
         assert here.koordinator.writes == 1
+
+
+async def test_a_koordlet_that_takes_all_cards_away_is_not_fought(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    """What it has then is the status alone, as the double and the simulated server show it, too."""
+    async with looking(api_server, tmp_path) as here:
+        here.tell(reported())
+        first = await here.is_written(True, True)
+        assert here.managers(first) == {"xpu-agent": {"f:spec": {".": {}, "f:devices": {}}}}
+
+        await here.koordlet_writes(0)
+
+        await until(lambda: here.shown is not None and here.shown.overwritten)
+        here.tell(reported(3))
+        await until(lambda: here.shown is not None and here.shown.koordlet)
+        assert await here.health() == []
+        assert here.koordinator.writes == 1
+        assert here.managers(await here.device()) == {
+            "xpu-agent": {"f:spec": {}},
+            "koordlet": {"f:status": {}},
+        }
+
+
+async def test_cards_that_nobody_wants_told_any_more_go_and_others_stay(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    async with looking(api_server, tmp_path) as here:
+        here.tell(reported())
+        there = await here.is_written(True, True)
+        nic = {"type": "rdma", "id": "0000:01:00.0", "minor": 0, "health": True}
+        there["spec"]["devices"].append(nic)
+        await api_server.kubectl("replace", "--filename", "-", stdin=json.dumps(there))
+
+        here.exchange.telling.set(Telling("none", no_device=True))
+        left = await here.is_written(True)
+        assert left["spec"]["devices"] == [nic]
+        assert not left["metadata"].get("labels")
+
+        await api_server.kubectl("delete", KIND, here.name)
+        here.tell(reported())
+        await here.is_written(True, True)
+        here.exchange.telling.set(Telling("none", no_device=True))
+        await here.is_gone()
 
 
 async def test_a_koordlet_s_pod_is_seen(api_server: RealApiServer, tmp_path: Path, kind: None) -> None:

@@ -43,7 +43,7 @@ def configure(node: Node, **report: Any) -> None:
 def told(api: SimApiServer) -> dict[int, bool]:
     """The cards of the Device and their health, by minor."""
     device = api.find("Device", "node") or {"spec": {"devices": []}}
-    return {it["minor"]: it["health"] for it in device["spec"]["devices"]}
+    return {it["minor"]: it["health"] for it in device["spec"].get("devices", ())}
 
 
 def written(node: Node) -> dict[int, bool] | None:

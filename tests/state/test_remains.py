@@ -205,3 +205,22 @@ def test_in_a_pod_what_lies_in_a_directory_that_is_not_mounted_is_out_of_sight(
     tmp_path: Path, environ: dict[str, str], directory: str, out_of_sight: bool
 ) -> None:
     assert is_out_of_sight(tmp_path / directory / "xpu-agent", environ) is out_of_sight
+
+
+def test_a_device_with_our_cards_is_written_down_and_struck_out(tmp_path: Path) -> None:
+    remains = Remains(tmp_path / "agent.remains")
+    for it in ("node-1", "node-1.example.com"):
+        remains.note_device(it)
+
+    remains.forget_device("node-1")
+
+    assert remains.devices() == ("node-1.example.com",)
+    assert remains.all() == ()
+
+
+def test_a_device_that_can_be_no_node_s_is_passed_over(tmp_path: Path) -> None:
+    wrong = ("", "..", "a/b", "A", "a" * 254)
+    text = "".join(f"device:{it}\n" for it in (*wrong, "ok"))
+    (tmp_path / "agent.remains").write_text(text)
+
+    assert Remains(tmp_path / "agent.remains").devices() == ("ok",)

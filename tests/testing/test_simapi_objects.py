@@ -391,3 +391,27 @@ async def test_requests_are_remembered_without_their_token(sim: SimApiServer, ap
         ("list", NODES, {"limit": "1"}, None, "application/octet-stream"),
     ]
     assert sim.token not in repr(sim.requests)
+
+
+async def test_who_brought_which_field_is_kept_as_the_real_server_keeps_it(sim: SimApiServer) -> None:
+    """As koordlet's empty writes and ours were seen on kube-apiserver 1.36."""
+    its: dict[str, Any] = {"spec": {}, "status": {}}
+
+    def shown() -> list[tuple[str, dict[str, Any]]]:
+        found: Any = sim.find("Device", "n")
+        its = found["metadata"]["managedFields"]
+        return sorted(
+            (it["manager"], {k: v for k, v in it["fieldsV1"].items() if k != "f:metadata"}) for it in its
+        )
+
+    sim.put_object(device(spec={"devices": [{"minor": 0}]}), manager="ours")
+    assert shown() == [("ours", {"f:spec": {".": {}, "f:devices": {}}})]
+
+    sim.put_object(device(**its), manager="theirs")
+    assert shown() == [("ours", {"f:spec": {}}), ("theirs", {"f:status": {}})]
+
+    sim.put_object(device(spec={"devices": [{"minor": 0}]}, status={}), manager="ours")
+    assert shown() == [("ours", {"f:spec": {".": {}, "f:devices": {}}}), ("theirs", {"f:status": {}})]
+
+    sim.put_object(device(spec={"devices": [{"minor": 1}]}, status={}), manager="theirs")
+    assert shown() == [("ours", {"f:spec": {}}), ("theirs", {"f:spec": {"f:devices": {}}, "f:status": {}})]

@@ -67,6 +67,23 @@ def device(
     }
 
 
+def without_cards(existing: _Object) -> dict[str, Any] | None:
+    """The Device to PUT when the cards are told no more; None where nothing is left that it would tell of.
+
+    Devices of other types stay, and what others wrote beside them.
+    """
+    metadata, spec = _mapping(existing.get("metadata")), _mapping(existing.get("spec"))
+    others = [it for it in _list(spec.get("devices")) if _mapping(it).get("type") != _GPU]
+    if not others:
+        return None
+    labels = _without(_mapping(metadata.get("labels")), VENDOR, MODEL, DRIVER)
+    if labels.get(POLICY) == PREFER:
+        del labels[POLICY]
+    annotations = _without(_mapping(metadata.get("annotations")), partitions.ANNOTATION)
+    kept = {**_without(metadata, "managedFields"), "labels": labels, "annotations": annotations}
+    return {**existing, "metadata": kept, "spec": {**spec, "devices": others}}
+
+
 def told(existing: _Object | None) -> Report | None:
     """What a Device says of cards; None where it says nothing. It may be anybody's: nonsense is left out."""
     if existing is None:

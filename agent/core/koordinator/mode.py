@@ -24,6 +24,8 @@ class Shown:
     koordlet: str = ""
     #: Whether that koordlet undid what we had written.
     overwritten: bool = False
+    #: Whether the node's Device is without cards by the hand of a koordlet, which no pod shows.
+    emptied: bool = False
     #: What the node's Device says of cards.
     told: Report | None = None
 
@@ -39,13 +41,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What is told now, and how. `withdrawn`: nobody wants it told, so that our file goes, too."""
+    """What is told now, and how. `withdrawn`: nobody wants it told, so that our file goes, too.
+    `no_device`: nobody wants it told by a Device of ours, so that one that is there goes.
+    """
 
     mode: Mode
     report: Report | None = None
     #: Where koordlet looks for files of cards.
     directory: str = ""
     withdrawn: bool = False
+    no_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ NOT_ASKED = Choice("none", "report.mode is 'none'")
 AS_SAID = "report.mode says so"
 NO_SERVER = "no API server is known here"
 NO_KIND = "the API server has no Device objects: Koordinator is not installed"
+EMPTIED = "a koordlet keeps this node's Device without cards; delete that where no koordlet runs here"
 GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.koordinator.sh"
 
 
@@ -89,6 +95,8 @@ def choice(wanted: Wanted, shown: Shown | None, *, api: bool, shares: str = "") 
         return Choice("none", NO_KIND, trouble=named)
     if shown.koordlet:
         return _beside(shown, named=named)
+    if shown.emptied and not named:
+        return Choice("feed", EMPTIED)
     if shown.refused:
         return Choice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
     return Choice("device", AS_SAID if named else "no koordlet here reports accelerators")

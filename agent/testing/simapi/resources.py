@@ -32,6 +32,7 @@ class Resource:
     unconditional: bool = True
     creates: bool = False
     returns_deleted: bool = False
+    managed: bool = False
     fields: tuple[str, ...] = ()
 
     @property
@@ -95,7 +96,15 @@ WELL_KNOWN = (
         namespaced=False,
         status=True,
     ),
-    Resource("scheduling.koordinator.sh", "v1alpha1", "devices", "Device", namespaced=False, custom=True),
+    Resource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "devices",
+        "Device",
+        namespaced=False,
+        custom=True,
+        managed=True,
+    ),
     Resource("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", custom=True),
 )
 

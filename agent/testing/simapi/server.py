@@ -12,10 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from . import refusals, validation
+from . import managed, refusals, validation
 from .listener import HOST, Listener
 from .resources import WELL_KNOWN, Catalog, Json, Place, Resource
 from .serving import Serving
+from .store import now
 from .verbs import Request
 from .watch import End, Mark
 
@@ -26,7 +27,7 @@ class SimApiServer:
     """kube-apiserver 1.36 as a client sees it, in memory, over plain HTTP on loopback.
 
     `resources` are served; `serve` adds others, as a CRD does. `user` is whom the token is of.
-    `bookmark_every`: seconds. Not simulated: TLS, admission, schemas, defaults, managedFields, server-side
+    `bookmark_every`: seconds. Not simulated: TLS, admission, schemas, defaults, server-side
     apply (415), garbage collection, deleting collections, whether a namespace exists.
     """
 
@@ -108,10 +109,11 @@ class SimApiServer:
         store = self._serving.store
         return None if place is None else copy.deepcopy(store.get(place.resource, namespace, name))
 
-    def put_object(self, document: Mapping[str, Any]) -> Json:
+    def put_object(self, document: Mapping[str, Any], manager: str = "") -> Json:
         """Create or replace the object as it is, status and all, whatever its resourceVersion says.
 
-        A new one keeps the uid that it has. This works in an outage too; clients see it after.
+        A new one keeps the uid that it has. This works in an outage too; clients see it after. `manager`: who
+        does it, as the managedFields of a resource that has them name it; without one they are as given.
 
         Raises:
             LookupError: Nothing of its apiVersion and kind is served.
@@ -124,7 +126,10 @@ class SimApiServer:
         namespace = metadata.setdefault("namespace", "default") if resource.namespaced else ""
         validation.check(resource, new)
         place = Place(resource, namespace, metadata["name"])
-        if (resource, namespace, place.name) not in store.objects:
+        old = store.objects.get((resource, namespace, place.name))
+        if manager and resource.managed:
+            new = managed.marked(old, new, manager, now())
+        if old is None:
             store.create(resource, new, str(metadata.get("uid", "")))
         kept = store.replace(place, lambda old: new)
         if resource.status and "status" in new:

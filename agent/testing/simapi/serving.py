@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from . import discovery, refusals
+from . import discovery, managed, refusals
 from .refusals import Refused, RefusedInText
 from .resources import Catalog, Json, Place
 from .rights import Rights
@@ -72,7 +72,8 @@ class Serving:
     async def _answered(self, http: web.BaseRequest) -> web.StreamResponse:
         body = await _read(http)
         place = self.catalog.place(http.path)
-        request = Request(_verb(http, place), http.path, dict(http.query), body, http.content_type)
+        by = http.query.get("fieldManager") or managed.manager(http.headers.get("User-Agent", ""))
+        request = Request(_verb(http, place), http.path, dict(http.query), body, http.content_type, by)
         await self.answers.wait()
         self.requests.append(request)
         self._note()

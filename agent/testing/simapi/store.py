@@ -61,7 +61,7 @@ class Store:
         if key in self.objects:
             raise refusals.exists(resource, metadata["name"])
         metadata["uid"] = uid or str(uuid.uuid4())
-        metadata["creationTimestamp"] = _now()
+        metadata["creationTimestamp"] = now()
         for name in ("deletionTimestamp", SYSTEM_GRACE, "generation"):
             metadata.pop(name, None)
         if resource.custom:
@@ -94,7 +94,7 @@ class Store:
         if old["metadata"].get("deletionTimestamp"):
             return old, False
         seconds = _grace(old, grace) if _lingers(key, old) else 0
-        marks = {"deletionTimestamp": _now(), SYSTEM_GRACE: seconds}
+        marks = {"deletionTimestamp": now(), SYSTEM_GRACE: seconds}
         new = {**old, "metadata": {**old["metadata"], **marks}}
         return self._commit(key, old, new), False
 
@@ -198,5 +198,5 @@ def _grace(pod: Json, asked: int | None) -> int:
     return int(pod["spec"].get("terminationGracePeriodSeconds", GRACE)) if asked is None else max(asked, 1)
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import pages, patches, refusals, validation
+from . import managed, pages, patches, refusals, validation
 from .resources import Json, Place, Resource
 from .selectors import Selection
-from .store import Store
+from .store import Store, now
 
 #: How names are made (k8s.io/apiserver pkg/storage/names/generate.go); no letters that could make a word.
 GENERATED = 5
@@ -27,6 +27,8 @@ class Request:
     query: Mapping[str, str]
     body: Any = None
     media: str = ""
+    #: Who writes, as managedFields name it.
+    manager: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Verbs:
             metadata["name"] = self._name(str(metadata["generateName"]))
         validation.check(place.resource, document)
         try:
-            return Answer(201, self._store.create(place.resource, document))
+            return Answer(201, self._store.create(place.resource, _marked(place, None, document, request)))
         except refusals.Refused as exc:
             if generated and exc.code == 409:
                 raise refusals.exists(place.resource, metadata["name"], generated=True) from exc
@@ -129,8 +131,8 @@ class Verbs:
         if not there and place.resource.creates and not place.subresource:
             validation.check(place.resource, document)
             document["metadata"].pop("resourceVersion", None)
-            return Answer(201, self._store.create(place.resource, document))
-        return Answer(200, self._replaced(place, lambda old: document))
+            return Answer(201, self._store.create(place.resource, _marked(place, None, document, request)))
+        return Answer(200, self._replaced(place, request, lambda old: document))
 
     def _patched(self, place: Place, request: Request) -> Answer:
         if not place.name:
@@ -141,15 +143,15 @@ class Verbs:
         def make(old: Json) -> Json:
             return _document(place, patches.patched(request.media, old, request.body))
 
-        return Answer(200, self._replaced(place, make))
+        return Answer(200, self._replaced(place, request, make))
 
-    def _replaced(self, place: Place, make: Callable[[Json], Json]) -> Json:
+    def _replaced(self, place: Place, request: Request, make: Callable[[Json], Json]) -> Json:
         def checked(old: Json) -> Json:
             new = make(old)
             _check_place(place, new)
             _check_version(place, old, new)
             validation.check(place.resource, new)
-            return new
+            return _marked(place, old, new, request)
 
         return self._store.replace(place, checked)
 
@@ -207,6 +209,10 @@ def _document(place: Place, body: Any) -> Json:
     else:
         metadata.pop("namespace", None)
     return {**body, "apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _marked(place: Place, old: Json | None, new: Json, request: Request) -> Json:
+    return managed.marked(old, new, request.manager, now()) if place.resource.managed else new
 
 
 def _check_place(place: Place, document: Json) -> None:

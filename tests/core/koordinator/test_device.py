@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.koordinator.device import device, told
+from agent.core.koordinator.device import device, told, without_cards
 from agent.core.koordinator.report import report
 from agent.core.koordinator.resources import quantity
 from agent.core.quantity import whole
@@ -410,3 +410,33 @@ def test_what_koordlet_wrote_is_understood() -> None:
         (0, True, "", 64 * GIB),
         (1, False, "EccError", 64 * GIB),
     ]
+
+
+# When the cards are told no more
+
+
+def test_of_a_device_with_our_cards_alone_nothing_is_left() -> None:
+    assert without_cards(written(heard(node(cards(2))))) is None
+    assert without_cards({}) is None
+
+
+def test_devices_labels_and_annotations_of_others_are_all_that_is_left() -> None:
+    snapshot = node(linked({(0, 1): 4}, 2))
+    metadata = {"resourceVersion": "7", "labels": {"theirs": "1"}, "annotations": {"theirs": "2"}}
+    theirs = changed({"metadata": {"name": NODE}, "spec": {}}, metadata, devices=[FPGA, RDMA])
+    both = device(NODE, UID, heard(snapshot), theirs, NOW)
+    assert both is not None
+    assert GPUS in both["metadata"]["annotations"]
+
+    left = without_cards(both)
+
+    assert left is not None
+    assert left["spec"] == {"devices": [FPGA, RDMA]}
+    assert left["metadata"] == {**metadata, "name": NODE, "ownerReferences": [OWNER]}
+
+
+def test_a_partition_policy_that_somebody_chose_is_left() -> None:
+    policy = {"node.koordinator.sh/gpu-partition-policy": "Honor"}
+    there = changed(written(heard(node(cards(1)))), {"labels": policy}, devices=[RDMA])
+
+    assert (without_cards(there) or {})["metadata"]["labels"] == policy

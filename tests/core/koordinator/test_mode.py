@@ -11,6 +11,7 @@ from agent.core.koordinator.mode import Shown, choice
 BESIDE = Shown(kind=True, koordlet="koordlet x runs here with Accelerators=true")
 ALONE = Shown(kind=True)
 BARE = Shown(kind=False)
+EMPTIED = Shown(kind=True, emptied=True)
 REFUSED = Shown(kind=True, refused="403 Forbidden")
 
 
@@ -27,10 +28,13 @@ REFUSED = Shown(kind=True, refused="403 Forbidden")
         ("auto", ALONE, "device", False),
         ("auto", BESIDE, "feed", False),
         ("auto", REFUSED, "none", False),
+        ("auto", EMPTIED, "feed", False),
         ("device", None, None, None),
         ("device", BARE, "none", True),
         ("device", ALONE, "device", False),
         ("device", BESIDE, "none", True),
+        # Who names it takes what a koordlet left: one that still writes is seen by what it undoes.
+        ("device", EMPTIED, "device", False),
         ("device", REFUSED, "none", True),
     ],
 )
