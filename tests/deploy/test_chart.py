@@ -592,6 +592,10 @@ READ = READ_NODES | PODS
 PATCH = {("", "nodes", "patch")}
 UNDO = {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("get", "delete")}
 FEATURES = UNDO | {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("create", "update")}
+DEVICES = {
+    ("scheduling.koordinator.sh", "devices", verb)
+    for verb in ("get", "list", "watch", "create", "update", "delete")
+}
 #: What no policy could limit is not given.
 NO_POLICY = {"admissionPolicy": {"enabled": False}}
 
@@ -608,6 +612,7 @@ NO_POLICY = {"admissionPolicy": {"enabled": False}}
         ({"labels": {"output": "nodeFeature"}, **NO_POLICY}, READ | EVENTS | FEATURES),
         ({"labels": {"output": "node"}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
         ({"pods": {"enabled": False}}, READ_NODES | EVENTS | PATCH | UNDO),
+        ({"koordinator": {"enabled": True}}, READ | EVENTS | PATCH | UNDO | DEVICES),
         ({"api": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
     ],
@@ -785,18 +790,25 @@ def test_a_hook_runs_in_a_namespace_that_asks_for_bounds(chart: Chart) -> None:
     assert [it["resources"] for it in containers] == [rendered.agent()["resources"]] * 3
 
 
+UNLABEL = {"nodes get", "nodes patch", "nodefeatures get", "nodefeatures delete"}
+WITHDRAW = {f"devices {verb}" for verb in ("get", "update", "delete")}
+
+
 @pytest.mark.parametrize(
-    ("output", "rights"),
+    ("output", "koordinator", "rights"),
     [
-        ("file", set()),
-        ("node", {"nodes get", "nodes patch", "nodefeatures get", "nodefeatures delete"}),
-        ("nodeFeature", {"nodes get", "nodes patch", "nodefeatures get", "nodefeatures delete"}),
+        ("file", False, set()),
+        ("node", False, UNLABEL),
+        ("nodeFeature", False, UNLABEL),
+        ("file", True, UNLABEL | WITHDRAW),
+        ("none", True, {"nodes get"} | WITHDRAW),
     ],
 )
-def test_what_cleans_a_node_may_take_its_labels_back_where_there_are_some(
-    chart: Chart, output: str, rights: set[str]
+def test_what_cleans_a_node_may_take_back_what_the_api_server_was_told_where_that_is_something(
+    chart: Chart, output: str, koordinator: bool, rights: set[str]
 ) -> None:
-    rendered = chart.render({"uninstall": {"hook": True}, "labels": {"output": output}})
+    values = {"labels": {"output": output}, "koordinator": {"enabled": koordinator}}
+    rendered = chart.render({"uninstall": {"hook": True}, **values})
     pod = rendered.one("DaemonSet", "xpu-agent-uninstall-nvidia")["spec"]["template"]["spec"]
 
     rules = [

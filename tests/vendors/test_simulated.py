@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -46,6 +47,13 @@ def simulated(**settings: Any) -> Vendor:
 @pytest.fixture
 def scenario(tmp_path: Path) -> Scenario:
     return Scenario(tmp_path / "scenario.json", devices=4)
+
+
+def test_neighbours_are_below_one_pcie_root_and_others_below_others() -> None:
+    roots = [it["attributes"]["pcie-root"] for it in cards(512)]
+
+    assert roots[:4] == ["pci0000:10", "pci0000:10", "pci0000:11", "pci0000:11"]
+    assert all(re.fullmatch(r"pci\d{4}:[0-9a-f]{2}", it) for it in roots)
 
 
 class Heard:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Device, Distance, Fault, Link, Proof, State
+from agent.core.vendor import PCIE_ROOT, Device, Distance, Fault, Link, Proof, State
 
 MEMORY = 80 << 30
 MODEL = "Simulated H100 80GB"
@@ -73,7 +73,7 @@ def _fault(raw: Mapping[str, Any]) -> Fault:
 
 
 def cards(count: int) -> list[dict[str, Any]]:
-    """H100-like cards on two NUMA nodes: neighbours share a switch and most lanes."""
+    """H100-like cards on two NUMA nodes: neighbours share a PCIe root, a switch and most lanes."""
     return [_card(index, count) for index in range(count)]
 
 
@@ -88,7 +88,7 @@ def _card(index: int, count: int) -> dict[str, Any]:
         "model": MODEL,
         "paths": [f"/dev/xpu{index}"],
         "links": [_link(index, peer, count) for peer in range(count) if peer != index],
-        "attributes": {"architecture": "simulated"},
+        "attributes": {"architecture": "simulated", PCIE_ROOT: f"pci0000:{0x10 + index // 2 % 0xF0:02x}"},
     }
 
 

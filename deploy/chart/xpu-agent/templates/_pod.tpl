@@ -95,9 +95,10 @@ recursiveReadOnly: IfPossible
 {{- end }}
 {{- end -}}
 
-{{/* Whether there are labels at the API server to be taken back in the end. */}}
-{{- define "xpu-agent.unlabels" -}}
-{{- if and .Values.api.enabled .Values.rbac.create (has .Values.labels.output (list "node" "nodeFeature")) -}}yes{{- end -}}
+{{/* Whether the API server has labels, or cards in Devices, to be taken back in the end. */}}
+{{- define "xpu-agent.takesBack" -}}
+{{- $told := or .Values.koordinator.enabled (has .Values.labels.output (list "node" "nodeFeature")) -}}
+{{- if and .Values.api.enabled .Values.rbac.create $told -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Whether the uninstall hook can ask the API server how far the nodes are. */}}
