@@ -45,13 +45,14 @@ def required(
     events: bool = True,
     pods: bool = True,
     device: bool = False,
+    withdraws: bool = False,
     locks: bool = False,
 ) -> tuple[Need, ...]:
     """Everything that the agent asks of the API server.
 
     `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
-    `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object;
-    `locks`: whether schedulers lock the Node until it has served a pod.
+    `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object,
+    `withdraws` whether it did so before; `locks`: whether schedulers lock the Node until it has served a pod.
     """
     own = "the Node's labels, by which the config may be chosen"
     of = "the pods of this node, for schedulers' claims and what the doctor says of them"
@@ -72,8 +73,8 @@ def required(
         by = "the labels that the cards give the Node, as a NodeFeature object"
         verbs = ("get", "create", "update", "delete")
         needs += [Need(verb, "nodefeatures", by, "nfd.k8s-sigs.io", namespace=namespace) for verb in verbs]
-    if device:
+    if device or withdraws:
         by = "the cards as Koordinator's scheduler knows them (report.mode; koordinator.enabled of the chart)"
-        both = ("get", "list", "watch", "create", "update")
-        needs += [Need(verb, "devices", by, "scheduling.koordinator.sh") for verb in both]
+        asked = "get list watch create update delete" if device else "get update delete"
+        needs += [Need(verb, "devices", by, "scheduling.koordinator.sh") for verb in asked.split()]
     return tuple(needs)

@@ -53,6 +53,8 @@ from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.podresources import PodResources
 from agent.labels import first_list
 from agent.plugins import Plugin
+from agent.state.remains import NAME as REMAINS
+from agent.state.remains import Remains
 from agent.version import version
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
@@ -121,7 +123,7 @@ async def _gathered(question: Question, door: _Door, configuration: Configuratio
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
         group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
         group.start_soon(take, "cluster", _cluster(question, door, configuration))
-    found["cluster"] = await _with_stale(question, door, found["cluster"], vendors)
+    found["cluster"] = await _with_stale(question, door, configuration, found["cluster"], vendors)
     return Surroundings(
         question.node,
         version(),
@@ -255,20 +257,33 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         events=report.events,
         pods=config.agent.watch_pods,
         device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),
+        withdraws=shown.kind.value is True and bool(_noted(config)),
         locks=_is_locked(door.node.value) or _heeds(config),
     )
     return await cluster.asked(door.api, door.node, question.node, rights, shown)
 
 
 async def _with_stale(
-    question: Question, door: _Door, found: Cluster, vendors: Mapping[str, Look[tuple[Device, ...]]]
+    question: Question,
+    door: _Door,
+    configuration: Configuration,
+    found: Cluster,
+    vendors: Mapping[str, Look[tuple[Device, ...]]],
 ) -> Cluster:
     """With the Devices of other names that list cards of this node, which are known by now."""
     cards = {it.uuid for look in vendors.values() for it in look.value or ()}
     if door.api is None or not found.koordinator.kind.value:
         return found
-    stale = await koordinator.stale(door.api, question.node, cards)
+    stale = await koordinator.stale(door.api, question.node, cards, _noted(configuration.config))
     return replace(found, koordinator=replace(found.koordinator, stale=stale))
+
+
+def _noted(config: Config) -> tuple[str, ...]:
+    """The Devices that agents here have written. What keeps that from being read its own check says."""
+    try:
+        return Remains(config.agent.state_dir / REMAINS).devices()
+    except OSError:
+        return ()
 
 
 def _is_locked(node: Object | None) -> bool:

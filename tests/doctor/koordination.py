@@ -152,12 +152,17 @@ def cards(patient: Patient) -> list[dict[str, Any]]:
 
 
 def device(
-    patient: Patient, entries: Sequence[Mapping[str, Any]], *, name: str = "node", vendor: str = "nvidia"
+    patient: Patient,
+    entries: Sequence[Mapping[str, Any]],
+    *,
+    name: str = "node",
+    vendor: str = "nvidia",
+    by: str = "kubectl",
 ) -> None:
     """Write the Device, as whoever does."""
     labels = {VENDOR: vendor, MODEL: "NVIDIA-A40"}
     its = {"apiVersion": API, "kind": "Device", "metadata": {"name": name, "labels": labels}}
-    patient.server.put_object({**its, "spec": {"devices": list(entries)}})
+    patient.server.put_object({**its, "spec": {"devices": list(entries)}}, manager=by)
 
 
 def allocated(*uuids: str) -> Mapping[str, str]:

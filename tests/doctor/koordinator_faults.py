@@ -208,6 +208,13 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     return "none of 2 cards of Device node has a condition"
 
 
+@fault("device-left-behind")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    install(patient, "none")
+    device(patient, cards(patient), by="xpu-agent")
+    return "Device node lists 2 cards, 2 healthy"
+
+
 @fault("device-of-old-name")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)

@@ -6,16 +6,21 @@ import pytest
 
 from agent.doctor.needs import required
 
-DEVICES = [
-    f"{verb} devices.scheduling.koordinator.sh" for verb in ("get", "list", "watch", "create", "update")
-]
+TELLS = ["get", "list", "watch", "create", "update", "delete"]
+TAKES_BACK = ["get", "update", "delete"]
 
 
-@pytest.mark.parametrize(("device", "wanted"), [(True, DEVICES), (False, [])])
-def test_devices_are_asked_for_where_koordinator_is_told_by_one(device: bool, wanted: list[str]) -> None:
-    rights = required("n", "ours", None, device=device)
+@pytest.mark.parametrize(
+    ("tells", "told_before", "verbs"),
+    [(True, False, TELLS), (True, True, TELLS), (False, True, TAKES_BACK), (False, False, [])],
+)
+def test_devices_are_asked_for_where_koordinator_is_or_was_told_by_one(
+    tells: bool, told_before: bool, verbs: list[str]
+) -> None:
+    rights = required("n", "ours", None, device=tells, withdraws=told_before)
 
-    assert [str(it) for it in rights if it.group == "scheduling.koordinator.sh"] == wanted
+    found = [str(it) for it in rights if it.group == "scheduling.koordinator.sh"]
+    assert found == [f"{verb} devices.scheduling.koordinator.sh" for verb in verbs]
 
 
 def test_each_feature_asks_for_its_own_rights_and_no_more() -> None:
@@ -23,6 +28,10 @@ def test_each_feature_asks_for_its_own_rights_and_no_more() -> None:
 
     assert [str(it) for it in required("n", "ours", None, events=False, pods=False)] == nodes
     assert [str(it) for it in required("n", "ours", "node", events=False, pods=False)] == [
+        *nodes,
+        "patch nodes/n",
+    ]
+    assert [str(it) for it in required("n", "ours", None, events=False, pods=False, locks=True)] == [
         *nodes,
         "patch nodes/n",
     ]

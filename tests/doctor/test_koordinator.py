@@ -12,6 +12,7 @@ from scenarios.node import PATIENCE
 
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.koordinator.programs import on_host, running
+from agent.state.remains import NAME, Remains
 
 from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
@@ -87,7 +88,7 @@ async def test_a_node_without_any_right_on_devices_has_them_named_where_koordina
     findings = await patient.findings()
 
     denied = {it.what.partition(" is forbidden")[0] for it in findings if it.ailment == "right-missing"}
-    verbs = ("get", "list", "watch", "create", "update")
+    verbs = ("get", "list", "watch", "create", "update", "delete")
     assert {f"{verb} devices.scheduling.koordinator.sh" for verb in verbs} <= denied
     assert "403" in told(findings, "koord-device")
 
@@ -108,6 +109,19 @@ async def test_a_device_of_another_node_is_left_from_before_where_that_node_work
     manage(patient)
 
     assert ailments(await patient.findings()) == found
+
+
+async def test_a_device_that_an_agent_here_wrote_under_another_name_is_left_from_before(
+    patient: Patient,
+) -> None:
+    install(patient)
+    patient.node.state.mkdir(mode=0o700)
+    Remains(patient.node.state / NAME).note_device("before")
+    device(patient, cards(patient))
+    device(patient, [card("GPU-that-was-taken-out", 0)], name="before")
+    manage(patient)
+
+    assert ailments(await patient.findings()) == {"device-of-old-name"}
 
 
 async def test_pods_that_are_over_or_of_other_cards_are_in_no_doubt(patient: Patient) -> None:

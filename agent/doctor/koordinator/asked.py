@@ -41,17 +41,23 @@ async def koordinator(api: Api, node: str) -> Koordinator:
     )
 
 
-async def stale(api: Api, node: str, cards: Collection[str]) -> Look[tuple[Stale, ...]]:
-    """Devices of other names with cards of this node, whose Nodes do not work any more."""
+async def stale(
+    api: Api, node: str, cards: Collection[str], noted: Collection[str] = ()
+) -> Look[tuple[Stale, ...]]:
+    """Devices of other names with cards of this node, whose Nodes do not work any more.
+
+    `noted`: names under which an agent here has written one.
+    """
     found: list[Stale] = []
-    if not cards:
+    if not cards and not set(noted) - {node}:
         return Look(())
     try:
         for device in await _all(api, DEVICES, {}):
             name = text(part_of(device, "metadata"), "name")
             ids = {text(it, "id") for it in rows_of(part_of(device, "spec"), "devices")}
-            if name != node and (shared := ids.intersection(cards)) and len(found) < MOST:
-                found.append(Stale(name, tuple(sorted(shared)), await _gone(api, name)))
+            shared = ids.intersection(cards)
+            if name != node and (shared or name in noted) and len(found) < MOST:
+                found.append(Stale(name, tuple(sorted(shared or ids)), await _gone(api, name)))
     except ApiError as exc:
         return Look(why=f"the Devices could not be listed: {exc}")
     return Look(tuple(it for it in found if it.gone))

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.fields import text
+from agent.cluster.withdrawal import is_ours
 from agent.core.koordinator.device import VENDOR
 from agent.core.koordinator.report import MAX_MINOR
 from agent.core.parts import part_of, rows_of
@@ -70,10 +71,19 @@ PRUNED = Ailment(
     "device-kind-old",
     Severity.WARNS,
     "the cluster's kind of Device drops the conditions of cards",
-    "It is of a Koordinator before v1.8: why a card is unhealthy is lost, and the agent writes it anew at "
+    "It is of a Koordinator before v1.7: why a card is unhealthy is lost, and the agent writes it anew at "
     "each look.",
     "bring the kind up to date: kubectl apply --server-side -f "
     "deploy/crd/devices.scheduling.koordinator.sh.yaml, or upgrade Koordinator",
+)
+LEFT = Ailment(
+    DEVICE,
+    "device-left-behind",
+    Severity.WARNS,
+    "report.mode is none, and cards that an agent wrote are in the Device of this node",
+    "Nobody keeps them up: koord-scheduler counts cards that may be broken or gone.",
+    "an agent that runs takes them out by itself, where it may get, update and delete Devices (with the "
+    "chart koordinator.enabled=true); or kubectl delete devices.scheduling.koordinator.sh {node}",
 )
 STALE = Ailment(
     DEVICE,
@@ -89,7 +99,9 @@ STALE = Ailment(
 def devices(around: Surroundings) -> Iterator[Finding]:
     """The Device of this node, and those of other names that list its cards."""
     if idle := unconcerned(DEVICE, around):
-        yield idle
+        there = around.cluster.koordinator.device.value or ()
+        left = [LEFT.found(_told(around, there), node=around.node) for it in there if is_ours(it)]
+        yield from left or [idle]
         return
     stale = around.cluster.koordinator.stale
     old = [
