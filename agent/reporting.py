@@ -14,7 +14,7 @@ import structlog
 
 from agent import deviceinfos
 from agent.config import Config, ConfigState
-from agent.config.rules import replicas_as_cards
+from agent.config.rules import WHOLE_CARDS, replicas_as_cards
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import Choice, Exchange, Telling, choice
 from agent.core.koordinator.report import Report, report
@@ -86,7 +86,7 @@ class Reporting:
         asks = config.report.mode
         self.exchange.looks.set(self._api and asks in ("auto", "device"))
         shown = self.exchange.shown.value
-        shares = _shares(config)
+        shares = _shares(config) or _shared(self._plan.value)
         chosen = choice(asks, shown, api=self._api, shares=shares)
         if chosen is None:
             return
@@ -150,3 +150,9 @@ class Reporting:
 
 def _shares(config: Config) -> str:
     return next((rule.name for _, _, rule in replicas_as_cards(config)), "")
+
+
+def _shared(plan: Plan) -> str:
+    """The same of what vendors make of their own settings, as of NVIDIA's time-slicing."""
+    named = (plan[name] for name in sorted(WHOLE_CARDS.intersection(plan)))
+    return next((it.name for it in named if it.rule.sharing.kind == "replicas" and not it.retired), "")

@@ -112,6 +112,19 @@ async def test_shares_that_look_like_cards_are_not_told_and_it_is_said_why() -> 
     assert not seen.error
 
 
+@pytest.mark.parametrize(("mode", "error"), [("auto", False), ("device", True), ("feed", True)])
+async def test_shares_that_a_vendor_makes_of_its_own_settings_count_as_well(mode: Any, error: bool) -> None:
+    here = Here(mode=mode)
+    here.snapshot.set(node([card(0)]))
+    here.plan.set({"nvidia.com/gpu": Resource("nvidia.com/gpu", "nvidia", REPLICAS, "distributed")})
+
+    assert await here.told() == ("none", [])
+    assert bool(here.reporting.seen("").error) == error
+
+    here.plan.set({"nvidia.com/gpu": replace(here.plan.value["nvidia.com/gpu"], retired=True)})
+    assert (await here.told() or ("",))[0] != "none"  # it ends by itself
+
+
 @pytest.mark.parametrize(
     ("mode", "withdrawn", "no_device"),
     [("none", True, True), ("feed", False, True), ("auto", False, False), ("device", False, False)],

@@ -228,3 +228,22 @@ async def test_where_two_resources_have_the_cards_a_choice_in_the_other_one_is_r
 
     assert not any(it.admitted for it in verdicts)
     assert all("claims are on other cards" in it.message for it in verdicts)
+
+
+async def test_time_slicing_under_the_name_of_whole_cards_is_not_told_as_cards(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    configure(node, "koordinator-device")
+    document = json.loads(node.config.read_text())
+    its = document["vendors"]["nvidia"]
+    del its["resources"]
+    its["settings"]["timeSlicing"] = {"resources": [{"name": GPU, "replicas": 4}]}
+    node.write(json.dumps(document))
+    await process.start()
+    await node.counts({GPU: (16, 16)})
+
+    shown = await process.until(lambda it: it["report"]["error"])
+
+    assert f"{GPU} counts replicas" in shown["report"]["error"]
+    assert not shown["ready"]
+    assert api.find("Device", "node") is None

@@ -77,16 +77,16 @@ def choice(wanted: Wanted, shown: Shown | None, *, api: bool, shares: str = "") 
     """How to tell; None while that is not known, so that it stays as it is.
 
     `api`: whether there is an API server. `shares`: the resource whose shares koord-scheduler would take for
-    whole cards; the config refuses that together with a way that it names.
+    whole cards; where our file has them the config refuses that together with a way that it names.
     """
     if wanted == "none":
         return NOT_ASKED
-    if wanted == "feed":
-        return Choice("feed", AS_SAID)
-    named = wanted == "device"
+    named = wanted != "auto"
     if shares:
         why = "counts replicas, which koord-scheduler takes for whole cards; rename it"
-        return Choice("none", f"{shares} {why}")
+        return Choice("none", f"{shares} {why}", trouble=named)
+    if wanted == "feed":
+        return Choice("feed", AS_SAID)
     if not api:
         return Choice("none", NO_SERVER, trouble=named)
     if shown is None:

@@ -56,9 +56,12 @@ def test_without_an_api_server_nothing_is_told_and_who_named_it_hears_so(wanted:
 
 
 @pytest.mark.parametrize("shown", [None, ALONE, BESIDE])
-def test_shares_that_a_scheduler_would_take_for_cards_are_not_told_by_itself(shown: Shown | None) -> None:
-    chosen = choice("auto", shown, api=True, shares="nvidia.com/gpu")
+@pytest.mark.parametrize(("wanted", "trouble"), [("auto", False), ("device", True), ("feed", True)])
+def test_shares_that_a_scheduler_would_take_for_cards_are_told_in_no_way(
+    wanted: Any, trouble: bool, shown: Shown | None
+) -> None:
+    chosen = choice(wanted, shown, api=True, shares="nvidia.com/gpu")
 
     assert chosen is not None
-    assert chosen.mode == "none"
+    assert (chosen.mode, chosen.trouble) == ("none", trouble)
     assert "nvidia.com/gpu counts replicas" in chosen.why
