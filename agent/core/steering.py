@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 
 from agent.core.attribution import Waiting, intended
 from agent.core.model import Allocation, Resource
@@ -75,16 +74,19 @@ def has_room(
     `sick`: also on cards that are given to nobody new, for who has them already.
     """
     wanted = Counter(uuids[n % len(uuids)] for n in range(count))
+    free = _free(resource, in_use, sick=sick)
+    return len(uuids) <= count and all(more <= free.get(uuid, 0) for uuid, more in wanted.items())
+
+
+def _free(resource: Resource, in_use: Iterable[Allocation], *, sick: bool) -> Mapping[str, int]:
+    """Card to how many replicas more fit on it."""
     taken = Counter(
         it.cards[n % len(it.cards)]
         for it in in_use
         if it.resource == resource.name and it.cards
         for n in range(len(it.ids))
     )
-    there = {card.uuid: len(card) for card in resource.cards if card.healthy or sick}
-    return len(uuids) <= count and all(
-        taken[uuid] + more <= there.get(uuid, 0) for uuid, more in wanted.items()
-    )
+    return {card.uuid: len(card) - taken[card.uuid] for card in resource.cards if card.healthy or sick}
 
 
 def is_as_counted(resource: Resource, ids: Sequence[str], others: Sequence[Allocation]) -> bool:
@@ -99,7 +101,8 @@ def is_as_counted(resource: Resource, ids: Sequence[str], others: Sequence[Alloc
 
 
 def roomier(resource: Resource, count: int, others: Iterable[Allocation]) -> tuple[str, ...]:
-    """The first card with room for as many; none where none has."""
-    its = list(others)
-    found = (it.uuid for it in resource.cards if has_room(resource, [it.uuid], count, its))
-    return tuple(islice(found, 1))
+    """Where as many fit: one card, or else a card for each; none where there is no room."""
+    free = _free(resource, others, sick=False)
+    fullest_last = sorted(free, key=lambda uuid: -free[uuid])
+    units = [uuid for uuid in fullest_last for _ in range(free[uuid])][:count]
+    return () if len(units) < count else tuple(units) if len(set(units)) > 1 else (units[0],)

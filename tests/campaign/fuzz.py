@@ -54,6 +54,7 @@ from agent.kubelet.rpc import as_status
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.envelope import sealed
 
+from . import promises
 from .mutations import spoilt_bytes, spoilt_json, spoilt_text, written
 
 WHOLE, SHARED = "example.com/xpu", "example.com/xpu.shared"
@@ -480,6 +481,7 @@ TARGETS = (
     Target("AllocateRequest", _allocate, _allocated),
     Target("PreferredAllocationRequest", _preferred, _chosen),
     Target("pods' annotations", _promise, _promised),
+    Target("days of schedulers' promises", promises.day, lambda it: promises.lived(it, clearly)),
     Target("checkpoint", _checkpoint, _loaded),
     Target("kubelet's checkpoint", _kubelet, _granted),
     Target("configuration", _config, _configured),

@@ -1,0 +1,41 @@
+"""What would mislead somebody is noticed within some days; test_fuzz.py lives some by the rules as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from agent.core import allocator, steering
+
+from .fuzz import clearly
+from .promises import day, lived
+
+DAYS = 300
+
+
+@pytest.mark.parametrize(
+    ("module", "rule", "broken", "seen"),
+    [
+        (steering, "is_as_counted", lambda *_: True, "more shares than there are"),
+        (steering, "roomier", lambda *_: (), "more shares than there are"),
+        (allocator, "exchanged", lambda *_: {}, "the claim of another"),
+        (allocator, "places", lambda *_: frozenset(), "was promised"),
+        (allocator, "marks", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+def test_a_rule_that_is_broken_misleads_somebody(
+    monkeypatch: pytest.MonkeyPatch, module: Any, rule: str, broken: Callable[..., object], seen: str
+) -> None:
+    monkeypatch.setattr(module, rule, broken)
+
+    with pytest.raises(AssertionError, match=seen):
+        live()
+
+
+def live() -> None:
+    for number in range(DAYS):
+        lived(day(Random(f"1/{number}")), clearly)
