@@ -295,5 +295,7 @@ def _holds(day: Day, node: Kubelet, got: Allocation) -> None:
         asked = pod.containers[0].limits.get(got.resource)
         assert asked == len(got.ids), "the claim of a pod that asks for something else"
         assert set(claim.devices) == set(got.cards), "a claim on other cards than were given"
-        said = "".join(pod.annotations.values())
+        # Whole cards go round: who was promised one gets that of the pod that took it.
+        theirs = node.heard if got.resource == WHOLE else [pod]
+        said = "".join(text for one in theirs for text in one.annotations.values())
         assert all(card in said or f'"minor":{card[-1]}' in said.replace(" ", "") for card in claim.devices)

@@ -1,4 +1,4 @@
-"""What would mislead somebody is noticed within some days; test_fuzz.py lives some by the rules as they are."""
+"""What would mislead somebody is noticed within some days; test_fuzz.py lives a few by the rules."""
 
 from __future__ import annotations
 
