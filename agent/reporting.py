@@ -66,6 +66,8 @@ class Reporting:
         #: What was told last, and which way.
         self._last: Report | None = None
         self._looked: tuple[str, str] | None = None
+        #: Whether it was read at the start what our file says.
+        self._read = False
 
     async def run(self) -> None:
         """Follow what decides for ever."""
@@ -83,7 +85,10 @@ class Reporting:
         if self._config.value.waiting:
             return  # nobody knows yet what is wanted
         config = self._config.value.config
-        asks = config.report.mode
+        asks, directory = config.report.mode, config.report.device_infos_dir
+        if asks == "auto" and not self._read:
+            self._read = True
+            self.exchange.said.set(await self._in_file(directory))
         self.exchange.looks.set(self._api and asks in ("auto", "device"))
         shown = self.exchange.shown.value
         shares = _shares(config) or _shared(self._plan.value)
@@ -91,7 +96,6 @@ class Reporting:
         if chosen is None:
             return
         self._choose(chosen)
-        directory = config.report.device_infos_dir
         if chosen.mode == "none":
             unwanted = asks == "none"
             gone = unwanted or bool(shares)
@@ -115,10 +119,12 @@ class Reporting:
         shown = self.exchange.shown.value
         self._looked = mode, directory
         if mode == "feed":
-            read = partial(self._said, Path(directory))
-            self._last = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+            self._last = await self._in_file(directory)
         if self._last is None and shown is not None:
             self._last = shown.told
+
+    async def _in_file(self, directory: str) -> Report | None:
+        return await anyio.to_thread.run_sync(partial(self._said, Path(directory)), abandon_on_cancel=True)
 
     def seen(self, error: str, left_out: tuple[str, ...] = ()) -> Reported:
         """How it stands; `error` is what keeps those from it who tell it by a file."""

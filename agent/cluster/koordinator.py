@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from agent.cluster.withdrawal import Withdrawal
 from agent.core.cell import Cell
 from agent.core.koordinator.device import told
 from agent.core.koordinator.mode import Exchange, Shown
+from agent.core.koordinator.report import Report
 from agent.core.pauses import Pauses
 
 log = structlog.get_logger()
@@ -78,6 +79,8 @@ class Koordinator:
         self._met = False
         #: Since when there is no Device that a koordlet overwrote, monotonic seconds.
         self._absent: float | None = None
+        #: When a koordlet's Device last said what our file says, monotonic seconds.
+        self._followed: float | None = None
         self.writer: DeviceWriter | None = None
         self._writes = 0
 
@@ -206,7 +209,7 @@ class Koordinator:
         wrote = koordlet.hand(device)
         if wrote is not None and abs(self._clock() - wrote) < self._fresh:
             return "a koordlet has just written this node's Device"
-        return "a koordlet tells what our file says" if self._is_fed(device) else ""
+        return "a koordlet tells what our file says" if self._is_fed(device, now) else ""
 
     def _stays_away(self, device: Object | None, writer: DeviceWriter, now: float) -> bool:
         """Whether the Device that a koordlet overwrote was deleted, and no koordlet has made it again."""
@@ -216,13 +219,22 @@ class Koordinator:
         self._absent = now if self._absent is None else self._absent
         return now - self._absent >= self._fresh
 
-    def _is_fed(self, device: Object | None) -> bool:
-        """Whether a koordlet's list has the cards of our file, and those alone: it would undo another one."""
+    def _is_fed(self, device: Object | None, now: float) -> bool:
+        """Whether a koordlet tells what our file says: it would undo what we wrote.
+
+        One that does not follow the file any more is gone.
+        """
         telling, its = self._exchange.telling.value, told(device)
-        if telling is None or telling.mode != "feed" or telling.report is None or its is None:
-            return False
-        ours = {it.uuid for it in telling.report.cards}
-        return koordlet.keeps(device) and {it.uuid for it in its.cards} == ours
+        ours = self._exchange.said.value if telling is None else telling.report
+        if (telling is not None and telling.mode != "feed") or not (ours and its and koordlet.keeps(device)):
+            self._followed = None
+        elif _health(ours) == _health(its):
+            self._followed = now
+        return self._followed is not None and now - self._followed < self._fresh
+
+
+def _health(report: Report) -> Mapping[str, bool]:
+    return {it.uuid: it.healthy for it in report.cards}
 
 
 def _whole(device: Object) -> Object | None:

@@ -475,16 +475,39 @@ async def test_a_koordlet_that_is_seen_not_to_report_has_left_it_without_cards_b
         await eventually(here.shown(kind=True, koordlet="", emptied=False))
 
 
+FED = "a koordlet tells what our file says"
+
+
+@pytest.mark.parametrize("at_start", [False, True])
 async def test_a_koordlet_that_tells_what_our_file_says_still_counts_when_it_has_nothing_new_to_write(
-    tmp_path: Path,
+    tmp_path: Path, at_start: bool
 ) -> None:
     async with looking(tmp_path) as here:
-        here.tell(reported(), "feed")
+        if at_start:
+            here.exchange.said.set(reported())
+        else:
+            here.tell(reported(), "feed")
         Koordlet(here.server, NODE).report(cards(2))
         here.clock.now += 3600
-        await eventually(here.shown(koordlet="a koordlet tells what our file says"))
+
+        await eventually(here.shown(koordlet=FED))
+
+
+async def test_a_koordlet_that_does_not_follow_our_file_any_more_is_gone(tmp_path: Path) -> None:
+    async with looking(tmp_path, fresh=0.3) as here:
+        here.tell(reported(), "feed")
+        koordlet = Koordlet(here.server, NODE)
+        koordlet.report(cards(2))
+        here.clock.now += 3600
+        await eventually(here.shown(koordlet=FED))
 
         here.tell(reported(3), "feed")
+        await eventually(here.shown(koordlet=""))
+
+        koordlet.report(cards(3))
+        here.clock.now += 3600
+        await eventually(here.shown(koordlet=FED))
+        here.tell(reported(3), "device")
         here.server.end_watches()
         await eventually(here.shown(koordlet=""))
 

@@ -61,6 +61,8 @@ class Exchange:
     looks: Cell[bool] = field(default_factory=lambda: Cell(False))
     #: None while it is not known.
     shown: Cell[Shown | None] = field(default_factory=lambda: Cell(None))
+    #: What our file said when the agent started; None where there was none.
+    said: Cell[Report | None] = field(default_factory=lambda: Cell(None))
     #: None while it is not chosen.
     telling: Cell[Telling | None] = field(default_factory=lambda: Cell(None))
 
