@@ -172,6 +172,49 @@ async def test_nobody_waits_for_a_list_of_pods_while_the_server_is_known_to_be_a
         assert await here.scheduled.now() == []
 
 
+async def test_a_server_that_is_known_to_be_away_is_not_asked_for_pods_though_it_may_be_back(
+    tmp_path: Path,
+) -> None:
+    asked: list[Mapping[str, str]] = []
+
+    async def opening(access: Access) -> Api:
+        client = await open_api(access)
+        inner = client.get
+
+        async def get(path: str, query: Mapping[str, str] | None = None) -> Object:
+            if "status.phase=Pending" in (query or {}).get("fieldSelector", ""):
+                asked.append(query or {})
+            return await inner(path, query)
+
+        setattr(client, "get", get)  # noqa: B010
+        return client
+
+    async with opened(tmp_path, opening=opening) as here:
+        await eventually(lambda: here.door.status.up)
+        await here.scheduled.now()
+        known_up = len(asked)
+        await here.server.go_away()
+        await eventually(lambda: not here.door.status.up)
+
+        await here.scheduled.now()
+
+        assert (known_up, len(asked)) == (1, 1)
+
+
+async def test_why_a_lock_stays_is_shown(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        held = "2026-11-20T21:34:09Z,default,web"
+        metadata = {"name": NODE, "annotations": {KEY: held}}
+        here.server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
+        found = lock(KEY, held)
+        assert found is not None
+
+        here.scheduled.over.set({found: "its pod has its devices"})
+
+        await eventually(lambda: here.door.seen(View("n", "v")).locks_error)
+
+
 async def test_labels_and_events_go_out(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
         here.wanted.set(Wanted("node", Heard({"example.com/gpu.count": "4"})))
