@@ -39,7 +39,7 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await koordination.reports(patient, mode="device", healthy=2)
     await patient.server.wait(lambda it: it.find("Device", "node"))
     Koordlet(patient.server, "node").report([])
-    await patient.agent.until(lambda it: it["report"]["overwritten"])
+    await patient.agent.until(lambda it: it["report"]["overwritten"] and it["report"]["mode"] == "feed")
     return "it tells by feed"
 
 

@@ -138,6 +138,57 @@ async def test_pods_that_are_over_or_of_other_cards_are_in_no_doubt(patient: Pat
     assert ailments(await patient.findings()) == set()
 
 
+async def test_a_device_on_a_later_page_of_a_large_cluster_is_found(patient: Patient) -> None:
+    install(patient)
+    for number in range(250):
+        device(patient, [card(f"GPU-{number}", 0)], name=f"a{number:03}")
+    device(patient, cards(patient), name="z")
+
+    findings = await patient.findings()
+
+    assert "Device z lists" in told(findings, "koord-device")
+
+
+async def test_pods_that_wait_for_something_else_are_not_kept(patient: Patient) -> None:
+    install(patient)
+    for number in range(3):
+        koordination.put_pod(patient, f"other-{number}", {}, node="")
+    koordination.put_pod(patient, "ours", limits(gpu_core="50"), node="")
+
+    waiting = (await patient.look()).cluster.koordinator.waiting.value or ()
+
+    assert [it["metadata"]["name"] for it in waiting] == ["ours"]
+
+
+async def test_an_empty_device_of_a_koordlet_that_is_gone_is_what_the_agent_waits_for(
+    patient: Patient,
+) -> None:
+    install(patient)
+    Koordlet(patient.server, "node").report([])
+
+    findings = await patient.findings()
+
+    assert {"device-empty", "koordlet-not-reporting"} <= ailments(findings)
+    (found,) = (it for it in findings if it.ailment == "koordlet-not-reporting")
+    assert "kubectl delete devices.scheduling.koordinator.sh node" in found.remedy
+
+
+async def test_a_koordlet_whose_hand_is_seen_and_its_pod_is_not_reads_the_file(patient: Patient) -> None:
+    install(patient, "feed")
+    Koordlet(patient.server, "node").report(cards(patient))
+
+    assert "koordlet-not-reporting" not in ailments(await patient.findings())
+
+
+async def test_a_lock_of_a_time_to_come_is_one_that_nobody_frees(patient: Patient) -> None:
+    node(patient, annotations={LOCK: f"{ago(-600)},default,a"})
+
+    findings = await patient.findings()
+
+    assert "which is 10 minutes ahead" in told(findings, "scheduler-locks")
+    assert ailments(findings) == {"lock-unreadable"}
+
+
 async def test_a_fresh_lock_that_the_agent_may_free_is_well(patient: Patient) -> None:
     node(patient, annotations={LOCK: f"{ago(1)},default,a"})
 

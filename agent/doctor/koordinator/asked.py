@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -11,11 +11,15 @@ from agent.cluster.api import Api, Object
 from agent.cluster.devices import DEVICES, VERSION, path
 from agent.cluster.errors import ApiError, NotFound
 from agent.cluster.fields import text
+from agent.core.koordinator.allocated import PREFIX
 from agent.core.parts import part_of, rows_of
 from agent.doctor.surroundings import Koordinator, Look, Stale
 
-#: Objects of a page, and pages: a cluster has some thousands of nodes, and a Device has some KB.
+#: Objects of a page, and pages: a cluster has some thousands of nodes, and a Device has some KB. Of a page
+#: only what counts is kept: in the agent's pod the doctor has the agent's memory.
 PAGE, PAGES = 100, 100
+#: Pods that are kept.
+MOST_PODS = 200
 #: Devices of other names that list cards of ours and whose Nodes are asked for.
 MOST = 5
 PROGRAMS = "koord-app in (koord-scheduler,koord-manager)"
@@ -36,7 +40,7 @@ async def koordinator(api: Api, node: str) -> Koordinator:
         await _own(api, node),
         Look(why="nobody looked"),
         programs,
-        await _pods(api, {"fieldSelector": WAITING}),
+        await _pods(api, {"fieldSelector": WAITING}, _asks),
         await _colocation(api, _namespace(programs)),
     )
 
@@ -52,7 +56,7 @@ async def stale(
     if not cards and not set(noted) - {node}:
         return Look(())
     try:
-        for device in await _all(api, DEVICES, {}):
+        async for device in _each(api, DEVICES, {}):
             name = text(part_of(device, "metadata"), "name")
             ids = {text(it, "id") for it in rows_of(part_of(device, "spec"), "devices")}
             shared = ids.intersection(cards)
@@ -96,23 +100,39 @@ def _is_ready(condition: Mapping[str, Any]) -> bool:
     return condition.get("type") == "Ready"
 
 
-async def _pods(api: Api, query: Mapping[str, str]) -> Look[tuple[Object, ...]]:
+async def _pods(
+    api: Api, query: Mapping[str, str], wanted: Callable[[Object], bool] = lambda _: True
+) -> Look[tuple[Object, ...]]:
+    found: list[Object] = []
     try:
-        return Look(tuple(await _all(api, "/api/v1/pods", query)))
+        async for pod in _each(api, "/api/v1/pods", query):
+            if wanted(pod):
+                found.append(pod)
+            if len(found) == MOST_PODS:
+                break
     except ApiError as exc:
         return Look(why=f"pods could not be listed: {exc}")
+    return Look(tuple(found))
 
 
-async def _all(api: Api, at: str, query: Mapping[str, str]) -> list[Object]:
-    found: list[Object] = []
+def _asks(pod: Object) -> bool:
+    """Whether it says anything to Koordinator."""
+    labels = part_of(part_of(pod, "metadata"), "labels")
+    limits = (
+        part_of(part_of(it, "resources"), "limits") for it in rows_of(part_of(pod, "spec"), "containers")
+    )
+    return any(str(name).startswith(PREFIX) for its in (labels, *limits) for name in its)
+
+
+async def _each(api: Api, at: str, query: Mapping[str, str]) -> AsyncIterator[Object]:
     more = ""
     for _ in range(PAGES):
         page = await api.get(at, {**query, "limit": str(PAGE), **({"continue": more} if more else {})})
-        found += rows_of(page, "items")
+        for it in rows_of(page, "items"):
+            yield it
         more = text(part_of(page, "metadata"), "continue")
         if not more:
-            break
-    return found
+            return
 
 
 def _namespace(programs: Look[tuple[Object, ...]]) -> str:

@@ -17,6 +17,11 @@ from agent.doctor.surroundings import Surroundings
 CHECK = "device-daemon"
 DAEMON = "koord-device-daemon"
 
+#: The affinity of its DaemonSet in Koordinator's chart (v1.8.0, templates/koord-device-daemon.yaml).
+AFFINITY = (
+    "deviceDaemon.nodeAffinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    ".nodeSelectorTerms[0].matchExpressions[0]"
+)
 TWICE = Ailment(
     CHECK,
     "device-daemon-lists-cards",
@@ -25,7 +30,7 @@ TWICE = Ailment(
     "The agent leaves them out of its own file, or koordlet would count them twice; what that file says "
     "holds then: koord-device-daemon looks every 15 minutes, and takes all cards away while it restarts.",
     "keep it off nodes of the agent's: label them, and helm upgrade koordinator koordinator-sh/koordinator "
-    "--reuse-values --set {affinity}.key=LABEL --set {affinity}.operator=DoesNotExist; where nobody writes "
+    f"--reuse-values --set {AFFINITY}.key=LABEL --set {AFFINITY}.operator=DoesNotExist; where nobody writes "
     "the file any more: rm -f {path}",
 )
 BROKEN = Ailment(
@@ -44,11 +49,6 @@ NO_DIRECTORY = Ailment(
     "The agent can not tell koordlet of the cards.",
     "koordlet makes it on the host: mount it there (with the chart koordinator.enabled=true), or name the "
     "directory in report.deviceInfosDir",
-)
-#: The affinity of its DaemonSet in Koordinator's chart (v1.8.0, templates/koord-device-daemon.yaml).
-AFFINITY = (
-    "deviceDaemon.nodeAffinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-    ".nodeSelectorTerms[0].matchExpressions[0]"
 )
 
 
@@ -78,7 +78,7 @@ def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Find
             yield BROKEN.found(f"{path} ({present})", path=path)
         elif shared := sorted(own.intersection(listed)):
             told = f"{', '.join(shared[:3])}{' and more' if len(shared) > 3 else ''}"
-            yield TWICE.found(f"{path} lists {told}; {present}", path=path, affinity=AFFINITY)
+            yield TWICE.found(f"{path} lists {told}; {present}", path=path)
 
 
 def _files(directory: Path) -> list[Path]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.cluster.koordlet import ALL_GATES, GATE, NAME
+from agent.cluster.koordlet import ALL_GATES, GATE, NAME, keeps
 from agent.core.koordinator.feed import DIRECTORY
 from agent.core.parts import part_of, rows_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.koordinator.devices import entries
 from agent.doctor.koordinator.programs import Program, on_host, running
 from agent.doctor.koordinator.signs import sign
 from agent.doctor.koordinator.way import chosen, unconcerned
@@ -20,10 +21,12 @@ UNREAD = Ailment(
     KOORDLET,
     "koordlet-not-reporting",
     Severity.WARNS,
-    "the config says `feed`, and no koordlet on this node reports accelerators",
-    "Nobody reads the file that the agent writes: Koordinator hears nothing of the cards.",
+    "the cards are told by a file, and no koordlet on this node is seen to report accelerators",
+    "Nobody reads the file: Koordinator hears nothing of the cards.",
     "switch its gate on: helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
-    "koordlet.features=Accelerators=true (beside those that are there); or set report.mode to auto",
+    "koordlet.features=Accelerators=true (beside those that are there); or set report.mode to auto. Where it "
+    "is auto, and the empty Device of a koordlet that is gone has the agent wait for it: kubectl delete "
+    "devices.scheduling.koordinator.sh {node}",
 )
 OLD = Ailment(
     KOORDLET,
@@ -49,8 +52,8 @@ INJECTS = Ailment(
     "koordlet writes NVIDIA_VISIBLE_DEVICES into containers, too",
     "With its gate GPUEnvInject every container of a pod gets all cards of the pod, by minors, over what the "
     "agent has given just this container.",
-    "switch the one or the other off: GPUEnvInject=false in koordlet.features of Koordinator's chart where "
-    "pods ask for the agent's resources",
+    "switch it off where pods ask for the agent's resources: GPUEnvInject=false in koordlet.features of "
+    "Koordinator's chart (beside those that are there)",
 )
 INJECT_GATE = "GPUEnvInject"
 #: The first that reads files (koordinator v1.7.0, collector_xpu.go).
@@ -69,15 +72,20 @@ def koordlets(around: Surroundings) -> Iterator[Finding]:
     here = running(around.cluster.pods.value, NAME)
     reports, fed = sign(around), chosen(around).mode == "feed"
     found = []
-    if fed and not reports:
+    if fed and not reports and not _is_read(around):
         where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "none runs here"
-        found.append(UNREAD.found(where))
+        found.append(UNREAD.found(where, node=around.node))
     for it in here:
         found += _wrong(around, it, fed=fed and bool(reports))
     said = reports or (
         "a koordlet runs here without Accelerators" if here else "no koordlet runs on this node"
     )
     yield from found or [well(KOORDLET, said)]
+
+
+def _is_read(around: Surroundings) -> bool:
+    """Whether the Device is by the hand of a koordlet, and has cards: of one whose pod is not seen."""
+    return any(keeps(it) and entries(it) for it in around.cluster.koordinator.device.value or ())
 
 
 def _wrong(around: Surroundings, it: Program, *, fed: bool) -> Iterator[Finding]:

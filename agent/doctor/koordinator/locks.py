@@ -12,6 +12,8 @@ from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 
 CHECK = "scheduler-locks"
+#: Seconds by which the clock of a scheduler may be ahead of this one.
+SKEW = 60.0
 #: The agent frees the first ones; the last is of a vendor that it does not serve.
 ALL = (*LOCKS, "cambricon.com/dsmlu.lock")
 
@@ -29,8 +31,9 @@ NONSENSE = Ailment(
     CHECK,
     "lock-unreadable",
     Severity.WARNS,
-    "a scheduler's lock on the Node says nothing that a scheduler writes",
-    "koord-scheduler binds no pod here while it can not read it, and nobody frees it.",
+    "a scheduler's lock on the Node says nothing that a scheduler writes, or is of a time to come",
+    "koord-scheduler binds no pod here while it can not read it or the lock seems young, and nobody frees "
+    "it.",
     "kubectl annotate node {node} {key}-",
 )
 FORBIDDEN = Ailment(
@@ -63,7 +66,12 @@ def _judged(around: Surroundings, key: str, value: str) -> Iterator[Finding]:
     it = lock(key, value)
     if it is None:
         yield NONSENSE.found(f"{key}: {shorten(value)}", node=around.node, key=key)
-    elif (age := time.time() - it.taken) >= EXPIRES:
+        return
+    age = time.time() - it.taken
+    if age < -SKEW:
+        what = f"{key}: {shorten(value)}, which is {-age / 60:.0f} minutes ahead"
+        yield NONSENSE.found(what, node=around.node, key=key)
+    elif age >= EXPIRES:
         what = f"{key}: {shorten(value)}, for {age / 60:.0f} minutes"
         yield LEFT.found(what, node=around.node, key=key)
 

@@ -9,7 +9,7 @@ from agent.core.koordinator.mode import NO_KIND, Choice, Shown, choice
 from agent.core.parts import part_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.programs import Program, running
-from agent.doctor.koordinator.signs import sign
+from agent.doctor.koordinator.signs import is_emptied, sign
 from agent.doctor.surroundings import Surroundings
 
 WAY = "koordinator"
@@ -108,7 +108,8 @@ def chosen(around: Surroundings) -> Choice:
     if around.serves and (told := part_of(around.told.value, "report")).get("mode"):
         return Choice(told["mode"], str(told.get("why")))
     shares = next((rule.name for _, _, rule in replicas_as_cards(around.config)), "")
-    shown = Shown(kind=around.cluster.koordinator.kind.value is True, koordlet=sign(around))
+    kind = around.cluster.koordinator.kind.value is True
+    shown = Shown(kind=kind, koordlet=sign(around), emptied=is_emptied(around))
     its = choice(around.config.report.mode, shown, api=True, shares=shares)
     return its or Choice("none", "")
 
