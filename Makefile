@@ -65,9 +65,9 @@ cluster-test: setup  ## Run the scenarios on a real node: our image and our char
 	tests/realnode/build.sh
 	tests/realnode/enter.sh test $(BIN)/python -m pytest tests/realnode --require-realnode $(if $(SHORT),-m "not long")
 
-campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, write docs/reliability.md
+campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, live beside Koordinator, write docs/reliability.md
 	tests/peers/build.sh peers
-	PYTHONPATH=tests $(BIN)/python -m campaign --seed $(SEED) --faults $(FAULTS) --fuzz 10000 --report docs/reliability
+	PYTHONPATH=tests $(BIN)/python -m campaign --seed $(SEED) --faults $(FAULTS) --fuzz 10000 --koordinator --report docs/reliability
 
 image: setup  ## Build the container image into build/image/xpu-agent.tar; BASE=python:3.13-slim
 	PYTHON=$(BIN)/python deploy/image.sh

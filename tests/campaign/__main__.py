@@ -15,8 +15,9 @@ from .fuzz import TARGETS, Unclear, fuzz
 from .hardware import LAYOUTS
 from .kubelets import kinds
 from .orphans import adopt
-from .report import markdown, write
+from .report import markdown, stretches, write, write_stretches
 from .run import CHAPTER, Plan, Struck, run
+from .stretches import all_of
 
 
 def main() -> int:
@@ -42,12 +43,24 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 1
     adopt()
-    result = asyncio.run(run(_plan(options, chosen), _tell))
     command = f"python -m campaign {' '.join(sys.argv[1:])}"
+    lived = _beside_koordinator(options, chosen[0], command) if options.koordinator else True
+    if not (options.faults or options.fuzz):
+        return 0 if lived else 1
+    result = asyncio.run(run(_plan(options, chosen), _tell))
     print(f"\n{markdown(result, tallies, command)}")
     if options.report:
         write(result, tallies, command, Path(options.report))
-    return 1 if result.violations else 0
+    return 0 if lived and not result.violations else 1
+
+
+def _beside_koordinator(options: argparse.Namespace, kubelet: Kind, command: str) -> bool:
+    """Whether all held in the stretches beside Koordinator."""
+    lived = asyncio.run(all_of(kubelet))
+    print(f"\n{stretches(lived, command)}", flush=True)
+    if options.report:
+        write_stretches(lived, command, Path(options.report))
+    return not any(it.violations for it in lived)
 
 
 def _wrong(options: argparse.Namespace, known: Mapping[str, Kind]) -> str:
@@ -58,9 +71,8 @@ def _wrong(options: argparse.Namespace, known: Mapping[str, Kind]) -> str:
         return f"{strange[0]!r} is not known; there is {', '.join((*known, *LAYOUTS))}"
     if options.chapter < 1 or options.faults < 0 or options.fuzz < 0:
         return "--chapter begins at 1, --faults and --fuzz at 0"
-    return (
-        "" if options.faults or options.fuzz else "neither faults nor hostile inputs: nothing would be tried"
-    )
+    tried = options.faults or options.fuzz or options.koordinator
+    return "" if tried else "neither faults nor hostile inputs: nothing would be tried"
 
 
 def _plan(options: argparse.Namespace, chosen: list[Kind]) -> Plan:
@@ -97,6 +109,9 @@ def _parser(known: Mapping[str, Kind]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", action="append", choices=KINDS, metavar="KIND", help="may be given again")
     parser.add_argument("--fuzz", type=int, default=0, help="hostile inputs of each kind, before the faults")
+    parser.add_argument(
+        "--koordinator", action="store_true", help="before the faults, ten minutes beside a koordlet"
+    )
     parser.add_argument("--go-on", action="store_true", help="go on with a new node after a violation")
     parser.add_argument("--report", help="write REPORT.json, and into REPORT.md")
     parser.add_argument("--list", action="store_true", help="name the kinds of faults")

@@ -57,13 +57,17 @@ class Bed:
         lister: FaultyPodResources,
         hardware: Hardware,
         cgroups: Cgroups,
+        report: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`report`: that part of the configuration. `environment`: what the agent's process gets beside."""
         self.root = root
         self.kubelet = kubelet
         #: PodResources as the agent has it.
         self.lister = lister
         self.hardware = hardware
         self.cgroups = cgroups
+        self._report = report
         self.state = root / "state"
         self.config = root / "config.json"
         self.socket = self.state / "agent.sock"
@@ -93,6 +97,7 @@ class Bed:
             **hardware.environment,
             VARIABLE: str(switches),
             pod_cgroups.VARIABLE: str(cgroups.root),
+            **(environment or {}),
         }
         self.agent = Agent(self.config, root / "agent.log", environment)
 
@@ -105,6 +110,8 @@ class Bed:
             "http": "",
         }
         document = {"version": "v1", "agent": agent, "vendors": self.hardware.settings()}
+        if self._report is not None:
+            document["report"] = self._report
         self.config.write_text(json.dumps(document))
 
     # Pods
@@ -374,8 +381,14 @@ def tracebacks(log: str) -> list[str]:
 
 
 @asynccontextmanager
-async def bed(kind: Kind, layout: str, root: Path) -> AsyncIterator[Bed]:
-    """A node that serves; `root` is short, for it holds sockets."""
+async def bed(
+    kind: Kind,
+    layout: str,
+    root: Path,
+    report: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Bed]:
+    """A node that serves; `root` is short, for it holds sockets. The others are as Bed has them."""
     (root / "k").mkdir()
     async with AsyncExitStack() as stack:
         kubelet = await stack.enter_async_context(kind.open(root / "k", "none"))
@@ -383,7 +396,8 @@ async def bed(kind: Kind, layout: str, root: Path) -> AsyncIterator[Bed]:
             FaultyPodResources(kubelet.pod_resources_socket, root / "lister.sock")
         )
         seen = kubelets.lists_ended(kind) or layout in SEEN
-        made = Bed(root, kubelet, lister, LAYOUTS[layout](root), Cgroups(root / "cgroup", seen=seen))
+        cgroups = Cgroups(root / "cgroup", seen=seen)
+        made = Bed(root, kubelet, lister, LAYOUTS[layout](root), cgroups, report, environment)
         made.configure()
         try:
             await made.agent.start()

@@ -6,10 +6,14 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from campaign.switches import VARIABLE, Switches
+
+#: Names how many times as fast the agent is to live beside the API server.
+SPEED = "CAMPAIGN_SPEED"
 
 
 def main() -> None:
@@ -17,6 +21,7 @@ def main() -> None:
     switches = Switches(Path(os.environ[VARIABLE]))
     _let_the_clock_jump(switches)  # before anybody takes it by name; the same holds for the next
     _show_cgroups()
+    _live_faster(float(os.environ.get(SPEED, 1)))
     from agent.demo import node
     from campaign import failpoints
     from campaign.pace import PACE
@@ -32,6 +37,39 @@ def _show_cgroups() -> None:
     from campaign.cgroups import VARIABLE as ROOT
 
     evidence.running_pods = partial(evidence.running_pods, Path(os.environ[ROOT]))
+
+
+def _live_faster(speed: float) -> None:
+    """All that is done at the API server so many times as often."""
+    if speed == 1:
+        return
+    from agent.cluster import door
+    from agent.cluster.devices import PAUSES, REFUSED, DeviceWriter
+    from agent.cluster.koordinator import FRESH, LINGER, Koordinator
+    from agent.cluster.reflector import Following
+    from agent.core.pauses import Pauses
+
+    def pauses(of: tuple[float, float]) -> Pauses:
+        return Pauses(of[0] / speed, of[1] / speed)
+
+    its = Following()
+    following = replace(its, shortest=its.shortest / speed, longest=its.longest / speed)
+    writer = partial(
+        DeviceWriter,
+        pauses=pauses(PAUSES),
+        refused=pauses(REFUSED),
+        between=1.0 / speed,
+        every=600.0 / speed,
+    )
+    quick = partial(
+        Koordinator,
+        writer=writer,
+        every=300.0 / speed,
+        linger=LINGER / speed,
+        fresh=FRESH / speed,
+        look=15.0 / speed,
+    )
+    vars(door).update(Koordinator=quick, Door=partial(door.Door, following=following))
 
 
 def _let_the_clock_jump(switches: Switches) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from .faults.storage import REGIONS
 from .fuzz import Tally, table
 from .run import SOON, Result
+from .stretches import Stretch
 
 #: What the project promises never to happen, and the kinds of violation that would be it.
 PROMISES = {
@@ -30,16 +31,28 @@ PROMISES = {
     "mistakes of the campaign's own": ("campaign",),
 }
 BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
+#: The same of the stretches beside Koordinator.
+BESIDE = "<!-- koordinator: begin -->", "<!-- koordinator: end -->"
 
 
 def write(result: Result, tallies: Sequence[Tally], command: str, at: Path) -> None:
     """Write AT.json, and AT.md: whole, or where it has a place for a result, into that."""
     everything = document(result, tallies, command)
     at.with_suffix(".json").write_text(f"{json.dumps(everything, indent=1)}\n")
-    page, fresh = at.with_suffix(".md"), markdown(result, tallies, command)
-    old = page.read_text() if page.exists() else f"{BEGIN}\n{END}\n"
-    head, _, rest = old.partition(BEGIN)
-    page.write_text(f"{head}{BEGIN}\n{fresh}\n{END}{rest.partition(END)[2]}")
+    _put(at.with_suffix(".md"), markdown(result, tallies, command), BEGIN, END)
+
+
+def write_stretches(lived: Sequence[Stretch], command: str, at: Path) -> None:
+    """Write into AT.md, where it has a place for them, what was seen beside Koordinator."""
+    _put(at.with_suffix(".md"), stretches(lived, command), *BESIDE)
+
+
+def _put(page: Path, fresh: str, begin: str, end: str) -> None:
+    old = page.read_text() if page.exists() else ""
+    if begin not in old:
+        old = f"{old}{begin}\n{end}\n"
+    head, _, rest = old.partition(begin)
+    page.write_text(f"{head}{begin}\n{fresh}\n{end}{rest.partition(end)[2]}")
 
 
 def document(result: Result, tallies: Sequence[Tally], command: str) -> dict[str, Any]:
@@ -71,6 +84,23 @@ def markdown(result: Result, tallies: Sequence[Tally], command: str) -> str:
     """The same as a page, without the evidence."""
     lines = [*_lines(document(result, tallies, command))]
     return "\n".join([*lines, *(["", table(tallies)] if tallies else [])])
+
+
+def stretches(lived: Sequence[Stretch], command: str) -> str:
+    """The stretches beside Koordinator as a table."""
+    rows = (f"| {it.name} | {_minutes(it)} | {_seen(it)} | {len(it.violations)} |" for it in lived)
+    broken = (f"- {it.name}: {violation}" for it in lived for violation in it.violations)
+    head = f"`{command}`; Python {platform.python_version()}."
+    table = ("| stretch | minutes | seen | does not hold |", "|---|---|---|---|", *rows)
+    return "\n".join([head, "", *table, *broken])
+
+
+def _minutes(it: Stretch) -> str:
+    return f"{it.seconds / 60:g}" if it.speed == 1 else f"{it.seconds / 60:g} at speed {it.speed:g}"
+
+
+def _seen(it: Stretch) -> str:
+    return ", ".join(f"{what}: {count}" for what, count in it.seen.items())
 
 
 def _lines(it: dict[str, Any]) -> Iterator[str]:
