@@ -9,9 +9,12 @@ from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.fields import text, texts
+from agent.cluster.managed import UPDATE, entries
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES, Candidate, PodContainer
+from agent.core.koordinator.allocated import ALLOCATED
+from agent.core.koordinator.dialect import OTHER
 from agent.core.parts import part_of
 from agent.core.quantity import whole
 
@@ -25,6 +28,8 @@ MAX_UID = 128
 #: Characters of what the kubelet says of a pod.
 MAX_MESSAGE = 4096
 MAX_SCHEDULER = 253
+#: How koord-scheduler calls itself to the API server (seen of v1.8.0 on kube-apiserver 1.36).
+KOORD_SCHEDULER = "koord-scheduler"
 #: Of a mirror pod: the uid of the static pod that it shows, and the same again as the mark of a mirror.
 STATIC_UID = "kubernetes.io/config.hash"
 MIRROR_OF = "kubernetes.io/config.mirror"
@@ -59,7 +64,7 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         message=text(status, "message")[:MAX_MESSAGE],
         static=bool(static),
         ended=text(status, "phase") in _OVER,
-        scheduler=text(spec, "schedulerName")[:MAX_SCHEDULER],
+        scheduler=_scheduler(pod),
     )
 
 
@@ -92,6 +97,19 @@ def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:
         isinstance(it, dict) and (it.get("kind"), it.get("name")) == ("Node", node_name) for it in owners
     )
     return uid if of_the_node else ""
+
+
+def _scheduler(pod: Object) -> str:
+    """The scheduler that the pod asks for; where that bears the name of Kubernetes' own, who wrote its cards.
+
+    koord-scheduler may run under that name; the API server keeps whose the annotation is. Whoever may patch
+    the pod can say so falsely, as whoever makes it can ask for any scheduler.
+    """
+    asked = text(part_of(pod, "spec"), "schedulerName")[:MAX_SCHEDULER]
+    if asked != OTHER:
+        return asked
+    its = (it for it in entries(pod) if (it.manager, it.operation) == (KOORD_SCHEDULER, UPDATE))
+    return KOORD_SCHEDULER if any(it.owns("metadata", "annotations", ALLOCATED) for it in its) else asked
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:

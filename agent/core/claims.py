@@ -50,7 +50,7 @@ class Candidate:
     static: bool = False
     #: Whether it has failed or succeeded: its containers run no more.
     ended: bool = False
-    #: The scheduler that it asks for; empty where nobody says.
+    #: The scheduler that it asks for, or that wrote its cards; empty where nobody says.
     scheduler: str = ""
 
 

@@ -12,6 +12,7 @@ from agent.cluster import pods
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES, Candidate, PodContainer
+from agent.core.koordinator.allocated import ALLOCATED
 
 GPU = "nvidia.com/gpu"
 
@@ -47,6 +48,53 @@ def test_a_pod_is_known_by_uid_place_annotations_and_age() -> None:
         {"scheduling.koordinator.sh/device-allocated": "{}"},
         1769804612.0,
     )
+
+
+def fields(
+    manager: str = "koord-scheduler", operation: str = "Update", key: str = ALLOCATED
+) -> dict[str, Any]:
+    """As koord-scheduler's patch of a pod is kept (v1.8.0, kube-apiserver 1.36)."""
+    annotations: dict[str, Any] = {f"f:{key}": {}, "f:scheduling.koordinator.sh/bind-timestamp": {}}
+    owned = {"f:metadata": {"f:annotations": annotations}}
+    return {
+        "manager": manager,
+        "operation": operation,
+        "apiVersion": "v1",
+        "time": "2026-11-22T10:36:20Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": owned,
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "managed", "scheduler"),
+    [
+        ("koord-scheduler", [], "koord-scheduler"),
+        ("default-scheduler", [], "default-scheduler"),
+        ("default-scheduler", [fields("kubectl"), fields()], "koord-scheduler"),
+        ("default-scheduler", [fields("kubectl", "Apply")], "default-scheduler"),
+        ("default-scheduler", [fields(operation="Apply")], "default-scheduler"),
+        ("default-scheduler", [fields(key="another/key")], "default-scheduler"),
+        ("default-scheduler", [fields("kube-scheduler")], "default-scheduler"),
+        ("", [fields()], ""),
+    ],
+    ids=[
+        "as it asks",
+        "Kubernetes' own",
+        "koord-scheduler under its name",
+        "a user",
+        "applied",
+        "another annotation",
+        "another manager",
+        "nobody says",
+    ],
+)
+def test_koord_scheduler_is_known_under_the_name_of_kubernetes_own_by_what_it_wrote(
+    asked: str, managed: list[dict[str, Any]], scheduler: str
+) -> None:
+    found = taken(spec={"schedulerName": asked}, metadata={"managedFields": managed})
+
+    assert found.scheduler == scheduler
 
 
 def test_init_containers_come_first_and_sidecars_are_told_from_them() -> None:
