@@ -30,8 +30,8 @@ TWICE = Ailment(
     "The agent leaves them out of its own file, or koordlet would count them twice; what that file says "
     "holds then: koord-device-daemon looks every 15 minutes, and takes all cards away while it restarts.",
     "keep it off nodes of the agent's: label them, and helm upgrade koordinator koordinator-sh/koordinator "
-    f"--reuse-values --set {AFFINITY}.key=LABEL --set {AFFINITY}.operator=DoesNotExist; where nobody writes "
-    "the file any more: rm -f {path}",
+    f"--reuse-values --set '{AFFINITY}.key=LABEL' --set '{AFFINITY}.operator=DoesNotExist'; where nobody "
+    "writes the file any more: rm -f {path}",
 )
 BROKEN = Ailment(
     CHECK,
