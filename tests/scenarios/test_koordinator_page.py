@@ -1,4 +1,4 @@
-"""What docs/koordinator.md promises: its examples on a node with an API server and cards of NVIDIA."""
+"""What docs/koordinator.md promises: its examples on a node with an API server and cards."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from agent.core.koordinator.allocated import ALLOCATED, BOUND
 from agent.testing.node import Container, Pod
 from agent.testing.simapi import SimApiServer
 
+from .cards import Simulated
 from .conftest import ANY_KUBELET, ONLY_NVIDIA
 from .node import PATIENCE, Node
 from .process import AgentProcess
@@ -47,12 +48,9 @@ def configure(node: Node, example: str) -> None:
     document = json.loads(node.config.read_text())
     infos = node.root / "infos"
     infos.mkdir()
-    mine, its = document["vendors"]["nvidia"], wanted["vendors"]["nvidia"]
-    document["vendors"]["nvidia"] = {
-        **mine,
-        **its,
-        "settings": {**mine["settings"], **its.get("settings", {})},
-    }
+    mine, its = document["vendors"][node.cards.vendor], wanted["vendors"][node.cards.vendor]
+    settings = {**its.get("settings", {}), **mine["settings"]}
+    document["vendors"][node.cards.vendor] = {**mine, **its, "settings": settings}
     document["report"] = {"deviceInfosDir": str(infos), **wanted["report"]}
     node.write(json.dumps(document))
 
@@ -159,6 +157,25 @@ async def test_beside_koordlet_a_file_is_kept_and_a_pod_gets_the_chosen_cards(
 
     assert await node.cards_of(pod) == cards(node, 1, 3)
     assert api.find("Device", "node") is None
+
+
+@pytest.mark.vendors.with_args(Simulated)
+async def test_without_hardware_the_whole_way_is_the_same(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    configure(node, "koordinator-simulated")
+    pod = bound(api, node, of_example("koordinator-simulated"), 1)
+    await process.start()
+    await hears(process)
+    await node.counts({"xpu-agent.io/simulated": (4, 4)})
+
+    await node.admit_pod(pod)
+
+    assert await node.cards_of(pod) == cards(node, 1)
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: it.find("Device", "node"))
+    device: Any = api.find("Device", "node")
+    assert [it["health"] for it in device["spec"]["devices"]] == [True] * 4
 
 
 async def test_shares_are_held_to_the_scheduler_s_percent_and_whole_cards_to_nothing(
