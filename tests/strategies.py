@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from agent.core.claims import Claim
 from agent.core.health import Record
 from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.vendor import Fault, HealthEvent, Proof, State
@@ -47,6 +48,18 @@ records = st.builds(
 )
 
 owners = st.builds(Owner, uid=texts, container=texts, namespace=texts, pod=texts)
+parameters = st.dictionaries(texts, texts, max_size=2)
+claims = st.builds(
+    Claim,
+    uid=texts,
+    namespace=texts,
+    pod=texts,
+    container=texts,
+    devices=st.lists(texts, max_size=2).map(tuple),
+    parameters=parameters,
+    remark=texts,
+    dialect=texts,
+)
 allocations = st.builds(
     Allocation,
     id=texts,
@@ -56,8 +69,11 @@ allocations = st.builds(
     devices=st.lists(texts, max_size=3).map(tuple),
     state=st.sampled_from(list(AllocationState)),
     since=times,
-    source=st.sampled_from([Source.CHECKPOINT, Source.KUBELET, Source.POD_RESOURCES]),  # as a file says it
+    source=st.sampled_from([it for it in Source if it is not Source.ALLOCATE]),  # as a file says it
     reason=texts,
     owner=st.none() | owners,
     partitions=st.lists(texts, max_size=2).map(tuple),
+    claim=st.none() | claims,
+    diverged=st.lists(texts, max_size=2).map(tuple),
+    handed=st.none() | parameters,
 )
