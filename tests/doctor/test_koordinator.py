@@ -138,6 +138,52 @@ async def test_pods_that_are_over_or_of_other_cards_are_in_no_doubt(patient: Pat
     assert ailments(await patient.findings()) == set()
 
 
+async def test_a_vendor_heeds_the_scheduler_where_one_of_its_resources_does(patient: Patient) -> None:
+    shared = {"name": f"{GPU}.shared", "placement": "auto", "devices": [1]}
+    patient.configure(resources=[{"name": GPU, "devices": [0]}, shared])
+    install(patient)
+    device(patient, cards(patient))
+    manage(patient)
+    its = allocated(patient.cards.uuids[0])
+    koordination.put_pod(patient, "promised", limits(gpu_core="100"), annotations=its)
+
+    assert ailments(await patient.findings()) == set()
+
+
+async def test_a_pod_of_metax_that_names_its_core_waits_for_something_else(patient: Patient) -> None:
+    install(patient)
+    device(patient, [card("GPU-metax", 0)], vendor="metax")
+    asks = limits(gpu_memory="1Gi", gpu_core="5")
+    asks["resources"]["limits"]["metax-tech.com/sgpu"] = "1"
+    koordination.put_pod(patient, "waits", asks, node="")
+
+    assert "metax-pod-without-core" not in ailments(await patient.findings())
+
+
+async def test_the_rights_to_take_cards_back_are_needed_where_an_agent_here_has_told_them(
+    patient: Patient,
+) -> None:
+    install(patient, "none")
+    patient.server.forbid("delete", "/apis/scheduling.koordinator.sh/v1alpha1/devices")
+    before = await patient.findings()
+    patient.node.state.mkdir(mode=0o700)
+    Remains(patient.node.state / NAME).note_device("node")
+
+    findings = await patient.findings()
+
+    assert "right-missing" not in {it.ailment for it in before}
+    (denied,) = (it.what for it in findings if it.ailment == "right-missing")
+    assert denied.startswith("delete devices.scheduling.koordinator.sh is forbidden")
+
+
+async def test_a_koordlet_that_is_seen_not_to_report_is_not_waited_for(patient: Patient) -> None:
+    install(patient)
+    koordlet(patient, features="CgroupReconcile=true")
+    Koordlet(patient.server, "node").report([])
+
+    assert "the cards are told by device" in told(await patient.findings(), "koordinator")
+
+
 async def test_a_device_on_a_later_page_of_a_large_cluster_is_found(patient: Patient) -> None:
     install(patient)
     for number in range(250):
