@@ -373,3 +373,5 @@ async def test_an_agent_writes_the_device_of_its_own_node_and_no_other(
 
     assert await one.does("replace", "--filename", "-", stdin=device(one.node, healthy=False)) == ""
     assert ALONE in await told(one, "a-third-node")
+    assert ALONE in await one.does("delete", "--wait=false", "--filename", "-", stdin=device(other.node))
+    assert await one.does("delete", "--wait=false", "--filename", "-", stdin=device(one.node)) == ""

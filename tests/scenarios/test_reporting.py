@@ -11,6 +11,7 @@ import pytest
 from cluster.koordlets import Koordlet, from_files, pod
 from kubelet.fakes import eventually
 
+from agent.state.remains import NAME, Remains
 from agent.testing.simapi import SimApiServer
 
 from .conftest import ANY_KUBELET, EVERY_VENDOR
@@ -191,6 +192,27 @@ async def test_the_way_follows_the_config_while_the_agent_runs(
     await eventually(lambda: written(node) == {}, PATIENCE)
     configure(node, mode="device")
     await until(api, True, True, True, True)
+
+
+async def test_cards_that_are_to_be_told_no_more_go_also_where_the_config_changed_while_no_agent_ran(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    remains = Remains(node.state / NAME)
+    configure(node, mode="device")
+    await process.start()
+    await until(api, True, True, True, True)
+    assert remains.devices() == ("node",)
+
+    configure(node, mode="none")
+    await eventually(lambda: api.find("Device", "node") is None, PATIENCE)
+    await eventually(lambda: remains.devices() == (), PATIENCE)
+
+    configure(node, mode="device")
+    await until(api, True, True, True, True)
+    await process.kill()
+    configure(node, mode="none")
+    await process.start()
+    await eventually(lambda: api.find("Device", "node") is None, PATIENCE)
 
 
 async def test_a_card_that_no_resource_offers_is_unhealthy_to_a_scheduler(
