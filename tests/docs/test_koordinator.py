@@ -140,6 +140,8 @@ def words() -> list[str]:
     theirs = (
         "health: false",
         "Insufficient gpu devices",
+        "Insufficient GPU Devices",
+        "Insufficient Topology Scoped GPU Devices",
         "invalid resource device requests",
         "GPUIsolationProviderHAMICore not found on the node",
         'node "..." has been locked',
