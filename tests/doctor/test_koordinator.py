@@ -131,9 +131,22 @@ async def test_pods_that_are_over_or_of_other_cards_are_in_no_doubt(patient: Pat
     asks = {"resources": {"limits": {GPU: "1"}}}
     ended = koordination.put_pod(patient, "ended", asks, scheduler="default-scheduler")
     patient.server.put_object({**ended, "status": {"phase": "Succeeded"}})
+    its = allocated(patient.cards.uuids[0])
+    over = koordination.put_pod(patient, "over", limits(gpu_core="100"), annotations=its)
+    patient.server.put_object({**over, "status": {"phase": "Failed"}})
     koordination.put_pod(patient, "elsewhere", limits(gpu_core="100"), annotations=allocated("GPU-of-others"))
     koordination.put_pod(patient, "nonsense", asks, annotations={**allocated("x"), "gpu": "["})
     koordination.put_pod(patient, "waits", limits(gpu_core="50", gpu_memory="1Gi"), node="")
+
+    assert ailments(await patient.findings()) == set()
+
+
+async def test_cards_that_others_add_by_files_make_no_difference(patient: Patient) -> None:
+    install(patient, "feed")
+    koordlet(patient)
+    await koordination.reports(patient, mode="feed", healthy=2)
+    device(patient, [*cards(patient), card("GPU-of-another-file", 2)])
+    manage(patient)
 
     assert ailments(await patient.findings()) == set()
 
