@@ -141,6 +141,15 @@ async def test_pods_that_are_over_or_of_other_cards_are_in_no_doubt(patient: Pat
     assert ailments(await patient.findings()) == set()
 
 
+async def test_a_koordlet_that_has_our_cards_reads_the_file_wherever_its_pod_has_it(patient: Patient) -> None:
+    install(patient)
+    koordlet(patient, volumeMounts=[])
+    device(patient, cards(patient))
+    manage(patient)
+
+    assert ailments(await patient.findings()) == set()
+
+
 async def test_cards_that_others_add_by_files_make_no_difference(patient: Patient) -> None:
     install(patient, "feed")
     koordlet(patient)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.cluster.fields import text
 from agent.cluster.koordlet import ALL_GATES, GATE, NAME, keeps
 from agent.core.koordinator.feed import DIRECTORY
 from agent.core.parts import part_of, rows_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.koordinator.devices import entries
+from agent.doctor.koordinator.devices import cards, entries
 from agent.doctor.koordinator.programs import Program, on_host, running
 from agent.doctor.koordinator.signs import sign
 from agent.doctor.koordinator.way import chosen, unconcerned
@@ -88,10 +89,16 @@ def _is_read(around: Surroundings) -> bool:
     return any(keeps(it) and entries(it) for it in around.cluster.koordinator.device.value or ())
 
 
+def _lists_ours(around: Surroundings) -> bool:
+    """Whether the Device has a card of this node: then what is written is read, wherever it lies."""
+    there = around.cluster.koordinator.device.value or ()
+    return any(text(card, "id") in cards(around) for it in there for card in entries(it))
+
+
 def _wrong(around: Surroundings, it: Program, *, fed: bool) -> Iterator[Finding]:
     if fed and it.version is not None and it.version < READS:
         yield OLD.found(f"{it} is of version {it.version[0]}.{it.version[1]}")
-    if fed:
+    if fed and not _lists_ours(around):
         yield from _elsewhere(around, it)
     if it.has(INJECT_GATE) and around.has_cards("nvidia"):
         yield INJECTS.found(f"{it} runs with {INJECT_GATE}=true")
