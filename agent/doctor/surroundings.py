@@ -70,7 +70,7 @@ class Koordinator:
     stale: Look[tuple[Stale, ...]] = Look()
     #: The pods of its scheduler and its manager, wherever they are.
     programs: Look[tuple[Object, ...]] = Look()
-    #: Pods that wait for a scheduler other than Kubernetes' own.
+    #: Pods that wait for a scheduler, and ask for something of Koordinator's.
     waiting: Look[tuple[Object, ...]] = Look()
     #: Whether its manager is to work for the nodes.
     colocation: Look[bool] = Look()

@@ -318,5 +318,6 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     labels = {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}
-    koordination.put_pod(patient, "waits", limits(gpu_core="50"), labels, node="")
+    asks = limits(gpu_core="50")
+    koordination.put_pod(patient, "waits", asks, labels, node="", scheduler="default-scheduler")
     return "default/waits waits for koordinator.sh/gpu-isolation-provider=HAMi-core, the Node has none"

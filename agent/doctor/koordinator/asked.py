@@ -23,8 +23,8 @@ MOST_PODS = 200
 #: Devices of other names that list cards of ours and whose Nodes are asked for.
 MOST = 5
 PROGRAMS = "koord-app in (koord-scheduler,koord-manager)"
-#: Pods that another scheduler than Kubernetes' own has not bound to any node.
-WAITING = "spec.nodeName=,status.phase=Pending,spec.schedulerName!=default-scheduler"
+#: Pods that no scheduler has bound yet; koord-scheduler may run under any name.
+WAITING = "spec.nodeName=,status.phase=Pending"
 #: Where Koordinator's chart puts everything, and the settings of koord-manager.
 NAMESPACE, SETTINGS = "koordinator-system", "slo-controller-config"
 

@@ -38,7 +38,8 @@ UNBELIEVED = Ailment(
     "annotation-not-believed",
     Severity.WARNS,
     "a pod of Kubernetes' own scheduler names cards as if Koordinator had chosen them",
-    "That scheduler writes no such thing, so somebody else did: the cards are not heeded.",
+    "That scheduler writes no such thing, and the API server does not keep it as koord-scheduler's: the "
+    "cards are not heeded.",
     "schedulerName: koord-scheduler in the pod's template, where Koordinator is to choose; else remove the "
     "annotation " + ALLOCATED,
 )
