@@ -253,6 +253,7 @@ class World(RuleBasedStateMachine):
         }
         self.manager = Manager()
         self.pods: list[Pod] = []
+        self.kept: list[Bound] = []
         #: The kubelet: what it gave out, and since when it is in this life.
         self.books: list[Entry] = []
         self.life, self.registered = 1, self.now
@@ -266,11 +267,17 @@ class World(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.loop.close()
 
-    @initialize(serves=st.sampled_from(sorted(ASKED)), adapts=st.booleans(), numa=st.booleans())
-    def starts(self, serves: str, adapts: bool, numa: bool) -> None:
+    @initialize(
+        serves=st.sampled_from(sorted(ASKED)),
+        adapts=st.booleans(),
+        numa=st.booleans(),
+        kept=st.lists(st.integers(0, CARDS - 1), max_size=2, unique=True),
+    )
+    def starts(self, serves: str, adapts: bool, numa: bool, kept: Sequence[int]) -> None:
         self.serves = serves
         self.rule = TOKENS if serves == "shares" else WHOLE
         self.scheduler = Scheduler(adapts=adapts, numa=numa)
+        self.kept = [reservation(it) for it in kept]
         self.agent = Agent(self)
         self.looks()
 
@@ -289,6 +296,10 @@ class World(RuleBasedStateMachine):
         }
 
     @property
+    def booked(self) -> list[Bound]:
+        return [*self.kept, *(it.bound for it in self.pods)]
+
+    @property
     def well(self) -> list[str]:
         return [it.uuid for it in self.snapshot.devices if it.told_healthy]
 
@@ -300,10 +311,9 @@ class World(RuleBasedStateMachine):
         limits = choices[which % len(choices)]
         self.count += 1
         asking = Asking(f"pod-{self.count}", limits)
-        bounds = [it.bound for it in self.pods]
         there = {self.rule.name: len(self.agent.healthy), **self.manager.resources}
         try:
-            bound = self.scheduler.bind(asking, self.device, bounds, allocatable=there, now=self.now)
+            bound = self.scheduler.bind(asking, self.device, self.booked, allocatable=there, now=self.now)
         except Unschedulable:
             assert not self.has_room(asking), f"{asking} finds no room in {self.device}"
             return
@@ -320,7 +330,7 @@ class World(RuleBasedStateMachine):
 
     def has_room(self, asking: Asking) -> bool:
         """Whether there are whole cards for it that nothing of the book is on, none of that being broken."""
-        book = booked(it.bound for it in self.pods).get("gpu", {})
+        book = booked(self.booked).get("gpu", {})
         free = [n for n, it in enumerate(self.snapshot.devices) if it.told_healthy]
         if not set(book) <= set(free):
             return False  # what is in use of a broken card is missing in the Node's sums
@@ -433,7 +443,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_promised_twice(self) -> None:
-        book = booked(it.bound for it in self.pods).get("gpu", {})
+        book = booked(self.booked).get("gpu", {})
         for used in book.values():
             assert used.get(CORE, 0) <= 100
             assert used[RATIO] <= 100
@@ -462,6 +472,13 @@ class World(RuleBasedStateMachine):
         known = self.agent.ledger.in_use()
         its = [it for it in known if (place := it.owner or it.claim) is not None and place.uid == pod.uid]
         return [uuid for it in its for uuid in dict.fromkeys(it.cards)]
+
+
+def reservation(index: int) -> Bound:
+    """A card that the scheduler keeps for a pod to come; of that the kubelet knows nothing."""
+    resources = {CORE: "100", MEMORY: "48Gi", RATIO: "100"}
+    said = {"gpu": [{"minor": index, "resources": resources, "id": f"GPU-{index:08x}"}]}
+    return Bound(Asking(f"reservation-{index}", (share(100),)), {ALLOCATED: json.dumps(said)})
 
 
 @cache
