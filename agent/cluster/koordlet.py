@@ -6,10 +6,10 @@ pkg/koordlet/config/config.go (its name at the API server), pkg/features/koordle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from agent.cluster.api import Object
+from agent.cluster.arguments import arguments, gates
 from agent.cluster.fields import text
 from agent.cluster.managed import UPDATE, Entry, entries
 from agent.core.parts import part_of
@@ -18,9 +18,6 @@ NAME = "koordlet"
 LABEL = "koord-app=koordlet"
 #: The gates that have it report accelerators; the first decides where both are said.
 GATE, ALL_GATES = "Accelerators", "AllAlpha"
-_FLAG = "feature-gates"
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-MAX_ARGUMENTS = 1000
 
 
 def query(node_name: str) -> Mapping[str, str]:
@@ -45,43 +42,18 @@ def shown(pod: Object) -> str | None:
     containers = spec.get("containers")
     for it in containers if isinstance(containers, list) else ():
         trusted = isinstance(it, dict) and part_of(it, "securityContext").get("privileged") is True
-        if trusted and (words := _arguments(it)):
+        if trusted and (words := arguments(it, NAME)):
             gate = _gate(words)
             return f"koordlet {name} runs here with {gate}=true" if gate else ""
     return None
 
 
-def _arguments(container: Mapping[str, Any]) -> list[str]:
-    """Command and arguments, where the program is koordlet."""
-    words = [it for key in ("command", "args") for it in _texts(container.get(key))][:MAX_ARGUMENTS]
-    its = text(container, "name") == NAME or any(it.rpartition("/")[2] == NAME for it in words)
-    return words if its else []
-
-
-def _texts(value: object) -> Iterator[str]:
-    yield from (it for it in value if isinstance(it, str)) if isinstance(value, list) else ()
-
-
-def _gate(arguments: Iterable[str]) -> str:
-    """The gate that switches it on; empty where none does. As the flag is read: the last word counts."""
-    gates = dict(pair for value in _values(list(arguments)) for pair in _pairs(value))
-    if GATE in gates:
-        return GATE if gates[GATE] else ""
-    return ALL_GATES if gates.get(ALL_GATES) else ""
-
-
-def _values(arguments: list[str]) -> Iterator[str]:
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
-        flag, said, value = word.partition("=")
-        if word.startswith("-") and flag.lstrip("-") == _FLAG:
-            yield value if said else following
-
-
-def _pairs(value: str) -> Iterator[tuple[str, bool]]:
-    for pair in value.split(","):
-        gate, said, on = pair.partition("=")
-        if said:
-            yield gate.strip(), on.strip() in _TRUE
+def _gate(words: Sequence[str]) -> str:
+    """The gate that switches it on; empty where none does."""
+    said = gates(words)
+    if GATE in said:
+        return GATE if said[GATE] else ""
+    return ALL_GATES if said.get(ALL_GATES) else ""
 
 
 def hand(device: Object | None) -> float | None:

@@ -10,6 +10,7 @@ from agent import files
 from agent.core.koordinator.feed import cards
 from agent.deviceinfos import MAX_BYTES, MAX_FILES, NAME
 from agent.doctor.finding import Ailment, Finding, Severity, well
+from agent.doctor.koordinator.devices import cards as of_node
 from agent.doctor.koordinator.programs import running
 from agent.doctor.koordinator.way import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
@@ -71,7 +72,7 @@ def daemons(around: Surroundings) -> Iterator[Finding]:
 
 
 def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Finding]:
-    own = _uuids(around)
+    own = of_node(around)
     for path in _files(directory):
         listed = _listed(path)
         if listed is None:
@@ -94,7 +95,3 @@ def _listed(path: Path) -> Mapping[str, int] | None:
         return {}  # gone since it was listed
     except OSError:
         return None
-
-
-def _uuids(around: Surroundings) -> frozenset[str]:
-    return frozenset(it.uuid for look in around.vendors.values() for it in look.value or ())

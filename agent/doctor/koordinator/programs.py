@@ -7,22 +7,20 @@ koord-device-daemon has koordlet's label.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agent.cluster.api import Object
+from agent.cluster.arguments import arguments, flags, gates
 from agent.cluster.fields import text
+from agent.cluster.koordlet import ALL_GATES
 from agent.core.parts import part_of, rows_of
 from agent.core.text import shorten
 
 LABEL = "koord-app"
-ALL_GATES = "AllAlpha"
-_GATES = "feature-gates"
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _TAG = re.compile(r":v?([0-9]{1,5})\.([0-9]{1,5})")
-MAX_ARGUMENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +52,13 @@ class Program:
 
 def running(pods: Iterable[Object], program: str) -> list[Program]:
     """The pods, Koordinator's by their label, in which the program runs."""
-    found = []
+    found: list[Program] = []
     for pod in pods:
         labels, phase = part_of(part_of(pod, "metadata"), "labels"), part_of(pod, "status").get("phase")
         if LABEL not in labels or phase in ("Succeeded", "Failed"):
             continue
-        for it in rows_of(part_of(pod, "spec"), "containers"):
-            words = _words(it)
-            if text(it, "name") == program or any(word.rpartition("/")[2] == program for word in words):
-                pairs = list(_flags(words))
-                gates = {gate: on for flag, value in pairs if flag == _GATES for gate, on in _gates(value)}
-                found.append(Program(pod, it, dict(pairs), gates))
+        asked = ((it, arguments(it, program)) for it in rows_of(part_of(pod, "spec"), "containers"))
+        found += [Program(pod, it, dict(flags(words)), gates(words)) for it, words in asked if words]
     return found
 
 
@@ -83,24 +77,3 @@ def on_host(pod: Object, container: Mapping[str, Any], path: Path) -> Path | Non
     volumes = (it for it in rows_of(part_of(pod, "spec"), "volumes") if it.get("name") == nearest.get("name"))
     host = text(part_of(next(volumes, {}), "hostPath"), "path")
     return Path(host, text(nearest, "subPath"), path.relative_to(nearest["mountPath"])) if host else None
-
-
-def _words(container: Mapping[str, Any]) -> Sequence[str]:
-    lists = (container.get(key) for key in ("command", "args"))
-    words = [it for its in lists if isinstance(its, list) for it in its if isinstance(it, str)]
-    return words[:MAX_ARGUMENTS]
-
-
-def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """As Go reads them: `-flag=value`, or the value in the next word."""
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        flag, said, value = word.partition("=")
-        if word.startswith("-"):
-            yield flag.lstrip("-"), value if said else following
-
-
-def _gates(value: str) -> Iterator[tuple[str, bool]]:
-    for pair in value.split(","):
-        gate, said, on = pair.partition("=")
-        if said:
-            yield gate.strip(), on.strip() in _TRUE
