@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,8 @@ NAME = "xpu-agent.json"
 UNFINISHED = ".xpu-agent"
 #: Of one file, bytes, and of others in the directory.
 MAX_BYTES, MAX_FILES = 1 << 20, 64
+#: Seconds for which what another file listed still counts once it is gone or broken: its writer restarts.
+LINGER = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,41 @@ class Kept:
     left_out: tuple[str, ...] = ()
 
 
+class Neighbours:
+    """What the other files of the directory list."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        #: Of each file when it was read last, and its cards, uuid to minor.
+        self._read: dict[Path, tuple[float, Mapping[str, int]]] = {}
+
+    def look(self, directory: Path) -> tuple[Mapping[str, int], str]:
+        """All their cards, uuid to minor, and the name of a file that koordlet can not read.
+
+        Raises:
+            ConfigError: There are too many.
+            OSError: The directory can not be read.
+        """
+        now, broken = self._clock(), ""
+        for path in _others(directory):
+            found = _cards(path)
+            if found is not None:
+                self._read[path] = now, found
+            elif not broken and os.path.lexists(path):
+                broken = path.name
+        self._read = {
+            path: it for path, it in self._read.items() if path.parent == directory and now - it[0] < LINGER
+        }
+        listed: dict[str, int] = {}
+        for _, found in self._read.values():
+            listed |= found
+        return listed, broken
+
+
 class DeviceInfosFile:
     """Keeps the file for as long as it is told by one. It stays when the agent ends: without it koordlet
-    would tell of a node without cards.
+    would tell of a node without cards. So it does while the Device tells the cards, should a koordlet come
+    that reads it, and then it stays true.
     """
 
     def __init__(
@@ -57,15 +92,20 @@ class DeviceInfosFile:
         telling: Cell[Telling | None],
         every: float = 5.0,
         note: Callable[[Path], object] = lambda path: None,
+        noted: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
         """`every`: seconds until it is looked again at what stands in the directory. `note` is told of the
-        file that is ours, before it is made.
+        file that is ours, before it is made; `noted`: those that were noted, also by an earlier agent, and
+        files of other kinds. It may raise OSError.
         """
         self._telling = telling
         self._every = every
         self._note = note
+        self._noted = noted
+        self._neighbours = Neighbours()
         self._news = asyncio.Event()
-        self._withdrawn = ""
+        #: The directory beside which none has a file of ours, and the one that has none either.
+        self._alone, self._withdrawn = "", ""
         #: Why the file is not as it should be; empty while it is, or nobody wants one.
         self.error = ""
         #: A sentence for each card that others list already.
@@ -86,23 +126,42 @@ class DeviceInfosFile:
         """Bring the file up to date."""
         telling = self._telling.value
         kept = Kept()
-        if telling is not None and telling.mode == "feed" and telling.report is not None:
-            self._withdrawn = ""
-            kept = await self._kept(Path(telling.directory), telling.report)
-        elif telling is not None and telling.withdrawn and self._withdrawn != telling.directory:
-            await _in_thread(partial(_remove, Path(telling.directory) / NAME))
-            self._withdrawn = telling.directory
+        if telling is not None:
+            try:
+                kept = await self._bring(telling)
+            except (AgentError, OSError) as exc:
+                kept = Kept(str(exc), self.left_out)
         self._tell(kept.error)
         self.left_out = kept.left_out
 
-    async def _kept(self, directory: Path, report: Report) -> Kept:
-        try:
-            await _in_thread(partial(self._note, directory / NAME))
-            changed, kept = await _in_thread(partial(keep, directory, report))
-        except (AgentError, OSError) as exc:
-            return Kept(str(exc), self.left_out)
+    async def _bring(self, telling: Telling) -> Kept:
+        kept, ours = Kept(), Path(telling.directory) / NAME
+        if telling.withdrawn:
+            if self._withdrawn != telling.directory:
+                await _in_thread(partial(_remove, ours))
+                self._withdrawn = telling.directory
+        elif telling.report is not None:
+            self._withdrawn = ""
+            if telling.mode == "feed":
+                kept = await self._kept(ours, telling.report)
+            elif telling.mode == "device" and await _in_thread(ours.is_file):
+                await self._kept(ours, telling.report)
+        if self._alone != telling.directory:
+            await _in_thread(partial(self._leave, ours))
+            self._alone = telling.directory
+        return kept
+
+    async def _kept(self, ours: Path, report: Report) -> Kept:
+        await _in_thread(partial(self._note, ours))
+        changed, kept = await _in_thread(partial(keep, ours.parent, report, self._neighbours))
         self.writes += changed
         return kept
+
+    def _leave(self, ours: Path) -> None:
+        """Remove what we wrote where koordlet looked before: nobody keeps it up."""
+        for path in self._noted():
+            if path.name == NAME and path != ours:
+                _remove(path)
 
     async def _hear(self) -> None:
         async for _ in self._telling.watch():
@@ -129,10 +188,11 @@ def said(directory: Path) -> Report | None:
         return None
 
 
-def keep(directory: Path, report: Report) -> tuple[bool, Kept]:
+def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) -> tuple[bool, Kept]:
     """Write the file where it is not as it should be; returns whether it was changed.
 
-    Where others list every card there is none: koordlet would count each twice.
+    Where others list every card there is none: koordlet would count each twice. `neighbours` know what they
+    listed before.
 
     Raises:
         ConfigError: There is no such directory, or it can not be written.
@@ -141,35 +201,33 @@ def keep(directory: Path, report: Report) -> tuple[bool, Kept]:
     if not directory.is_dir():
         why = "koordlet makes it; mount the node's there, or say report.deviceInfosDir"
         raise ConfigError(f"there is no directory {directory}: {why}")
-    listed: dict[str, int] = {}
-    broken = []
-    for path in _others(directory):
-        try:
-            found = cards(files.read(path, MAX_BYTES).decode(errors="replace"))
-        except FileNotFoundError:
-            continue  # gone since it was listed
-        except OSError:
-            found = None
-        if found is None:
-            broken.append(path.name)
-        listed |= found or {}
+    listed, broken = (neighbours or Neighbours()).look(directory)
     rest = unlisted(report, listed)
     changed = _set(directory / NAME, device_infos(rest) if rest.cards else "")
     more = tuple(it for it in rest.left_out if it not in report.left_out)
     if broken:
-        error = f"koordlet reads no file of {directory} while '{shorten(broken[0], 60)}' is broken"
+        error = f"koordlet reads no file of {directory} while '{shorten(broken, 60)}' is broken"
         return changed, Kept(error, more)
     return changed, Kept("", more)
 
 
 def _others(directory: Path) -> Iterator[Path]:
-    """The files that koordlet reads beside ours. They go when their writer restarts."""
-    names = (it for it in sorted(os.scandir(directory), key=lambda it: it.name) if not it.is_dir())
+    """The files that koordlet reads beside ours; a link to a directory is one, too, and can not be read."""
+    there = sorted(os.scandir(directory), key=lambda it: it.name)
+    names = (it for it in there if not it.is_dir(follow_symlinks=False))
     for count, it in enumerate(names):
         if count == MAX_FILES:
             raise ConfigError(f"{directory}: has more than {MAX_FILES} files; remove what nobody writes")
         if it.name != NAME:
             yield Path(it.path)
+
+
+def _cards(path: Path) -> Mapping[str, int] | None:
+    """What it lists; None where koordlet can not read it, or it is gone by now."""
+    try:
+        return cards(files.read(path, MAX_BYTES).decode(errors="replace"))
+    except OSError:
+        return None
 
 
 def _text(path: Path) -> str:
@@ -194,7 +252,7 @@ def _set(path: Path, text: str) -> bool:
 
 
 def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         path.unlink()
 
 

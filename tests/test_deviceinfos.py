@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from kubelet.fakes import eventually
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import Telling
 from agent.core.koordinator.report import Card, Report
-from agent.deviceinfos import NAME, DeviceInfosFile, keep, said
+from agent.deviceinfos import NAME, DeviceInfosFile, Neighbours, keep, said
 
 GIB = 1 << 30
 
@@ -53,9 +53,10 @@ def others(directory: Path, *uuids: str) -> Path:
 
 @asynccontextmanager
 async def keeping(
-    telling: Cell[Telling | None], every: float = 0.01, note: Callable[[Path], object] = lambda path: None
+    telling: Cell[Telling | None], every: float = 0.01, noted: list[Path] | None = None
 ) -> AsyncIterator[DeviceInfosFile]:
-    file = DeviceInfosFile(telling, every, note)
+    its = noted if noted is not None else []
+    file = DeviceInfosFile(telling, every, its.append, lambda: tuple(its))
     async with anyio.create_task_group() as group:
         group.start_soon(file.run)
         yield file
@@ -65,7 +66,7 @@ async def keeping(
 async def test_what_is_told_stands_in_the_file_follows_it_and_stays_after_the_agent(tmp_path: Path) -> None:
     telling: Cell[Telling | None] = Cell(Telling("feed", reported("a", "b"), str(tmp_path)))
     noted: list[Path] = []
-    async with keeping(telling, note=noted.append) as file:
+    async with keeping(telling, noted=noted) as file:
         await eventually(lambda: (tmp_path / NAME).exists())
         assert seen(tmp_path) == [("a", 0, True), ("b", 1, True)]
 
@@ -172,7 +173,7 @@ async def test_without_the_directory_it_is_said_and_the_file_comes_with_it(tmp_p
     assert seen(directory) == [("a", 0, True)]
 
 
-async def test_the_file_goes_where_nobody_wants_it_told_and_stays_where_only_the_way_is_another(
+async def test_the_file_goes_where_nobody_wants_it_told_and_stays_while_the_way_may_change_again(
     tmp_path: Path,
 ) -> None:
     telling: Cell[Telling | None] = Cell(Telling("feed", reported("a"), str(tmp_path)))
@@ -186,6 +187,97 @@ async def test_the_file_goes_where_nobody_wants_it_told_and_stays_where_only_the
 
         telling.set(Telling("none", None, str(tmp_path), withdrawn=True))
         await eventually(lambda: not (tmp_path / NAME).exists())
+
+
+@pytest.mark.parametrize("directory", ["a-file", "nothing/here"])
+async def test_where_no_directory_is_no_file_of_ours_is_to_go_and_the_agent_goes_on(
+    tmp_path: Path, directory: str
+) -> None:
+    (tmp_path / "a-file").write_text("")
+    telling: Cell[Telling | None] = Cell(Telling("none", None, str(tmp_path / directory), withdrawn=True))
+    async with keeping(telling) as file:
+        await file.once()
+        assert not file.error
+
+        telling.set(Telling("feed", reported("a"), str(tmp_path)))
+        await eventually(lambda: (tmp_path / NAME).exists())
+
+
+async def test_a_file_that_can_not_be_removed_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    keep(tmp_path, reported("a"))
+    telling: Cell[Telling | None] = Cell(Telling("none", None, str(tmp_path), withdrawn=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        async with keeping(telling) as file:
+            await eventually(lambda: "Permission denied" in file.error)
+            patch.undo()
+            await eventually(lambda: not file.error and not (tmp_path / NAME).exists())
+
+
+async def test_a_file_goes_from_the_directory_that_is_not_koordlet_s_any_more(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a"), str(before)))
+    noted: list[Path] = []
+    async with keeping(telling, noted=noted):
+        await eventually(lambda: (before / NAME).exists())
+
+        telling.set(Telling("feed", reported("a"), str(after)))
+        await eventually(lambda: (after / NAME).exists() and not (before / NAME).exists())
+
+    telling.set(Telling("feed", reported("a"), str(before)))
+    file = DeviceInfosFile(telling, note=noted.append, noted=lambda: tuple(noted))  # of the next agent
+    await file.once()
+    assert (before / NAME).exists()
+    assert not (after / NAME).exists()
+
+
+async def test_a_file_that_is_there_stays_true_while_the_device_tells_it_and_none_is_made(
+    tmp_path: Path,
+) -> None:
+    telling: Cell[Telling | None] = Cell(Telling("device", reported("a"), str(tmp_path)))
+    async with keeping(telling) as file:
+        await file.once()
+        assert seen(tmp_path) == []
+        keep(tmp_path, reported("a"))
+
+        telling.set(Telling("device", reported("a", healthy=False), str(tmp_path)))
+
+        await eventually(lambda: seen(tmp_path) == [("a", 0, False)])
+
+
+def test_a_link_to_a_directory_breaks_all_for_koordlet_and_is_told(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+
+    assert "'link' is broken" in keep(tmp_path, reported("a"))[1].error
+
+
+@pytest.mark.parametrize("broken", [None, "[", ""])
+def test_while_another_writer_restarts_its_cards_are_not_told_by_us(
+    tmp_path: Path, broken: str | None
+) -> None:
+    now = 0.0
+    neighbours = Neighbours(lambda: now)
+    theirs = others(tmp_path, "a")
+    keep(tmp_path, reported("a", "b"), neighbours)
+    theirs.unlink()
+    if broken is not None:
+        theirs.write_text(broken)
+
+    now = 29.0
+    keep(tmp_path, reported("a", "b"), neighbours)
+    assert [it["uuid"] for it in json.loads((tmp_path / NAME).read_text())] == ["b"]
+
+    now = 31.0
+    keep(tmp_path, reported("a", "b"), neighbours)
+    assert [it["uuid"] for it in json.loads((tmp_path / NAME).read_text())] == ["a", "b"]
 
 
 async def test_directories_pipes_and_a_crowd_of_files_hold_nobody_up(tmp_path: Path) -> None:
