@@ -113,13 +113,15 @@ def _labels(metadata: _Object, report: Report) -> dict[str, Any]:
 
 
 def _annotations(metadata: _Object, report: Report) -> dict[str, Any]:
-    """Groups that somebody wrote by hand stay where no links are known, but not those of another vendor."""
+    """Groups that somebody wrote by hand stay where no links are known, of cards that are told."""
     annotations = dict(_mapping(metadata.get("annotations")))
     before = _mapping(metadata.get("labels")).get(VENDOR, report.vendor)
+    there = partitions.parsed(_text(annotations.get(partitions.ANNOTATION)))
+    minors = {card.minor for card in report.cards}
     if report.links:
-        if partitions.parsed(_text(annotations.get(partitions.ANNOTATION))) != report.links:
+        if there != report.links:
             annotations[partitions.ANNOTATION] = partitions.annotation(report.links)
-    elif before != report.vendor:
+    elif before != report.vendor or not all(minors.issuperset(it.minors) for it in there):
         annotations.pop(partitions.ANNOTATION, None)
     return annotations
 
@@ -132,7 +134,8 @@ def _owners(metadata: _Object, node: str, uid: str) -> list[Any]:
     others = [it for it in there if not _is_node(_mapping(it), node)]
     controls = not any(_mapping(it).get("controller") for it in others)  # the API server takes one alone
     ours = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-    own = {**ours, "controller": controls, "blockOwnerDeletion": True}
+    # Not blockOwnerDeletion: with an admission plugin of Kubernetes it needs a right on nodes/finalizers.
+    own = {**ours, "controller": controls}
     kept = [it for it in there if _is_node(_mapping(it), node) and _mapping(it).get("uid") == uid]
     return there if kept and len(others) + 1 == len(there) else [*others, own]
 

@@ -38,7 +38,6 @@ OWNER = {
     "name": NODE,
     "uid": UID,
     "controller": True,
-    "blockOwnerDeletion": True,
 }
 GPUS = "scheduling.koordinator.sh/gpu-partitions"
 LABEL = "node.koordinator.sh/gpu-"
@@ -303,6 +302,15 @@ def test_groups_that_somebody_wrote_by_hand_stay_where_no_links_are_known() -> N
     existing = changed(written(heard(node(cards(2)))), {"annotations": by_hand})
 
     assert written(heard(node([card(0), broken(1)])), existing)["metadata"]["annotations"] == by_hand
+
+
+def test_groups_of_cards_that_are_told_no_more_go_though_no_links_are_known() -> None:
+    by_hand = {GPUS: '{"2":[{"minors":[0,1]},{"minors":[2,3]}]}', "theirs": "1"}
+    existing = changed(written(heard(node(cards(4)))), {"annotations": by_hand})
+
+    fresh = written(heard(node(cards(2))), existing)
+
+    assert fresh["metadata"]["annotations"] == {"theirs": "1"}
 
 
 def test_the_same_groups_in_other_words_are_not_written_again() -> None:
