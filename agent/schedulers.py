@@ -15,7 +15,7 @@ from agent.core.koordinator.external import changes, external
 from agent.core.koordinator.locks import locks, over
 from agent.core.ledger import Ledger
 from agent.core.model import NodeSnapshot, Plan
-from agent.core.scheduled import Scheduled
+from agent.scheduled import Scheduled
 
 log = structlog.get_logger(__name__)
 
@@ -84,8 +84,7 @@ class Schedulers:
         pods, now = self._scheduled.pods.value, self._clock()
         self._heard = self._heard or bool(pods)
         found = external(pods, self._plan.value, self._heeding(), now)
-        ready = all(it.vendor in self._heeding() for it in self._ledger.external().values())
-        news, gone = changes(self._ledger.in_use(), found, heard=self._heard and ready)
+        news, gone = changes(self._ledger.in_use(), found, pods, heard=self._heard)
         for it in news:
             self._ledger.record(it)
             pod = f"{it.owner.namespace}/{it.owner.pod}" if it.owner else ""
@@ -100,11 +99,13 @@ class Schedulers:
     def _heeding(self) -> Mapping[str, Cards]:
         """The cards of the vendors with a resource whose cards schedulers choose."""
         names = {it.vendor for it in self._plan.value.values() if it.rule.placement != "local"}
-        snapshot = self._snapshot.value
-        found = {
-            name: {it.uuid: it.minor for it in snapshot.present(name) if not it.parent} for name in names
-        }
+        found = {name: self._cards(name) for name in names}
         return {name: cards for name, cards in found.items() if cards}
+
+    def _cards(self, vendor: str) -> Cards:
+        """Those that are here, before those that are away now and may be in use."""
+        its = sorted(self._snapshot.value.of(vendor), key=lambda it: it.gone)
+        return {it.uuid: it.device.minor for it in its if not it.device.parent}
 
     def _follow_locks(self) -> None:
         pods, now = self._scheduled.pods.value, self._wall()

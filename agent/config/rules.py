@@ -18,6 +18,8 @@ from agent.config.settings import (
 )
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
+from agent.core.koordinator.resources import PREFIX as KOORDINATOR
+from agent.core.koordinator.resources import WHOLE_CARDS
 from agent.core.names import LABEL, wrong_name
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, ResourceRule, Sharing
@@ -27,11 +29,6 @@ MIN_LOG_BYTES = 10_000
 MIN_MEMORY, MAX_MEMORY = 64 << 20, 1 << 40
 MAX_POLLS = 1000
 HOUR = 3600
-
-#: Names that only Koordinator writes.
-KOORDINATOR = "koordinator.sh/"
-#: What its scheduler takes for whole cards (pkg/scheduler/plugins/deviceshare/utils.go).
-WHOLE_CARDS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu"})
 
 _VENDOR = re.compile(LABEL)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agent.core.claims import Candidate, PodContainer
+from agent.core.claims import Candidate
+from agent.core.koordinator.resources import CORE, MEMORY, RATIO
 from agent.core.quantity import exact
 from agent.core.text import shorten
 
@@ -21,11 +22,6 @@ from agent.core.text import shorten
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 #: Unix time in nanoseconds, decimal.
 BOUND = "scheduling.koordinator.sh/bind-timestamp"
-PREFIX = "koordinator.sh/"
-CORE, MEMORY, RATIO = f"{PREFIX}gpu-core", f"{PREFIX}gpu-memory", f"{PREFIX}gpu-memory-ratio"
-SHARED, GPU = f"{PREFIX}gpu.shared", f"{PREFIX}gpu"
-#: Names of device plugins of which the scheduler counts whole cards.
-WHOLE = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
 
 MAX_GRANTS = 64
 MAX_MINOR = (1 << 31) - 1
@@ -51,7 +47,7 @@ class Grant:
 
     @property
     def whole(self) -> bool:
-        return self.ratio == 100 and self.core in (None, 100)
+        return self.ratio == 100 and self.core in (None, 100) and self.memory is None
 
 
 def allocated(text: str) -> tuple[Grant, ...]:
@@ -90,43 +86,6 @@ def bound(pod: Candidate) -> float | None:
     """When the pod was bound, Unix time in seconds; None where nobody says."""
     text = pod.annotations.get(BOUND, "")
     return int(text) / 1e9 if _NANOSECONDS.fullmatch(text) else None
-
-
-def split(pod: Candidate) -> tuple[list[tuple[PodContainer, slice]], int]:
-    """The part of the pod's cards that each container gets, and how many cards the pod asks for.
-
-    The annotation does not say whose which is. Init containers hand theirs on; those that run beside the
-    others (sidecars) keep them.
-    """
-    parts, taken, most = [], 0, 0
-    for it in pod.containers:
-        count = cards(it.limits)
-        parts.append((it, slice(taken, taken + count)))
-        most = max(most, taken + count)
-        if not it.init or it.restartable:
-            taken += count
-    return parts, most
-
-
-def cards(limits: Mapping[str, int]) -> int:
-    """How many cards these limits mean to the scheduler (devicehandler_gpu.go)."""
-    if shared := limits.get(SHARED, 0):
-        return shared
-    percent = max(limits.get(name, 0) for name in (GPU, RATIO, CORE))
-    if percent or limits.get(MEMORY):
-        return max(1, percent // 100)
-    return sum(limits.get(name, 0) for name in WHOLE)
-
-
-def wish(limits: Mapping[str, int]) -> Grant:
-    """What a container asks for of each of its cards, as far as it says."""
-    count = max(1, cards(limits))
-    percent = limits.get(GPU)
-    core, memory, ratio = (
-        None if it is None else it // count
-        for it in (limits.get(CORE, percent), limits.get(MEMORY), limits.get(RATIO, percent))
-    )
-    return Grant(0, "", core, memory, ratio)
 
 
 def _grant(said: Any) -> Grant:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated, bound, split, wish
+from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated, bound
+from agent.core.koordinator.asked import shared_out, wish
 from agent.core.text import shorten
 
 #: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
@@ -21,16 +23,15 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """
     text = pod.annotations.get(ALLOCATED)
     grants = allocated(text) if text is not None else ()
-    parts, most = split(pod)
-    asking = [(it, part) for it, part in parts if it.limits.get(resource) and part.start < part.stop]
+    asking = {it.name for it in pod.containers if it.limits.get(resource) and wish(it.limits).cards}
     if not (grants and asking):
         return ()
     if pod.scheduler == OTHER:
         raise ValueError(f"{ALLOCATED} is not believed of a pod of {OTHER}")
-    if most != len(grants):
-        raise ValueError(f"{ALLOCATED} names {len(grants)} cards, its containers ask for {most}")
-    uuids = [uuid_of(it, cards) for it in grants]
-    return [_claim(pod, it, grants[part], tuple(uuids[part])) for it, part in asking]
+    its = [replace(it, uuid=uuid_of(it, cards)) for it in grants]
+    if len({it.uuid for it in its}) < len(its):
+        raise ValueError(f"{ALLOCATED} names a card twice")
+    return [claim(pod, it, part) for it, part in shared_out(pod, its, ALLOCATED) if it.name in asking]
 
 
 def uuid_of(grant: Grant, cards: Cards) -> str:
@@ -50,7 +51,9 @@ def uuid_of(grant: Grant, cards: Cards) -> str:
     return found
 
 
-def _claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant], uuids: tuple[str, ...]) -> Claim:
+def claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant]) -> Claim:
+    """That a container was granted so much of these cards."""
+    uuids = tuple(one.uuid for one in grants)
     remark = _averaged(it, _least(grants))
     return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, share(grants), remark)
 
@@ -71,7 +74,7 @@ def _least(grants: Sequence[Grant]) -> Grant:
 
 def _averaged(it: PodContainer, granted: Grant) -> str:
     """That the container gets another share than it asks for: the scheduler divides the pod's sums evenly."""
-    own = wish(it.limits)
+    own = wish(it.limits).each
     both = ((own.core, granted.core), (own.memory, granted.memory), (own.ratio, granted.ratio))
     if all(asked is None or given is None or asked == given for asked, given in both):
         return ""

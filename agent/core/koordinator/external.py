@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.claims import Candidate, Cards, Claim
-from agent.core.koordinator.allocated import ALLOCATED, PREFIX, allocated, split
+from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated
+from agent.core.koordinator.asked import asked, asks_koordinator, believed, most_cards
 from agent.core.koordinator.dialect import KOORDINATOR, OTHER, share, uuid_of
+from agent.core.koordinator.resources import GPU
 from agent.core.model import Allocation, AllocationState, Owner, Source
 
 #: What such an allocation is of, in the ledger.
-RESOURCE = f"{PREFIX}gpu"
+RESOURCE = GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ def external(
 
     `served`: the resources that device plugins have here. `vendors`: the cards of those where schedulers
     choose the card.
-    A pod that is being deleted still has them; what makes no sense is as if it were not there.
+    A pod that is being deleted still has them; what makes no sense is as if it were not there, and so is a
+    card that nobody knows here.
     """
     found = []
     for pod in pods:
@@ -43,22 +46,29 @@ def external(
 
 
 def changes(
-    known: Iterable[Allocation], found: Iterable[Allocation], *, heard: bool
+    known: Iterable[Allocation], found: Iterable[Allocation], pods: Collection[Candidate], *, heard: bool
 ) -> tuple[list[Allocation], list[Released]]:
     """What of `found` is new or other than in the ledger, and what of the ledger is over.
 
+    Over is what a pod had that is gone or has ended, and nothing else: it runs on its cards, whatever becomes
+    of them, of its annotation or of what is heeded here.
     `heard`: whether the pods are known at all; else nobody is missing.
     """
     before = {it.id: it for it in known if it.source is Source.ANNOTATION}
-    now = {it.id: it for it in found}
-    news = [it for it in now.values() if it.id not in before or before[it.id].claim != it.claim]
-    gone = [Released(name, "its pod is gone") for name in before if name not in now] if heard else []
-    return news, gone
+    news = [it for it in found if it.id not in before or _is_more(before[it.id], it)]
+    there = {it.uid for it in pods if not it.ended}
+    gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in there]
+    return news, [Released(name, "its pod is gone") for name in gone] if heard else []
+
+
+def _is_more(before: Allocation, after: Allocation) -> bool:
+    """Whether it is another one, not only without cards that are away now."""
+    return before.claim != after.claim and not set(after.devices) < set(before.devices)
 
 
 def _asks_koordinator_alone(pod: Candidate, served: Collection[str]) -> bool:
     names = {name for it in pod.containers for name in it.limits}
-    return names.isdisjoint(served) and any(name.startswith(PREFIX) for name in names)
+    return names.isdisjoint(served) and asks_koordinator(pod)
 
 
 def _allocation(vendor: str, pod: Candidate, claim: Claim, now: float) -> Allocation:
@@ -69,15 +79,42 @@ def _allocation(vendor: str, pod: Candidate, claim: Claim, now: float) -> Alloca
 
 
 def _claim(pod: Candidate, cards: Cards) -> Claim | None:
-    """What the pod was given of these cards, all its containers together."""
+    """What the pod was given of these cards, all its containers together.
+
+    More than it asks for is no less in use.
+    """
     text = pod.annotations.get(ALLOCATED)
     if text is None or pod.scheduler == OTHER:
         return None
     try:
         grants = allocated(text)
-        uuids = tuple(uuid_of(it, cards) for it in grants)
     except ValueError:
         return None
-    if not 0 < len(uuids) <= split(pod)[1]:
+    here = {uuid: it for it in grants if (uuid := _here(it, cards))}
+    if not here or len(grants) > most_cards(pod):
         return None
-    return Claim(pod.uid, pod.namespace, pod.name, "", uuids, share(grants), dialect=KOORDINATOR.name)
+    return Claim(
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        "",
+        tuple(here),
+        share(_in_asked(pod, grants)),
+        dialect=KOORDINATOR.name,
+    )
+
+
+def _here(grant: Grant, cards: Cards) -> str:
+    """The card that is meant; empty where it is not among these."""
+    try:
+        return uuid_of(grant, cards)
+    except ValueError:
+        return ""
+
+
+def _in_asked(pod: Candidate, grants: Sequence[Grant]) -> Sequence[Grant]:
+    """In the amounts that were asked for; as they stand there where they do not fit."""
+    try:
+        return believed(asked(pod), grants, ALLOCATED)
+    except ValueError:
+        return grants

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.koordinator import allocated
-from agent.core.koordinator.dialect import OTHER
+from agent.core.koordinator.allocated import MAX_GRANTS, Grant
+from agent.core.koordinator.asked import asks_koordinator, believed, shared_out, split, wish
+from agent.core.koordinator.dialect import OTHER, claim
+from agent.core.koordinator.resources import PREFIX
 from agent.core.text import shorten
 
 #: JSON: of HAMi a list for each container, init containers first; of Koordinator one for the whole pod.
@@ -28,16 +30,8 @@ _HAMI = (
     re.compile(r"hami\.io/[a-z0-9-]+-devices-allocated"),
 )
 _NUMBER = re.compile(r"[0-9]{1,19}")
-MAX_PARTS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A card, and how much of it: percent of its cores, and MiB; 0 where nothing is said."""
-
-    uuid: str
-    core: int = 0
-    memory: int = 0
+#: What a container gets, as the scheduler gave it.
+Given = list[tuple[PodContainer, Sequence[Grant]]]
 
 
 def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
@@ -51,10 +45,9 @@ def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
         raise ValueError(f"{METAX_ALLOCATED} is too deep to be read") from exc
     if not isinstance(said, list) or not all(isinstance(its, list) for its in said):
         raise ValueError(f"{METAX_ALLOCATED} is no list of lists")
-    given = [[_metax_part(it) for it in its] for its in said]
-    if len(given) == 1:
-        return _claims(pod, resource, cards, _flat(pod, resource, given[0]), METAX_ALLOCATED)
-    return _claims(pod, resource, cards, _by_container(pod, given, METAX_ALLOCATED), METAX_ALLOCATED)
+    lists = [[_metax_part(it) for it in its] for its in said]
+    given = _flat(pod, resource, lists[0]) if len(lists) == 1 else _by_container(pod, lists, METAX_ALLOCATED)
+    return _claims(pod, resource, cards, given, METAX_ALLOCATED)
 
 
 def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
@@ -67,7 +60,7 @@ def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     return ()
 
 
-def _metax_part(said: Any) -> Part:
+def _metax_part(said: Any) -> Grant:
     if not isinstance(said, dict):
         raise ValueError(f"{METAX_ALLOCATED}: a card is no JSON object")
     uuid, core, memory = said.get("uuid"), said.get("compute", 0), said.get("vRam", 0)
@@ -76,7 +69,7 @@ def _metax_part(said: Any) -> Part:
     return _part(uuid, core, memory)
 
 
-def _hami_parts(text: str) -> list[Part]:
+def _hami_parts(text: str) -> list[Grant]:
     found = []
     for it in filter(None, text.split(":")):
         words = it.split(",")
@@ -86,65 +79,55 @@ def _hami_parts(text: str) -> list[Part]:
     return found
 
 
-def _part(uuid: str, core: int, memory: int) -> Part:
+def _part(uuid: str, core: int, memory: int) -> Grant:
+    """Percent of the cores, and MiB; 0 says nothing."""
     if not (0 <= core <= 100 and 0 <= memory <= allocated.MAX_MEMORY >> 20):
         raise ValueError(f"{core} % and {memory} MiB are no part of a card")
-    return Part(uuid, core, memory)
+    return Grant(0, uuid, core or None, memory << 20 or None)
 
 
-def _flat(pod: Candidate, resource: str, parts: Sequence[Part]) -> list[tuple[PodContainer, Sequence[Part]]]:
-    """The parts of a pod over its containers that ask for the resource, in order."""
-    found, taken, most = [], 0, 0
-    for it in pod.containers:
-        count = it.limits.get(resource, 0)
-        found.append((it, parts[taken : taken + count]))
-        most = max(most, taken + count)
-        taken += count if not it.init or it.restartable else 0
-    if most != len(parts):
-        raise ValueError(f"{METAX_ALLOCATED} names {len(parts)} cards, the containers ask for {most}")
-    return found
+def _flat(pod: Candidate, resource: str, grants: Sequence[Grant]) -> Given:
+    """The cards of a pod over its containers, in order."""
+    if not grants:
+        return []
+    if asks_koordinator(pod):
+        return [*shared_out(pod, grants, METAX_ALLOCATED)]
+    parts, most = split(pod, lambda it: it.limits.get(resource, 0))
+    if most != len(grants):
+        raise ValueError(f"{METAX_ALLOCATED} names {len(grants)} cards, its containers ask for {most}")
+    return [(it, grants[part]) for it, part in parts]
 
 
-def _by_container(
-    pod: Candidate, given: Sequence[Sequence[Part]], key: str
-) -> list[tuple[PodContainer, Sequence[Part]]]:
-    """The parts as the scheduler gave them to each container; older ones left init containers out."""
+def _by_container(pod: Candidate, given: Sequence[Sequence[Grant]], key: str) -> Given:
+    """The cards as the scheduler gave them to each container; older ones left init containers out."""
     for its in (pod.containers, [it for it in pod.containers if not it.init]):
         if len(its) == len(given):
-            return list(zip(its, given, strict=True))
+            return [(it, _held(it, grants, key)) for it, grants in zip(its, given, strict=True)]
     raise ValueError(f"{key} speaks of {len(given)} containers, the pod has {len(pod.containers)}")
 
 
-def _claims(
-    pod: Candidate,
-    resource: str,
-    cards: Cards,
-    given: Sequence[tuple[PodContainer, Sequence[Part]]],
-    key: str,
-) -> list[Claim]:
-    its = [(it, parts) for it, parts in given if parts and resource in it.limits]
+def _held(it: PodContainer, grants: Sequence[Grant], key: str) -> Sequence[Grant]:
+    """No more than the container asks for, where it asks in Koordinator's words."""
+    said = any(name.startswith(PREFIX) for name in it.limits)
+    return believed(wish(it.limits), grants, key) if said and grants else grants
+
+
+def _claims(pod: Candidate, resource: str, cards: Cards, given: Given, key: str) -> list[Claim]:
+    its = [(it, grants) for it, grants in given if grants and resource in it.limits]
     if its and pod.scheduler == OTHER:
         raise ValueError(f"{key} is not believed of a pod of {OTHER}")
-    return [_claim(pod, it, parts, cards, key) for it, parts in its]
+    for _, grants in its:
+        _check(grants, cards, key)
+    return [claim(pod, it, grants) for it, grants in its]
 
 
-def _claim(pod: Candidate, it: PodContainer, parts: Sequence[Part], cards: Cards, key: str) -> Claim:
-    uuids = tuple(one.uuid for one in parts)
+def _check(grants: Sequence[Grant], cards: Cards, key: str) -> None:
+    uuids = [it.uuid for it in grants]
     strange = [uuid for uuid in uuids if uuid not in cards]
     if strange:
         raise ValueError(f"{key} names {shorten(strange[0], 80)}, which is not here")
-    if len(parts) > MAX_PARTS or len(set(uuids)) < len(uuids):
-        raise ValueError(f"{key} names a card twice, or more than {MAX_PARTS}")
-    core, memory = min(one.core for one in parts), min(one.memory for one in parts)
-    share = {"core": str(core)} if core else {}
-    return Claim(
-        pod.uid,
-        pod.namespace,
-        pod.name,
-        it.name,
-        uuids,
-        {**share, "memory": str(memory << 20)} if memory else share,
-    )
+    if len(uuids) > MAX_GRANTS or len(set(uuids)) < len(uuids):
+        raise ValueError(f"{key} names a card twice, or more than {MAX_GRANTS}")
 
 
 def bound(pod: Candidate) -> float | None:

@@ -1,13 +1,16 @@
 """What Koordinator counts of a card.
 
-Source: koordinator apis/extension/device_share.go.
+Source: koordinator apis/extension/device_share.go, pkg/scheduler/plugins/deviceshare/utils.go.
 """
 
 from __future__ import annotations
 
-CORE = "koordinator.sh/gpu-core"
-MEMORY = "koordinator.sh/gpu-memory"
-RATIO = "koordinator.sh/gpu-memory-ratio"
+PREFIX = "koordinator.sh/"
+CORE, MEMORY, RATIO = f"{PREFIX}gpu-core", f"{PREFIX}gpu-memory", f"{PREFIX}gpu-memory-ratio"
+#: Over how many cards a pod's amounts are spread; and core and ratio in one.
+SHARED, GPU = f"{PREFIX}gpu.shared", f"{PREFIX}gpu"
+#: Names of device plugins of which the scheduler counts whole cards.
+WHOLE_CARDS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu"})
 #: Of a whole card: core and ratio are in percent.
 WHOLE = "100"
 

@@ -11,7 +11,7 @@ from agent.cluster.api import Api, Object
 from agent.cluster.devices import DEVICES, VERSION, path
 from agent.cluster.errors import ApiError, NotFound
 from agent.cluster.fields import text
-from agent.core.koordinator.allocated import PREFIX
+from agent.core.koordinator.resources import PREFIX
 from agent.core.parts import part_of, rows_of
 from agent.doctor.surroundings import Koordinator, Look, Stale
 

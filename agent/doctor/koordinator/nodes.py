@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.core.koordinator.allocated import CORE, GPU, RATIO
 from agent.core.koordinator.device import MODEL, VENDOR
+from agent.core.koordinator.resources import CORE, GPU, RATIO
 from agent.core.parts import part_of
 from agent.core.quantity import whole
 from agent.core.text import shorten

@@ -9,9 +9,10 @@ from agent.cluster.api import Object
 from agent.cluster.fields import text
 from agent.cluster.pods import candidate
 from agent.core.claims import Candidate
-from agent.core.koordinator.allocated import ALLOCATED, CORE, MEMORY, RATIO, allocated
+from agent.core.koordinator.allocated import ALLOCATED, allocated
 from agent.core.koordinator.device import VENDOR
 from agent.core.koordinator.dialect import OTHER
+from agent.core.koordinator.resources import CORE, MEMORY, RATIO
 from agent.core.parts import part_of
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well

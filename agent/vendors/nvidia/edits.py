@@ -37,8 +37,8 @@ def container_edits(options: Options, devices: Sequence[Device], request: Reques
         env[VISIBLE_DEVICES] = MOUNTED_LIST
         mounts = tuple(_mounted(it) for it in (*ids, *(f"imex/{channel}" for channel in channels)))
     if directory := options.hami_core_directory.rstrip("/"):
-        env |= hamicore.environment(directory, request.parameters)
-        mounts += hamicore.mounts(directory, request.parameters)
+        env |= hamicore.environment(directory, request.parameters, devices)
+        mounts += hamicore.mounts(directory, request.parameters, devices)
     passed = options.pass_device_specs and bool(strategies & {"envvar", "volume-mounts"})
     return ContainerEdits(
         env=env,

@@ -5,28 +5,34 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/gpu/gpu.go at a7a1b76b; Proj
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from agent.core.vendor import Mount
+from agent.core.vendor import Device, Mount
 
 LIBRARY = "libvgpu.so"
 #: Where containers of one node wait for each other.
 LOCKS = "/tmp/vgpulock"
 
 
-def environment(directory: str, parameters: Mapping[str, str]) -> dict[str, str]:
+def environment(directory: str, parameters: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
     """What the library reads: bytes of each card, and percent of its cores."""
     limits = {
-        "CUDA_DEVICE_MEMORY_LIMIT": parameters.get("memory"),
+        "CUDA_DEVICE_MEMORY_LIMIT": parameters.get("memory") or _memory(parameters.get("ratio"), devices),
         "CUDA_DEVICE_SM_LIMIT": parameters.get("core"),
     }
     said = {name: value for name, value in limits.items() if value}
     return {**said, "LD_PRELOAD": f"{directory}/{LIBRARY}"} if said else {}
 
 
-def mounts(directory: str, parameters: Mapping[str, str]) -> tuple[Mount, ...]:
+def mounts(directory: str, parameters: Mapping[str, str], devices: Sequence[Device]) -> tuple[Mount, ...]:
     """The library, and the directory of its locks."""
-    if not environment(directory, parameters):
+    if not environment(directory, parameters, devices):
         return ()
     library = f"{directory}/{LIBRARY}"
     return (Mount(library, library), Mount(LOCKS, LOCKS, read_only=False))
+
+
+def _memory(percent: str | None, devices: Sequence[Device]) -> str | None:
+    """So much of the smallest card, in bytes: one limit holds for all of them."""
+    sizes = [it.memory for it in devices if it.memory]
+    return str(min(sizes) * int(percent) // 100) if percent and percent.isdecimal() and sizes else None

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from agent.core.attribution import Waiting, attribute, intended
 from agent.core.claims import Candidate, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED, BOUND, allocated, bound, cards, split
+from agent.core.koordinator.allocated import ALLOCATED, BOUND, allocated, bound
+from agent.core.koordinator.asked import asked, wish
 from agent.core.koordinator.dialect import KOORDINATOR, claims
 
 GPU, TRIGGER = "nvidia.com/gpu", "example.com/share"
@@ -85,8 +86,9 @@ def test_shares_of_another_vendors_cards_are_read_alike(case: recorded.Case) -> 
     said = json.loads(case.annotations["metax-tech.com/gpu-devices-allocated"])[0]
     assert [uuid for it in found for uuid in it.devices] == [it["uuid"] for it in said]
     for it in found:
-        share = it.parameters or {"core": "100", "memory": str(64 << 30)}
-        assert (int(share["core"]), int(share["memory"]) >> 20) == (said[0]["compute"], said[0]["vRam"])
+        share = {"core": "100", "ratio": "100", **it.parameters}
+        memory = int(share.get("memory", int(share["ratio"]) * (64 << 30) // 100))
+        assert (int(share["core"]), memory >> 20) == (said[0]["compute"], said[0]["vRam"])
 
 
 def test_pods_come_in_the_order_in_which_they_were_bound() -> None:
@@ -115,7 +117,7 @@ def test_an_average_is_granted_and_said() -> None:
 
     first, second = claims(case.candidate, "metax-tech.com/sgpu", recorded.devices("metax1"))
 
-    share = {"core": "15", "memory": str(2 << 30), "ratio": "3"}
+    share = {"core": "15", "memory": str(2 << 30)}
     assert (first.parameters, second.parameters) == (share, share)
     assert first.remark == (
         "container a asks for 10 % of the cores and 1Gi of a card and gets 15 % of the cores and 2Gi: "
@@ -175,7 +177,7 @@ def test_the_pods_cards_are_split_over_its_containers(
     ],
 )
 def test_the_scheduler_counts_cards_so(limits: dict[str, int], count: int) -> None:
-    assert cards(limits) == count
+    assert wish(limits).cards == count
 
 
 # Trust
@@ -341,6 +343,13 @@ def test_no_annotation_crashes_or_promises_a_card_twice(
     except ValueError:
         return
     steady = {one.name for one in its if not one.init or one.restartable}
-    named = [one for claim in promises if claim.container in steady for one in claim.devices]
-    assert len(set(named)) == len(named)
-    assert not promises or len(allocated(text)) == split(it)[1]
+    named = [(one, claim) for claim in promises if claim.container in steady for one in claim.devices]
+    for card in {one for one, _ in named}:
+        shares = [claim.parameters for one, claim in named if one == card]
+        percents = [int(one.get("ratio", 100 if not one else 0)) for one in shares]
+        assert len(shares) == 1 or sum(percents) <= 100
+        assert len(shares) == 1 or sum(int(one.get("core", 100 if not one else 0)) for one in shares) <= 100
+    assert all("0" not in one.parameters.values() for one in promises)
+    wanted = asked(it)
+    for key, most in (("core", wanted.core), ("memory", wanted.memory), ("ratio", wanted.ratio)):
+        assert most is None or sum(int(claim.parameters.get(key, 0)) for _, claim in named) <= most

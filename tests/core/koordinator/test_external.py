@@ -86,7 +86,7 @@ def test_how_much_of_a_card_is_used_is_known_too() -> None:
     found = external(cases.values(), {GPU}, {"nvidia": recorded.devices("nv1")}, 7.0)
 
     shares = {it.claim.pod: it.claim.parameters for it in found if it.claim is not None}
-    assert shares["n-core-mem"] == {"core": "30", "memory": str(10 << 30), "ratio": "12"}
+    assert shares["n-core-mem"] == {"core": "30", "memory": str(10 << 30)}
     assert {it.claim.dialect for it in found if it.claim is not None} == {"koordinator"}
 
 
@@ -95,20 +95,58 @@ def test_a_share_that_was_changed_on_the_same_card_is_news() -> None:
     less = {"gpu": [{"minor": 0, "id": "GPU-a", "resources": {CORE: "50", RATIO: "50"}}]}
     [after] = external([replace(pod("GPU-a"), annotations={ALLOCATED: json.dumps(less)})], (), CARDS, 8.0)
 
-    assert changes([before], [after], heard=True) == ([after], [])
+    assert changes([before], [after], [pod("GPU-a")], heard=True) == ([after], [])
 
 
-def test_what_is_known_is_no_news_and_what_is_missing_is_over_once_pods_are_known() -> None:
+def test_what_is_known_is_no_news_and_a_pod_that_is_missing_is_over_once_pods_are_known() -> None:
     [one] = external([pod("GPU-a")], (), CARDS, 7.0)
     [moved] = external([pod("GPU-b")], (), CARDS, 8.0)
-    answered = allocation("a1", ["GPU-b"])
+    answered, there = allocation("a1", ["GPU-b"]), [pod("GPU-a")]
 
-    assert changes([answered], [one], heard=True) == ([one], [])
-    assert changes([one], [replace(one, since=9.0)], heard=True) == ([], [])
-    assert changes([one], [moved], heard=True) == ([moved], [])
-    assert changes([one, answered], [], heard=False) == ([], [])
-    _, [gone] = changes([one, answered], [], heard=True)
-    assert gone.allocation == one.id
+    assert changes([answered], [one], there, heard=True) == ([one], [])
+    assert changes([one], [replace(one, since=9.0)], there, heard=True) == ([], [])
+    assert changes([one], [moved], there, heard=True) == ([moved], [])
+    assert changes([one, answered], [], [], heard=False) == ([], [])
+    for pods in ([], [replace(there[0], ended=True)], [replace(there[0], uid="uid-next")]):
+        _, [gone] = changes([one, answered], [], pods, heard=True)
+        assert gone.allocation == one.id
+
+
+def test_a_pod_that_runs_keeps_its_cards_whatever_becomes_of_them() -> None:
+    its = pod("GPU-a", "GPU-b")
+    [both] = external([its], (), CARDS, 7.0)
+    ledger = [both]
+    for pods, vendors in (
+        ([its], {"nvidia": {"GPU-a": 0}}),
+        ([its], {"nvidia": {"GPU-z": 0}}),
+        ([its], {}),
+        ([replace(its, annotations={})], CARDS),
+        ([replace(its, annotations={ALLOCATED: "{"})], CARDS),
+    ):
+        assert changes(ledger, external(pods, (), vendors, 8.0), pods, heard=True) == ([], [])
+
+
+def test_cards_that_nobody_knows_yet_are_in_use_once_they_are_here() -> None:
+    its = pod("GPU-a", "GPU-b")
+    [one] = external([its], (), {"nvidia": {"GPU-a": 0}}, 7.0)
+    [both] = external([its], (), CARDS, 8.0)
+
+    assert one.devices == ("GPU-a",)
+    assert changes([one], [both], [its], heard=True) == ([both], [])
+
+
+def test_a_card_is_in_use_also_of_who_was_given_more_than_it_asks_for() -> None:
+    much = {"gpu": [{"minor": 0, "id": "GPU-a", "resources": {CORE: "100", RATIO: "100"}}]}
+    its = replace(pod("GPU-a", limits={CORE: 10, RATIO: 10}), annotations={ALLOCATED: json.dumps(much)})
+
+    assert [it.devices for it in external([its], (), CARDS, 7.0)] == [("GPU-a",)]
+
+
+def test_parts_of_one_card_for_two_containers_are_one_card_in_use() -> None:
+    half = {CORE: 50, RATIO: 50}
+    its = replace(pod("GPU-a"), containers=(PodContainer("a", half), PodContainer("b", half)))
+
+    assert [it.devices for it in external([its], (), CARDS, 7.0)] == [("GPU-a",)]
 
 
 def test_the_kubelet_holds_no_ids_of_it_and_the_card_is_in_use() -> None:

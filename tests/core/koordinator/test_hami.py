@@ -49,8 +49,9 @@ def test_what_koordinator_wrote_for_metax_is_the_same_in_both_words(case: record
 
     said = [(one["uuid"], one["compute"], one["vRam"]) for one in json.loads(alone[METAX_ALLOCATED])[0]]
     shares = [
-        (uuid, int(one.parameters["core"]), int(one.parameters["memory"]) >> 20)
+        (uuid, int(share["core"]), int(share.get("memory", int(share["ratio"]) * (64 << 30) // 100)) >> 20)
         for one in found
+        for share in [{"core": "100", "ratio": "100", **one.parameters}]
         for uuid in one.devices
     ]
     assert shares == said
@@ -96,7 +97,7 @@ def test_each_container_has_its_list_or_all_have_one(
         ('[[{"uuid": "GPU-a", "compute": 101}]]', "no part of a card"),
         ('[[{"uuid": "GPU-z"}]]', "GPU-z, which is not here"),
         ("[[], [], []]", "speaks of 3 containers"),
-        (f"[[{A}, {B}]]", "names 2 cards, the containers ask for 1"),
+        (f"[[{A}, {B}]]", "names 2 cards, its containers ask for 1"),
         ("[" * 100_000, "too deep"),
     ],
 )

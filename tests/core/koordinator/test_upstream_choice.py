@@ -141,7 +141,7 @@ def test_limits_do_not_hang_on_how_a_pod_spells_the_label_of_isolation(value: st
 
     assert its is not None
     (claim,) = claims(its, TRIGGER, NVIDIA)
-    assert claim.parameters == {"core": "30", "memory": str(10 << 30), "ratio": "12"}
+    assert claim.parameters == {"core": "30", "memory": str(10 << 30)}
 
 
 def test_the_label_of_isolation_is_written_as_koordinator_reads_it() -> None:

@@ -10,7 +10,7 @@ from agent.core.vendor import ContainerEdits, Device, Mount, Request
 from agent.vendors.nvidia.edits import container_edits
 from agent.vendors.nvidia.options import Options
 
-CARD = Device("GPU-0", 0)
+CARD = Device("GPU-0", 0, memory=81559 << 20)
 VISIBLE = {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}
 PRELOAD = {"LD_PRELOAD": "/opt/vgpu/libvgpu.so"}
 
@@ -29,6 +29,7 @@ def edits(parameters: Mapping[str, str], directory: str = "/opt/vgpu/") -> Conta
         ),
         ({"core": "30"}, {"CUDA_DEVICE_SM_LIMIT": "30"}),
         ({"memory": "1024"}, {"CUDA_DEVICE_MEMORY_LIMIT": "1024"}),
+        ({"ratio": "50"}, {"CUDA_DEVICE_MEMORY_LIMIT": str(41758208 << 10)}),
     ],
 )
 def test_a_share_comes_with_its_limits_and_the_library(
