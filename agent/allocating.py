@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import structlog
 
+from agent.askers import Askers
 from agent.core.allocator import ALLOCATION, Allocator
 from agent.core.errors import AgentError, AllocationError
 from agent.core.ledger import Ledger
@@ -41,8 +42,13 @@ class TimedAllocator:
         ledger: Ledger,
         refused: Refused = lambda *_: None,
         answered: Callable[[], None] = lambda: None,
+        askers: Askers | None = None,
     ) -> None:
-        """`refused` is told of each Allocate that was, `answered` that one was not."""
+        """`refused` is told of each Allocate that was, `answered` that one was not.
+
+        `askers`: who is waited for before the resource's cards are given out.
+        """
+        self._askers = askers
         self._tell_answered = answered
         self._allocator = allocator
         self._ledger = ledger
@@ -67,6 +73,8 @@ class TimedAllocator:
         started = time.perf_counter()
         try:
             with _timed(self.seconds, resource):
+                if self._askers is not None:
+                    await self._askers.hear(resource, containers)
                 edits = await self._allocator.allocate(resource, containers)
         except AgentError as exc:
             log.warning("allocate refused", resource=resource, error=str(exc))
@@ -92,7 +100,8 @@ class TimedAllocator:
 
     async def expect(self, resource: str, count: int) -> None:
         """Hear of the pods that may ask for so many IDs now, where the resource's cards are chosen for it."""
-        await self._allocator.expect(resource, count)
+        if self._askers is not None:
+            await self._askers.expect(resource, count)
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int

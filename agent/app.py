@@ -15,10 +15,10 @@ from agent.core.errors import NotServing
 from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
-from agent.core.scheduled import Scheduled
 from agent.core.view import Glance, View
 from agent.line import Line, required_vendors
 from agent.pace import Pace
+from agent.scheduled import Scheduled
 from agent.state.lock import AgentLock
 from agent.state.remains import Remains
 from agent.version import version

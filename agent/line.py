@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from agent.allocating import TimedAllocator
+from agent.askers import Askers
 from agent.cdi import CdiDirectory
 from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
@@ -21,7 +22,6 @@ from agent.core.koordinator.locks import stale
 from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
-from agent.core.scheduled import Scheduled
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
 from agent.deviceinfos import DeviceInfosFile
@@ -49,6 +49,7 @@ from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from agent.renewals import Renewals
 from agent.reporting import Reporting
+from agent.scheduled import Scheduled
 from agent.schedulers import Schedulers
 from agent.sessions import Sessions
 from agent.state.remains import NAME as REMAINS
@@ -110,7 +111,9 @@ class Line:
 
         # What the kubelet is answered, and over which sessions.
         self._refusals = Refusals(
-            lambda: scheduled.pods.value, lambda resource: places(self._ledger.in_use(), resource), pace.whose
+            lambda: scheduled.candidates,
+            lambda resource: places(self._ledger.in_use(), resource, scheduled.candidates),
+            pace.whose,
         )
         allocator = Allocator(
             self._node.scene,
@@ -120,12 +123,17 @@ class Line:
             self._prepare,
             self._release,
             sources,
-            scheduled,
         )
         self._schedulers = Schedulers(
             scheduled, self._ledger, self._node.plan, self._node.snapshot, self._reconciled, clock
         )
-        self._allocator = TimedAllocator(allocator, self._ledger, self._refused, self._schedulers.look_again)
+        self._allocator = TimedAllocator(
+            allocator,
+            self._ledger,
+            self._refused,
+            self._schedulers.look_again,
+            Askers(lambda: allocator.promises, scheduled),
+        )
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
@@ -179,8 +187,17 @@ class Line:
             noted=self.remains.features,
             forget=self.remains.forget_features,
         )
-        self._reporting = Reporting(config, self._node.snapshot, self._node.plan, api=api)
-        self._infos = DeviceInfosFile(self._reporting.exchange.telling, pace.infos, note=self.remains.note)
+        self._reporting = Reporting(
+            config,
+            self._node.snapshot,
+            self._node.plan,
+            api=api,
+            every=pace.infos,
+            withheld=lambda: self._node.withheld,
+        )
+        self._infos = DeviceInfosFile(
+            self._reporting.exchange.telling, pace.infos, note=self.remains.note, noted=self.remains.all
+        )
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
         return VendorProcess(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from agent.core.allocator import Scene
+from agent.core.admission import Scene
 from agent.core.cell import Cell
 from agent.core.health import Record
 from agent.core.inventory import Cleared, Inventory
@@ -25,9 +25,9 @@ from agent.core.model import (
 )
 from agent.core.offers import Offers, Wish
 from agent.core.plan import Wait, absent, awaited, plan, waits
-from agent.core.scheduled import Scheduled
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
+from agent.scheduled import Scheduled
 
 log = structlog.get_logger(__name__)
 
@@ -160,12 +160,12 @@ class Node:
             self.snapshot.set(after)
         offers = self._offers.of(after)
         owners, withheld = self._ledger.vendors(), self.withheld.keys()
-        held, forgotten = self._ledger.held(), self._ledger.forgotten()
-        self._waits = waits(offers, after, held)
+        held, forgotten, lying = self._ledger.held(), self._ledger.forgotten(), self._ledger.lying()
+        self._waits = waits(offers, after, held, lying)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
         external = self._ledger.external().keys()
-        planned = plan(offers, after, held, self.plan.value, owners, withheld, forgotten, external)
+        planned = plan(offers, after, held, self.plan.value, owners, withheld, forgotten, external, lying)
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)
@@ -232,9 +232,10 @@ class Node:
             self._topology,
             self.vendors,
             self.withheld,
-            self._scheduled.pods.value,
+            self._scheduled.candidates,
             named(locks(self._scheduled.locks.value), self._wall()),
             self._waits,
+            self._ledger.external(),
         )
 
 

@@ -11,11 +11,11 @@ import pytest
 from agent import line
 from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
-from agent.core.scheduled import Scheduled
 from agent.kubelet.directory import FileIdentity
 from agent.line import Line
 from agent.pace import Pace
 from agent.reconciler import Reconciler
+from agent.scheduled import Scheduled
 
 OLD = FileIdentity(1, 2, 3)
 

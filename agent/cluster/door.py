@@ -27,8 +27,8 @@ from agent.core.claims import Candidate
 from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
-from agent.core.scheduled import Scheduled
 from agent.core.view import ApiServer, Counters, Followed, Glance, Reported, View
+from agent.scheduled import Scheduled
 
 log = structlog.get_logger()
 

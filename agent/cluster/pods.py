@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -12,7 +12,7 @@ from agent.cluster.fields import text, texts
 from agent.cluster.managed import UPDATE, entries
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.core.claims import PROMISES, Candidate, PodContainer
+from agent.core.claims import PROMISES, Candidate, PodContainer, one_of_each_uid
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import OTHER
 from agent.core.parts import part_of
@@ -65,6 +65,7 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         static=bool(static),
         ended=text(status, "phase") in _OVER,
         scheduler=_scheduler(pod),
+        pending=text(status, "phase") in ("", "Pending"),
     )
 
 
@@ -72,19 +73,7 @@ async def follow(mirror: Cell[Mirror[Candidate]], pods: Cell[tuple[Candidate, ..
     """Keep the cell as the mirror is, oldest first, for ever. While the server is away the last ones stay."""
     async for seen in mirror.watch():
         if seen.synced:
-            oldest_first = sorted(seen.objects.values(), key=lambda it: (it.created, it.uid))
-            pods.set(tuple(_one_of_each_uid(oldest_first)))
-
-
-def _one_of_each_uid(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-    """The server gives each uid once; who only says that one is its own yields to an owner."""
-    taken = {it.uid for it in candidates if not it.static}
-    for it in candidates:
-        if not it.static:
-            yield it
-        elif it.uid not in taken:
-            taken.add(it.uid)
-            yield it
+            pods.set(one_of_each_uid(seen.objects.values()))
 
 
 def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect
@@ -30,6 +30,10 @@ class Waiting:
     holders: Mapping[str, str] = field(default_factory=dict)
     #: The pods, by namespace and name, that schedulers' locks of this node name.
     locked: Collection[tuple[str, str]] = ()
+    #: The cards of which nothing can be had now: those that failed after they were promised.
+    failed: Collection[str] = ()
+    #: The uids of pods that were refused most likely, though they still seem to wait: they come last.
+    refused: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,16 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     )
 
 
+def suspect(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> str:
+    """The uid of the pod that is refused most likely with this request; empty where none is known."""
+    found = attribute(resource, count, cards, waiting)
+    if found.claim is not None:
+        return found.claim.uid
+    if found.elsewhere and not found.unclaimed:
+        return found.elsewhere[0].uid
+    return next((pod.uid for pod, _ in _Room(resource, waiting).pods(count)), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Intention:
     """Who most likely asks next: its claim, and the cards that it is to get; or the cards of others."""
@@ -103,6 +117,7 @@ class _Room:
         self._resource = resource
         self._waiting = waiting
         self._pods = {it.uid: it for it in waiting.candidates}
+        self._failed = frozenset(waiting.failed)
         self._claims: dict[str, Sequence[Claim]] = {}
         #: What is wrong with annotations, a sentence each.
         self.wrong: list[str] = []
@@ -111,16 +126,23 @@ class _Room:
         """The claims of those that ask for as many IDs, and the pods that do and have none."""
         claims: list[Claim] = []
         others: list[str] = []
-        for pod in sorted(self._pods.values(), key=self._order):
-            asking = _asking(pod, self._resource, count, self._waiting.taken)
-            if not asking:
-                continue
+        for pod, asking in self.pods(count):
             mine = [it for it in self.of(pod.uid) if it.container in asking]
             claims += mine
-            if not mine:
+            if not (mine or pod.uid in self._waiting.refused):
                 others.append(f"{pod.namespace}/{pod.name}")
         named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
-        return named or claims, others
+        claims = named or claims
+        if claims and not self._failed.isdisjoint(claims[0].devices):
+            # Who asks first is refused, rather than given what the next one was promised.
+            claims = [it for it in claims if it.uid == claims[0].uid]
+        return claims, others
+
+    def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
+        """The pods with the containers that ask for as many IDs; who most likely asks next comes first."""
+        for pod in sorted(self._pods.values(), key=self._order):
+            if asking := _asking(pod, self._resource, count, self._waiting.taken):
+                yield pod, asking
 
     def of(self, uid: str) -> Sequence[Claim]:
         """All claims of a pod."""
@@ -174,16 +196,16 @@ class _Room:
         return frozenset(
             card
             for pod in self._pods.values()
-            if not pod.over and any(self._resource in it.limits for it in pod.containers)
+            if pod.waits and any(self._resource in it.limits for it in pod.containers)
             for it in self.of(pod.uid)
             if (pod.uid, it.container) not in self._waiting.taken
             for card in it.devices
         )
 
-    def _order(self, pod: Candidate) -> tuple[float, float, str]:
+    def _order(self, pod: Candidate) -> tuple[bool, float, float, str]:
         said = (dialect.bound(pod) for dialect in self._waiting.dialects)
         bound = next((it for it in said if it is not None), pod.created)
-        return bound, pod.created, pod.uid
+        return pod.uid in self._waiting.refused, bound, pod.created, pod.uid
 
 
 def waiting(
@@ -194,7 +216,7 @@ def waiting(
 
 
 def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place]) -> frozenset[str]:
-    if pod.over:
+    if not pod.waits:
         return frozenset()
     return frozenset(
         it.name
@@ -279,9 +301,24 @@ def _place(claim: Claim) -> Place:
     return claim.uid, claim.container
 
 
-def places(allocations: Iterable[Allocation], resource: str) -> frozenset[Place]:
-    """The containers that have an allocation of the resource, as the kubelet or else a claim says."""
-    return frozenset(it.place for it in allocations if it.resource == resource and it.place is not None)
+def places(
+    allocations: Iterable[Allocation], resource: str, pods: Iterable[Candidate] = ()
+) -> frozenset[Place]:
+    """The containers that have an allocation of the resource, as the kubelet or else a claim says.
+
+    Whom PodResources alone shows has no uid: it is the pod of its name, if that was there then.
+    """
+    its = [it for it in allocations if it.resource == resource]
+    known = {it.place for it in its if it.place is not None}
+    shown = [(it.owner, it.since) for it in its if it.place is None and it.owner and it.owner.pod]
+    if shown:
+        known |= {
+            (pod.uid, owner.container)
+            for pod in pods
+            for owner, since in shown
+            if (owner.namespace, owner.pod) == (pod.namespace, pod.name) and pod.created <= since
+        }
+    return frozenset(known)
 
 
 def starting(

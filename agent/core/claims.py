@@ -5,7 +5,7 @@ Standard library only: a vendor's dialects are written in these words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 #: How the keys begin of the annotations in which schedulers promise devices. No others of a pod are kept.
@@ -52,6 +52,35 @@ class Candidate:
     ended: bool = False
     #: The scheduler that it asks for, or that wrote its cards; empty where nobody says.
     scheduler: str = ""
+    #: Whether none of its containers has started yet.
+    pending: bool = True
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may ask for devices."""
+        return self.pending and not self.over
+
+
+def one_of_each_uid(pods: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Oldest first. The server gives each uid once; who only says that one is its own yields to an owner."""
+    oldest_first = sorted(pods, key=lambda it: (it.created, it.uid))
+    taken = {it.uid for it in oldest_first if not it.static}
+    found: list[Candidate] = []
+    for it in oldest_first:
+        if not it.static or it.uid not in taken:
+            taken.add(it.uid)
+            found.append(it)
+    return tuple(found)
+
+
+def merged(known: Iterable[Candidate], listed: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The known pods as a list shows them that was asked for later; who is over stays so."""
+    pods = {(it.namespace, it.name, it.uid): it for it in known}
+    for it in listed:
+        place = (it.namespace, it.name, it.uid)
+        if place not in pods or not pods[place].over:
+            pods[place] = it
+    return one_of_each_uid(pods.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,14 @@ class Ledger:
             self._held = held
         return self._held
 
+    def lying(self) -> Mapping[str, frozenset[str]]:
+        """Resource to the cards on which allocations in use lie though their IDs are of others."""
+        found: dict[str, set[str]] = {}
+        for it in self.in_use():
+            if it.diverged:
+                found.setdefault(it.resource, set()).update(it.diverged)
+        return {resource: frozenset(cards) for resource, cards in found.items()}
+
     def forgotten(self) -> Mapping[str, frozenset[str]]:
         """Resource to device IDs that the kubelet takes for free and that are not."""
         found: dict[str, set[str]] = {}
@@ -77,7 +85,8 @@ class Ledger:
     def owners_on(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
         """Those of the resource's allocations on the devices; None for one that is not known yet."""
         its = (it for it in self.in_use() if it.resource == resource)
-        return tuple(dict.fromkeys(it.owner for it in its if not devices.isdisjoint(it.devices)))
+        on = (it for it in its if not devices.isdisjoint((*it.devices, *it.diverged)))
+        return tuple(dict.fromkeys(it.owner for it in on))
 
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""

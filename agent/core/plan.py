@@ -25,6 +25,8 @@ from agent.core.vendor import IdForm, Policy, ResourceRule
 NAMED = 5
 #: Resource name to device ID to the uuid of its card.
 Held = Mapping[str, Mapping[str, str]]
+#: Resource name to the cards on which shares of it lie by IDs of other cards.
+Lying = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,22 @@ def plan(
     withheld: Collection[str] = (),
     forgotten: Mapping[str, Collection[str]] | None = None,
     external: Collection[str] = (),
+    lying: Lying | None = None,
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
     `owners`: resource to vendor, of those in use. `withheld`: vendors of which nothing is to be given out.
     `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given out.
     `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given whole to
-    nobody else, where the resource heeds schedulers.
+    nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of it lie by
+    IDs of other cards.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
     A card in use in another way (by another resource, whole where it is now shared or sliced) is offered once
     free; a resource that waits for all of its cards is planned empty, so that the Node shows it.
     """
-    uses = _Uses(held, _kin(snapshot.devices))
+    uses = _Uses(held, _kin(snapshot.devices), lying or {})
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
@@ -104,10 +108,12 @@ def _heeds(resource: Resource) -> bool:
     return resource.rule.placement != "local" and resource.rule.sharing.kind == "exclusive"
 
 
-def waits(offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held) -> tuple[Wait, ...]:
+def waits(
+    offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, lying: Lying | None = None
+) -> tuple[Wait, ...]:
     """What of the config waits until pods end, by resource and holder."""
     kin = _kin(snapshot.devices)
-    busy = {name: frozenset(ids.values()) for name, ids in held.items()}
+    busy = {name: frozenset(ids.values()).union((lying or {}).get(name, ())) for name, ids in held.items()}
     found: list[Wait] = []
     for _, rule, chosen in _dealt(offers, snapshot):
         for holder in sorted(busy.keys() - {rule.name}):
@@ -264,8 +270,9 @@ def _is_given_out(status: DeviceStatus) -> bool:
 class _Uses:
     """The device IDs in use, by resource and card. There may be tens of thousands: each is looked at once."""
 
-    def __init__(self, held: Held, kin: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, held: Held, kin: Mapping[str, Sequence[str]], lying: Lying) -> None:
         self._kin = kin
+        self._lying = lying
         self._ids = {resource: _by_card(ids) for resource, ids in held.items()}
         self._others: dict[tuple[str, AdvertisedDevice], list[str]] = {}
 
@@ -274,12 +281,16 @@ class _Uses:
         return self._ids.get(resource, {})
 
     def elsewhere(self, resource: str, uuid: str) -> bool:
-        """Whether IDs of another resource are in use on the card, or any on its slices or its own card."""
+        """Whether another resource is in use on the card, or any on its slices or its own card."""
         kin = self._kin.get(uuid, ())
         return any(
             (uuid in cards and name != resource) or any(it in cards for it in kin)
-            for name, cards in self._ids.items()
+            for name, cards in (*self._ids.items(), *self._lying.items())
         )
+
+    def has_shares_of_others(self, uuid: str) -> bool:
+        """Whether shares lie on the card by IDs of other cards."""
+        return any(uuid in cards for cards in self._lying.values())
 
     def beyond(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
         """IDs of the resource in use on the card that its rule does not make."""
@@ -310,7 +321,7 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> 
         return True
     others = uses.beyond(rule.name, card.uuid, card)
     if rule.sharing.kind == "exclusive":
-        return bool(others)
+        return bool(others) or uses.has_shares_of_others(card.uuid)
     return not all("::" in device_id or old_form(device_id) in card for device_id in others)
 
 

@@ -153,9 +153,7 @@ class Kubelet:
         self.plan = plan([Offer("acme", rules)], self.snapshot, {}, {})
         self.vendor = Vendor("acme", "", _edits, WHOLE)
         self.ledger = Ledger()
-        self.allocator = Allocator(
-            self.scene, self.ledger, self, lambda: 1000.0, _made, _removed, self, claimed_within=0.0
-        )
+        self.allocator = Allocator(self.scene, self.ledger, self, lambda: 1000.0, _made, _removed, self)
 
     def scene(self) -> Scene:
         vendors = {"acme": self.vendor}

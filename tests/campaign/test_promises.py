@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.core import allocator, steering
+from agent.core import allocator, promises, steering
 
 from .fuzz import clearly
 from .promises import day, lived
@@ -20,9 +20,9 @@ DAYS = 300
     ("module", "rule", "broken", "seen"),
     [
         (steering, "is_as_counted", lambda *_: True, "more shares than there are"),
-        (steering, "roomier", lambda *_: (), "more shares than there are"),
-        (allocator, "exchanged", lambda *_: {}, "the claim of another"),
-        (allocator, "places", lambda *_: frozenset(), "was promised"),
+        (promises, "_with_room", lambda *_: (), "more shares than there are"),
+        (promises, "exchanged", lambda *_: {}, "the claim of another"),
+        (promises, "places", lambda *_: frozenset(), "was promised"),
         (allocator, "marks", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",

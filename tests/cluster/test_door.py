@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +26,8 @@ from agent.core.claims import PROMISES, Candidate
 from agent.core.koordinator.locks import LOCKS, lock
 from agent.core.labels import Heard, Wanted
 from agent.core.notices import Notice
-from agent.core.scheduled import Scheduled
 from agent.core.view import Followed, View
+from agent.scheduled import Scheduled
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
@@ -153,6 +153,11 @@ async def test_a_schedulers_lock_comes_in_and_is_freed_once_it_is_over(tmp_path:
         assert here.door.seen(View("n", "v")).counters["locks_freed", ()] == 1
 
 
+async def listed(here: Here) -> Sequence[Candidate]:
+    assert here.scheduled.ask is not None
+    return await here.scheduled.ask()
+
+
 async def test_the_pods_that_wait_are_listed_at_once_where_somebody_asks(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
         await eventually(lambda: here.door.status.up)
@@ -160,7 +165,7 @@ async def test_the_pods_that_wait_are_listed_at_once_where_somebody_asks(tmp_pat
         here.server.put_object({**pod("runs", NODE), "status": {"phase": "Running"}})
         here.server.put_object({**pod("another-nodes", "node-2"), "status": {"phase": "Pending"}})
 
-        assert [it.name for it in await here.scheduled.now()] == ["waits"]
+        assert [it.name for it in await listed(here)] == ["waits"]
 
 
 async def test_nobody_waits_for_a_list_of_pods_while_the_server_is_known_to_be_away(tmp_path: Path) -> None:
@@ -169,7 +174,7 @@ async def test_nobody_waits_for_a_list_of_pods_while_the_server_is_known_to_be_a
         await here.server.go_away()
         await eventually(lambda: not here.door.status.up)
 
-        assert await here.scheduled.now() == []
+        assert await listed(here) == []
 
 
 async def test_a_server_that_is_known_to_be_away_is_not_asked_for_pods_though_it_may_be_back(
@@ -191,12 +196,12 @@ async def test_a_server_that_is_known_to_be_away_is_not_asked_for_pods_though_it
 
     async with opened(tmp_path, opening=opening) as here:
         await eventually(lambda: here.door.status.up)
-        await here.scheduled.now()
+        await listed(here)
         known_up = len(asked)
         await here.server.go_away()
         await eventually(lambda: not here.door.status.up)
 
-        await here.scheduled.now()
+        await listed(here)
 
         assert (known_up, len(asked)) == (1, 1)
 

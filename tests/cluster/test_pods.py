@@ -134,6 +134,18 @@ def test_a_pod_that_is_being_deleted_has_not_ended_yet(parts: dict[str, Any], en
     assert taken(**parts).ended is ended
 
 
+@pytest.mark.parametrize(
+    ("phase", "waits"),
+    [("", True), ("Pending", True), ("Running", False), ("Unknown", False), ("Failed", False)],
+)
+def test_a_pod_waits_until_its_containers_run(phase: str, waits: bool) -> None:
+    assert taken(status={"phase": phase}).waits is waits
+
+
+def test_a_pod_that_is_being_deleted_waits_no_more() -> None:
+    assert not taken(metadata={"deletionTimestamp": "2026-01-30T20:23:32Z"}).waits
+
+
 def test_a_pod_s_scheduler_is_known() -> None:
     assert taken(spec={"schedulerName": "koord-scheduler"}).scheduler == "koord-scheduler"
     assert taken().scheduler == ""

@@ -82,9 +82,6 @@ class Room:
     dialects: tuple[Dialect, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     placement: Placement = "local"
-    #: What the API server lists to who asks, and how often somebody did.
-    late: tuple[Candidate, ...] = ()
-    lists: int = 0
     #: What the kubelet says.
     life: str = "k1"
     #: Resources that the config has no more, and who waits for their cards.
@@ -95,6 +92,13 @@ class Room:
     #: What happens while the vendor prepares.
     meanwhile: Callable[[Ledger], object] = lambda ledger: None
 
+    #: Where the pods are looked for, instead of `candidates`.
+    heard: Callable[[], tuple[Candidate, ...]] | None = None
+    #: Cards that have failed by now, and those that a scheduler gave to others.
+    failed: frozenset[str] = frozenset()
+    external: dict[str, Allocation] = field(default_factory=dict)
+    #: Whether the vendor is left out.
+    left_out: bool = False
     #: Device ID to the pod with which the kubelet lists it.
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -108,16 +112,7 @@ class Room:
             self.prepare,
             self.release,
             witness=self,
-            pods=self,
-            claimed_within=0.05,
         )
-
-    async def now(self) -> Sequence[Candidate]:
-        self.lists += 1
-        return self.late
-
-    async def news(self) -> None:
-        await asyncio.Event().wait()
 
     async def granted(self) -> Sequence[Granted] | None:
         return self.grants
@@ -131,7 +126,7 @@ class Room:
         return {it: self.shown[it] for it in ids if it in self.shown}
 
     def scene(self) -> Scene:
-        cards = [status(f"c{n}", n) for n in range(6)]
+        cards = [status(f"c{n}", n, healthy=f"c{n}" not in self.failed) for n in range(6)]
         sick = status("sick", 6, healthy=False, reason="xid-79", message="lost")
         wanting = status("c6", 8, healthy=False, reason="xid-79", message="lost")
         snapshot = node(*cards, sick, status("broken", 7), wanting)
@@ -153,15 +148,16 @@ class Room:
             prepares=self.prepares,
             dialects=self.dialects,
         )
-        planned = plan([Offer("acme", rules)], snapshot, {}, {})
+        planned = plan([Offer("acme", rules)], snapshot, {}, {}, external=self.external)
         planned |= {name: replace(planned[name], retired=True) for name in self.retired}
         return Scene(
             planned,
             snapshot,
             topology(snapshot),
-            {"acme": vendor},
-            candidates=self.candidates,
+            {} if self.left_out else {"acme": vendor},
+            candidates=self.heard() if self.heard else self.candidates,
             waits=self.waits,
+            external=self.external,
         )
 
     async def save(self, *, durable: bool) -> None:
@@ -856,6 +852,21 @@ async def test_a_share_of_a_card_without_room_is_refused(card: str) -> None:
         await room.allocator.allocate(SHARE, [["c4::0"]])
 
 
+async def test_a_pod_whose_card_failed_since_takes_nobody_elses_promise() -> None:
+    early, late = (
+        bound("early", "c6", resource=SHARE, created=1),
+        bound("late", "c5", resource=SHARE, created=2),
+    )
+    room = heeding(early, late)
+
+    with pytest.raises(PromisedElsewhere, match="default/early on c6, which have no room"):
+        await room.allocator.allocate(SHARE, [["c5::0"]])
+    room.candidates = (replace(early, over=True), late)
+    await room.allocator.allocate(SHARE, [["c5::0"]])
+
+    assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["late"]
+
+
 async def test_a_share_that_diverged_takes_the_room_of_the_card_where_it_lies() -> None:
     room = heeding(bound("web", "c5", resource=SHARE))
     fill(room)
@@ -894,6 +905,52 @@ async def test_a_share_that_nobody_promised_lies_where_there_is_room() -> None:
 
     assert answer.env["ACME"] == answer.annotations[CARDS] == "c4"
     assert room.ledger.in_use()[-1].cards == ("c4",)
+
+
+@pytest.mark.parametrize("placement", ["auto", "local"])
+async def test_a_share_is_refused_where_no_card_has_the_room_that_the_kubelet_counts(
+    placement: Placement,
+) -> None:
+    room = heeding(placement=placement)
+    fill(room)
+    room.failed = frozenset({"c4"})
+
+    with pytest.raises(PromisedElsewhere, match=r"gave c5, which shares .*no other card has room"):
+        await room.allocator.allocate(SHARE, [["c5::1"]])
+
+
+async def test_a_share_lies_where_there_is_room_also_when_no_scheduler_is_heeded_any_more() -> None:
+    room = heeding(placement="local")
+    fill(room)
+
+    await room.allocator.allocate(SHARE, [["c5::1"]])
+
+    assert room.ledger.in_use()[-1].cards == ("c4",)
+
+
+async def test_more_cards_than_shares_were_not_chosen_for_them() -> None:
+    room = heeding(bound("web", "c4", "c5", resource=SHARE))
+
+    with pytest.raises(PromisedElsewhere, match="have no room"):
+        await room.allocator.allocate(SHARE, [["c4::0"]])
+
+
+async def test_an_init_container_and_the_one_after_it_share_the_room_of_their_id() -> None:
+    pod = replace(
+        bound("web", "c5", resource=SHARE),
+        containers=(PodContainer("init", {SHARE: 1}, init=True), PodContainer("main", {SHARE: 1})),
+    )
+
+    def each(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+        return [Claim(pod.uid, pod.namespace, pod.name, it.name, ("c5",)) for it in pod.containers]
+
+    room = Room(dialects=(Dialect("plain", each),), candidates=(pod,), placement="auto")
+    room.ledger.record(allocation("a", ["c5::0"], resource=SHARE))
+
+    for _ in ("init", "main"):
+        await room.allocator.allocate(SHARE, [["c4::0"]])
+
+    assert [it.cards for it in room.ledger.all()] == [("c5",)] * 3
 
 
 async def test_an_id_that_is_given_anew_takes_no_room_twice() -> None:
@@ -1097,32 +1154,6 @@ async def test_whose_claim_came_back_is_not_taken_for_one_that_waits() -> None:
     assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["web", "job"]
 
 
-async def test_pods_that_nobody_told_of_are_listed_once_where_a_scheduler_may_have_chosen() -> None:
-    room = heeding(late=(bound("web", "c1"),))
-
-    await room.allocator.expect(WHOLE, 1)
-
-    assert room.allocator.preferred(WHOLE, ["c0", "c1"], [], 1) == ["c1"]
-    await room.allocator.allocate(WHOLE, [["c1"]])
-    assert room.lists == 1
-    assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["web"]
-
-
-@pytest.mark.parametrize(
-    ("placement", "pods", "lists"),
-    [("local", (), 0), ("auto", (bound("job"),), 0), ("auto", (bound("pair", count=2),), 1)],
-    ids=["where none chooses", "a pod is known that asks", "another count is known"],
-)
-async def test_pods_are_not_listed_without_need(
-    placement: Placement, pods: tuple[Candidate, ...], lists: int
-) -> None:
-    room = heeding(*pods, placement=placement)
-
-    await room.allocator.allocate(WHOLE, [["c0"]])
-
-    assert room.lists == lists
-
-
 async def test_where_a_scheduler_must_choose_nobody_else_does() -> None:
     room = heeding(bound("job"), placement="claim")
 
@@ -1131,7 +1162,6 @@ async def test_where_a_scheduler_must_choose_nobody_else_does() -> None:
     ):
         await room.allocator.allocate(WHOLE, [["c0"]])
 
-    assert room.lists >= 1
     assert room.ledger.all() == ()
 
 
@@ -1140,6 +1170,64 @@ async def test_where_a_scheduler_must_choose_a_pod_without_its_word_gets_no_othe
 
     with pytest.raises(PromisedElsewhere):
         await room.allocator.allocate(WHOLE, [["c0"]])
+
+
+async def test_who_was_refused_waits_no_more_though_it_still_seems_to() -> None:
+    room = heeding(bound("early", "c0", created=1), bound("late", "c1", created=2))
+
+    with pytest.raises(PromisedElsewhere):
+        await room.allocator.allocate(WHOLE, [["broken"]])
+
+    assert room.allocator.preferred(WHOLE, ["c0", "c1"], [], 1) == ["c1"]
+    await room.allocator.allocate(WHOLE, [["c1"]])
+    assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["late"]
+
+
+async def test_who_was_taken_for_refused_and_asks_is_served() -> None:
+    room = heeding(bound("early", "c0", created=1))
+
+    with pytest.raises(UnhealthyDevice):
+        await room.allocator.allocate(WHOLE, [["sick"]])
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["early"]
+    assert room.allocator.promises.refused == frozenset()
+
+
+async def test_who_was_refused_and_is_gone_is_not_remembered() -> None:
+    room = heeding(bound("early", "c0"))
+    with pytest.raises(UnhealthyDevice):
+        await room.allocator.allocate(WHOLE, [["sick"]])
+    assert room.allocator.promises.refused == {"uid-early"}
+
+    room.candidates = (bound("early", "c0", over=True),)
+
+    assert room.allocator.promises.refused == frozenset()
+
+
+async def test_whom_pod_resources_alone_shows_waits_no_more() -> None:
+    web, job = bound("web", "c5", resource=SHARE, created=1), bound("job", "c4", resource=SHARE, created=2)
+    room = heeding(web, job)
+    room.ledger.record(replace(shown("web", "c5::0"), since=5.0))
+
+    ids = room.allocator.preferred(SHARE, ["c4::0", "c4::1", "c5::1"], [], 1)
+    await room.allocator.allocate(SHARE, [ids])
+
+    assert room.ledger.all()[-1].cards == ("c4",)
+
+
+async def test_a_card_that_a_scheduler_gave_to_another_is_refused_by_that_pods_name() -> None:
+    room = heeding()
+    job = allocation("annotation-1", [], devices=("c1",), owner=Owner("uid-job", "", "default", "job"))
+    room.external = {"c1": job}
+
+    with pytest.raises(UnhealthyDevice) as refused:
+        await room.allocator.allocate(WHOLE, [["c1"]])
+
+    assert str(refused.value).endswith(
+        "device c1 is unhealthy: a scheduler gave it to default/job, which asks no device plugin: "
+        "it is free when that pod is gone"
+    )
 
 
 async def test_who_has_a_lock_of_the_node_asks_next() -> None:

@@ -19,7 +19,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.plan import Held, Offer, Wait, absent, awaited, plan, short_forms, waits
+from agent.core.plan import Held, Lying, Offer, Wait, absent, awaited, plan, short_forms, waits
 from agent.core.vendor import IdForm, Placement, ResourceRule, Sharing
 
 from .values import GPU, node, status
@@ -40,8 +40,10 @@ def planned(
     held: Held | None = None,
     before: Plan | None = None,
     external: tuple[str, ...] = (),
+    lying: Lying | None = None,
 ) -> dict[str, Resource]:
-    return plan([Offer("acme", rules)], node(*cards), held or {}, before or {}, external=external)
+    its = node(*cards)
+    return plan([Offer("acme", rules)], its, held or {}, before or {}, external=external, lying=lying)
 
 
 def listed(resource: Resource) -> dict[str, list[str]]:
@@ -676,3 +678,36 @@ def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
     ]
 
     assert shown(it) == {"GPU-a": (False, ())}
+
+
+SHARES, WHOLES = "example.com/share", "example.com/whole"
+#: By its ID the share is of GPU-a; it lies on GPU-b.
+ELSEWHERE: tuple[Held, Lying] = ({SHARES: {"GPU-a::0": "GPU-a"}}, {SHARES: {"GPU-b"}})
+
+
+def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_nobody_elses() -> None:
+    held, lying = ELSEWHERE
+    rules = (
+        ResourceRule(SHARES, devices=("GPU-a",), sharing=replicas(2)),
+        ResourceRule(WHOLES, devices=("GPU-b", "GPU-c")),
+    )
+
+    assert listed(planned(*rules, held=held, lying=lying)[WHOLES]) == {"GPU-c": ["GPU-c"]}
+    (wait,) = waits([Offer("acme", rules)], node(*CARDS), held, lying)
+    assert wait == Wait(WHOLES, SHARES, ("GPU-b",), frozenset({"GPU-b"}))
+
+
+def test_a_card_on_which_a_share_lies_is_not_whole_where_its_resource_is_shared_no_more() -> None:
+    held, lying = ELSEWHERE
+
+    it = planned(ResourceRule(SHARES), held=held, lying=lying)[SHARES]
+
+    assert {card.uuid for card in it.cards if card.healthy and card.uuid in card} == {"GPU-c"}
+
+
+def test_a_card_on_which_a_share_lies_stays_shared() -> None:
+    held, lying = ELSEWHERE
+
+    it = planned(ResourceRule(SHARES, sharing=replicas(2)), held=held, lying=lying)[SHARES]
+
+    assert listed(it)["GPU-b"] == ["GPU-b::0", "GPU-b::1"]

@@ -19,6 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from agent.askers import Askers
 from agent.core.allocator import Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, PodContainer
@@ -29,7 +30,6 @@ from agent.core.koordinator.report import Report, report
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
 from agent.core.plan import Offer, plan
-from agent.core.scheduled import Scheduled
 from agent.core.topology import topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, ResourceRule, Sharing, State, Vendor
 from agent.evidence import Sources
@@ -37,6 +37,7 @@ from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.recaller import Recaller
 from agent.reconciler import Reconciler
 from agent.reporting import withheld
+from agent.scheduled import Scheduled
 from agent.schedulers import Schedulers
 from agent.state.checkpoint import Saved
 from agent.state.envelope import opened, sealed
@@ -152,9 +153,8 @@ class Agent:
             self._prepare,
             self._release,
             sources,
-            self.scheduled,
-            claimed_within=0.01,
         )
+        self.askers = Askers(lambda: self.allocator.promises, self.scheduled, within=0.01)
         self.reconciler = Reconciler(
             self.ledger,
             sources,
@@ -190,6 +190,7 @@ class Agent:
                 self.plan.value,
                 forgotten=self.ledger.forgotten(),
                 external=self.ledger.external().keys(),
+                lying=self.ledger.lying(),
             )
         )
 
@@ -258,7 +259,7 @@ class World(RuleBasedStateMachine):
         self.books: list[Entry] = []
         self.life, self.registered = 1, self.now
         self.disk = b""
-        #: Whether each request came from the pod that was to ask next, and could have what it was promised.
+        #: Whether each request came from the pod that was to ask next.
         self.is_ordered = True
         self.snapshot = NodeSnapshot(
             (VendorStatus("nvidia", VendorState.OPEN),), tuple(map(card, range(CARDS)))
@@ -344,8 +345,7 @@ class World(RuleBasedStateMachine):
         pod = waiting[0]
         if self.serves == UNORDERED:
             pod = data.draw(st.sampled_from(waiting), "admits")
-        # One whose card has failed since may get what the next one was promised: nobody knows who asks.
-        self.is_ordered &= pod is waiting[0] and set(pod.promised) <= set(self.well)
+        self.is_ordered &= pod is waiting[0]
         if self.loop.run(self.admitted(pod)):
             pod.waits = False
             if data.draw(st.booleans(), "looks"):
@@ -365,10 +365,11 @@ class World(RuleBasedStateMachine):
             count = it.limits[resource]
             if len(free) < count:
                 return False
-            await self.agent.allocator.expect(resource, count)
+            await self.agent.askers.expect(resource, count)
             ids = self.agent.allocator.preferred(resource, free, [], count) or free[:count]
             assert len(ids) == count
             assert set(ids) <= set(free)
+            await self.agent.askers.hear(resource, [ids])
             try:
                 (edits,) = await self.agent.allocator.allocate(resource, [ids])
             except AllocationError:

@@ -1,0 +1,248 @@
+"""What schedulers promised, as of one moment: who asks, which cards, and whether there is room. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agent.core import steering
+from agent.core.admission import Scene
+from agent.core.attribution import (
+    Attribution,
+    Waiting,
+    attribute,
+    exchanged,
+    places,
+    promised,
+    suspect,
+    waiting,
+)
+from agent.core.claims import Candidate, Cards, Claim, Dialect
+from agent.core.errors import NotPromised, PromisedElsewhere
+from agent.core.evidence import Granted
+from agent.core.koordinator.dialect import KOORDINATOR
+from agent.core.koordinator.hami import HAMI, METAX
+from agent.core.model import Allocation, Resource, Source
+from agent.core.placement import prefer
+from agent.core.vendor import ContainerEdits, Device, Request, Vendor
+
+#: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
+DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
+#: Why a request can not be had on the cards of its IDs.
+FILLED = "which shares with IDs of other cards have filled"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The claim of a request, and the cards that it gets instead of those of its IDs."""
+
+    claim: Claim | None = None
+    instead: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """The scene, and who has what. `refused`: uids of pods whose status may not show yet that they were."""
+
+    scene: Scene
+    in_use: Sequence[Allocation]
+    refused: Collection[str] = ()
+
+    # Who asks
+
+    def asks(self, resource: str, count: int) -> bool:
+        """Whether a pod is known that waits for as many."""
+        taken = places(self.in_use, resource, self.scene.candidates)
+        pods = waiting(resource, count, self.scene.candidates, taken)
+        return any(it.uid not in self.refused for it in pods)
+
+    def is_promised(self, resource: str, count: int) -> bool:
+        """Whether a pod is known that was promised as many."""
+        found = attribute(resource, count, (), self._waiting(resource))
+        claims = (found.claim, *found.elsewhere)
+        return any(it is not None and it.uid not in self.refused for it in claims)
+
+    def suspect(self, resource: str, ids: Collection[str]) -> str:
+        """The uid of the pod that a refused request most likely came from; empty where none is known."""
+        planned = self.scene.plan.get(resource)
+        if planned is None or planned.vendor not in self.scene.vendors:
+            return ""
+        cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
+        return suspect(resource, len(set(ids)), cards, self._waiting(resource))
+
+    def preferred(
+        self, planned: Resource, available: Sequence[str], required: Sequence[str], size: int
+    ) -> list[str]:
+        """The IDs to take."""
+        topology = self.scene.topology
+        if planned.vendor not in self.scene.vendors or planned.rule.placement == "local":
+            return prefer(planned, available, required, size, topology)
+        return steering.steered(planned, available, required, size, topology, self._waiting(planned.name))
+
+    def _waiting(self, resource: str) -> Waiting:
+        planned, scene = self.scene.plan[resource], self.scene
+        is_whole = planned.rule.sharing.kind == "exclusive"
+        return Waiting(
+            scene.candidates,
+            dialects(scene.vendors[planned.vendor], planned),
+            by_minor(scene, planned.vendor),
+            places(self.in_use, resource, scene.candidates),
+            steering.holders(self.in_use, resource) if is_whole else {},
+            scene.locked,
+            {it.uuid for it in planned.cards if not it.healthy},
+            self.refused,
+        )
+
+    # What it gets
+
+    def choice(
+        self, resource: str, ids: Sequence[str], devices: Sequence[Device], others: Sequence[Allocation]
+    ) -> Choice:
+        """The claim of a request, and its cards. `others`: the resource's allocations that take room.
+
+        Raises:
+            PromisedElsewhere: A scheduler chose another card, which can not be had by these IDs.
+            NotPromised: A scheduler was to choose, and did not.
+        """
+        planned = self.scene.plan[resource]
+        found = self._attributed(resource, ids, devices)
+        given = sorted({it.uuid for it in devices})
+        if found.claim is not None:
+            return self._on_its_card(planned, found.claim, ids, given, others)
+        if planned.rule.placement != "local":
+            if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
+                return self._elsewhere(planned, found, ids, given, others)
+            if planned.rule.placement == "claim":
+                raise NotPromised(resource, found.doubt)
+        return Choice(None, _with_room(planned, ids, given, others))
+
+    def _attributed(self, resource: str, ids: Sequence[str], devices: Sequence[Device]) -> Attribution:
+        planned, scene = self.scene.plan[resource], self.scene
+        if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
+            return Attribution(doubt="no pod of this node is known")
+        return attribute(resource, len(ids), {it.uuid for it in devices}, self._waiting(resource))
+
+    def _on_its_card(
+        self,
+        planned: Resource,
+        claim: Claim,
+        ids: Sequence[str],
+        given: Sequence[str],
+        others: Sequence[Allocation],
+    ) -> Choice:
+        if not claim.devices:
+            return Choice(claim, _with_room(planned, ids, given, others))
+        if not steering.is_as_counted(planned, ids, others):
+            doubt = f"{claim.namespace}/{claim.pod} is promised that one, {FILLED}"
+            raise PromisedElsewhere(planned.name, given, doubt)
+        return Choice(claim)
+
+    def _elsewhere(
+        self,
+        planned: Resource,
+        found: Attribution,
+        ids: Sequence[str],
+        given: Sequence[str],
+        others: Sequence[Allocation],
+    ) -> Choice:
+        if not all(map(planned.shares, ids)):
+            raise PromisedElsewhere(planned.name, given, found.doubt)
+        for claim in found.elsewhere:
+            if steering.has_room(planned, claim.devices, len(ids), others):
+                return Choice(claim, claim.devices)
+        raise PromisedElsewhere(planned.name, given, f"{found.doubt}, which have no room")
+
+    # Whose it was
+
+    def exchanged(self, granted: Sequence[Granted]) -> dict[str, Claim | None]:
+        """The claims that must change hands after what the kubelet did: allocation to its claim."""
+        pods = {it.uid: it for it in self.scene.candidates}
+
+        def promise(it: Allocation, grant: Granted) -> Claim | None:
+            claim = self._of(it, pods.get(grant.uid), grant.container)
+            fits = claim is not None and (not claim.devices or set(claim.devices) == set(it.cards))
+            return claim if fits else None
+
+        return exchanged(self.in_use, granted, promise)
+
+    def of_shown(self, it: Allocation) -> Claim | None:
+        """What was promised to whom PodResources alone shows, if that can be so.
+
+        The IDs that it shows do not say on which card a share lies, and our answers can not be read.
+        """
+        if it.source is not Source.POD_RESOURCES or it.claim is not None or it.owner is None:
+            return None
+        name = (it.owner.namespace, it.owner.pod)
+        # The newest of this name: one that is being deleted may be there still.
+        pod = next(
+            (one for one in reversed(self.scene.candidates) if (one.namespace, one.name) == name), None
+        )
+        claim = self._of(it, pod, it.owner.container)
+        if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
+            return claim
+        planned = self.scene.plan[it.resource]
+        others = [one for one in self.in_use if one.id != it.id]
+        shares = planned.rule.placement != "local" and all(map(planned.shares, it.ids))
+        fits = shares and steering.has_room(planned, claim.devices, len(it.ids), others, sick=True)
+        return claim if fits else None
+
+    def _of(self, it: Allocation, pod: Candidate | None, container: str) -> Claim | None:
+        vendor, planned = self.scene.vendors.get(it.vendor), self.scene.plan.get(it.resource)
+        if vendor is None or pod is None or planned is None:
+            return None
+        cards = by_minor(self.scene, vendor.name)
+        return promised(it.resource, pod, container, dialects(vendor, planned), cards)
+
+    def handed(self, it: Allocation, claim: Claim | None) -> Mapping[str, str] | None:
+        """What it was answered with, where this claim would have had another answer."""
+        was = (it.claim.parameters if it.claim else {}) if it.handed is None else it.handed
+        now = claim.parameters if claim else {}
+        return was if was != now and self._answer(it, was) != self._answer(it, now) else None
+
+    def _answer(self, it: Allocation, parameters: Mapping[str, str]) -> ContainerEdits | Mapping[str, str]:
+        """What a container gets with these parameters; those themselves where its vendor can not say."""
+        vendor = self.scene.vendors.get(it.vendor)
+        if vendor is None:
+            return parameters
+        devices = devices_of(self.scene, it.cards)
+        try:
+            return vendor.container_edits(devices, replace(requested(it), parameters=parameters))
+        except Exception:  # contributors' code; what it says here is nobody's answer
+            return parameters
+
+
+def _with_room(
+    planned: Resource, ids: Sequence[str], given: Sequence[str], others: Sequence[Allocation]
+) -> tuple[str, ...]:
+    """The cards that have room instead of those of the IDs; none where those have it.
+
+    Raises:
+        PromisedElsewhere: No card has it.
+    """
+    if steering.is_as_counted(planned, ids, others):
+        return ()
+    if not (roomier := steering.roomier(planned, len(ids), others)):
+        raise PromisedElsewhere(planned.name, given, f"{FILLED}, and no other card has room")
+    return roomier
+
+
+def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
+    """Those in which schedulers are heard of the resource."""
+    return vendor.dialects if resource.rule.placement == "local" else (*vendor.dialects, *DIALECTS)
+
+
+def by_minor(scene: Scene, vendor: str) -> Cards:
+    """The vendor's cards as schedulers count them; a slice has no number of its own."""
+    cards = sorted(scene.snapshot.present(vendor), key=lambda it: (it.minor is None, it.minor or 0))
+    return {it.uuid: it.minor if it.parent is None else None for it in cards}
+
+
+def devices_of(scene: Scene, uuids: Iterable[str]) -> list[Device]:
+    """The devices of these cards, without those that are not there."""
+    return [it.device for it in map(scene.snapshot.device, uuids) if it is not None]
+
+
+def requested(it: Allocation) -> Request:
+    """The allocation as its vendor sees it; while no claim is known, with what it was answered with."""
+    parameters = (it.handed or {}) if it.claim is None else it.claim.parameters
+    return Request(it.id, it.resource, it.ids, parameters)
