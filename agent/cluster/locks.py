@@ -37,33 +37,35 @@ class LockWriter:
 
     async def run(self) -> None:
         over = self._scheduled.over
-        async for locks in over.watch():
+        while True:
+            locks = over.value
             if not locks:
                 self._tell("")  # who could not be freed has been by somebody else
-            while left := await self._free(locks):
+            if await self._free(locks):
                 with anyio.move_on_after(self._pauses.next()):
-                    await over.changed()
-                    break
-                locks = left
-            self._pauses.reset()
+                    await over.other_than(locks)
+                    self._pauses.reset()
+            else:
+                self._pauses.reset()
+                await over.other_than(locks)
 
-    async def _free(self, locks: Mapping[Lock, str]) -> Mapping[Lock, str]:
-        """Those that are to be tried again."""
-        left: dict[Lock, str] = {}
+    async def _free(self, locks: Mapping[Lock, str]) -> bool:
+        """Whether one is to be tried again."""
+        left = False
         for it, why in locks.items():
             try:
                 await self._api.patch(path(self._node_name), freeing(it), "json")
             except Forbidden as exc:
                 self._tell(f"{exc}; {WITHOUT_RIGHT}")
-                left[it] = why
+                left = True
             except (ApiAway, Busy) as exc:
                 self._tell(str(exc))
-                left[it] = why
+                left = True
             except ApiRefused as exc:  # another one stands there by now, or none
                 log.debug("lock is another one by now", lock=it.key, error=str(exc))
             except ApiError as exc:
                 self._tell(str(exc))
-                left[it] = why
+                left = True
             else:
                 self.freed += 1
                 self._tell("")

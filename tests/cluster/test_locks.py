@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from kubelet.fakes import eventually
 
 from agent.cluster.access import find
@@ -31,10 +32,13 @@ class Here:
     def __init__(self, server: SimApiServer, scheduled: Scheduled, writer: LockWriter, api: Api) -> None:
         self.server, self.scheduled, self.writer = server, scheduled, writer
         self.fails = self.tried = 0
+        #: Called while a patch is under way.
+        self.meanwhile: Callable[[], None] = lambda: None
         self._patch = api.patch
         setattr(api, "patch", self.patch)  # noqa: B010
 
     async def patch(self, path: str, body: Any, kind: Patch = "merge") -> Object:
+        self.meanwhile()
         if self.fails:
             self.fails -= 1
             raise ApiAway("gone")
@@ -57,12 +61,12 @@ class Here:
 
 
 @asynccontextmanager
-async def writing(tmp_path: Path) -> AsyncIterator[Here]:
+async def writing(tmp_path: Path, pauses: Pauses | None = None) -> AsyncIterator[Here]:
     async with SimApiServer() as server:
         access = find(server.kubeconfig(tmp_path / "kubeconfig"), {})
         assert access is not None
         api, scheduled = await open_api(access), Scheduled()
-        writer = LockWriter(api, NODE, scheduled, Pauses(0.01, 0.05))
+        writer = LockWriter(api, NODE, scheduled, pauses or Pauses(0.01, 0.05))
         try:
             async with anyio.create_task_group() as group:
                 here = Here(server, scheduled, writer, api)
@@ -138,3 +142,38 @@ async def test_a_lock_is_freed_once_the_api_server_is_back(tmp_path: Path) -> No
         await eventually(lambda: KEY not in here.annotations)
         await eventually(lambda: here.writer.freed)
         assert (here.fails, here.writer.error) == (0, "")
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+async def test_a_lock_that_is_over_while_another_one_is_freed_does_not_wait_for_a_pause(
+    tmp_path: Path, fails: int
+) -> None:
+    async with writing(tmp_path, Pauses(3600.0, 3600.0)) as here:
+        here.stands(OTHERS)
+        here.fails = fails
+
+        def takes() -> None:
+            here.scheduled.over.set(over(OTHERS))
+
+        here.meanwhile = takes
+        here.scheduled.over.set(over(MINE))
+
+        await eventually(lambda: here.writer.freed)
+        assert here.annotations == {"others": "word"}
+
+
+async def test_a_lock_that_is_over_no_more_is_left_alone(tmp_path: Path) -> None:
+    async with writing(tmp_path) as here:
+        here.stands(MINE)
+        here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
+        here.scheduled.over.set(over(MINE))
+        await eventually(lambda: here.writer.error)
+
+        here.scheduled.over.set({})
+        await eventually(lambda: not here.writer.error)
+        here.server.permit("patch", f"/api/v1/nodes/{NODE}")
+
+        here.stands(OTHERS)
+        here.scheduled.over.set(over(OTHERS))
+        await eventually(lambda: here.writer.freed)
+        assert here.writer.freed == 1

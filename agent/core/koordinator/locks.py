@@ -65,8 +65,12 @@ def over(it: Lock, pods: Iterable[Candidate], allocations: Iterable[Allocation],
     mine = [pod for pod in pods if it.pod and (pod.namespace, pod.name) == (it.namespace, it.pod)]
     if mine and all(pod.over for pod in mine):
         return "its pod is over"
-    served = _served(allocations)
-    if any(_is_served(pod, served) for pod in mine):
+    its = tuple(allocations)
+    served, given = (
+        _served(its),
+        {one.owner.uid for one in its if one.source is Source.ANNOTATION and one.owner},
+    )
+    if any(_is_served(pod, served) or _asks_nobody(pod, served, given) for pod in mine):
         return "its pod has its devices"
     return EXPIRED if now - it.taken >= EXPIRES else ""
 
@@ -99,3 +103,10 @@ def _is_served(pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]]
     """Whether each container of it that asks for what is served here has it, and there is one."""
     asking = [(name, it.name) for it in pod.containers for name in it.limits if name in served]
     return bool(asking) and all((pod.uid, container) in served[name] for name, container in asking)
+
+
+def _asks_nobody(
+    pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]], given: Collection[str]
+) -> bool:
+    """Whether it has cards by the scheduler's word alone: nobody is ever asked for them."""
+    return pod.uid in given and not any(name in served for it in pod.containers for name in it.limits)

@@ -80,10 +80,18 @@ def test_a_lock_is_over_when_its_pod_has_its_devices_or_will_never_have_them(
     assert over(HELD, pods, allocations, TAKEN + age) == why  # type: ignore[arg-type]
 
 
-def test_what_a_scheduler_gave_by_itself_serves_no_lock() -> None:
-    by_word = replace(allocation("x", [], owner=Owner("uid-web", "a")), source=Source.ANNOTATION)
+BY_WORD = replace(allocation("x", [], owner=Owner("uid-web", "")), source=Source.ANNOTATION)
+ALONE = replace(WEB, containers=(PodContainer("a", {"koordinator.sh/gpu-core": 50}),))
 
-    assert over(HELD, [replace(WEB, containers=WEB.containers[:1])], [by_word], TAKEN) == ""
+
+def test_who_asks_no_device_plugin_is_served_once_its_cards_are_known() -> None:
+    assert over(HELD, [ALONE], [], TAKEN) == ""
+    assert over(HELD, [ALONE], [served("b", "uid-another")], TAKEN) == ""  # type: ignore[list-item]
+    assert over(HELD, [ALONE], [BY_WORD], TAKEN) == "its pod has its devices"
+
+
+def test_cards_by_a_schedulers_word_serve_nobody_who_asks_for_others() -> None:
+    assert over(HELD, [WEB], [BY_WORD, served("b", "uid-another")], TAKEN) == ""  # type: ignore[list-item]
 
 
 def test_a_lock_of_the_old_form_ends_by_time_alone() -> None:
