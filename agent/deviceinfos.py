@@ -136,7 +136,7 @@ class DeviceInfosFile:
 
     async def _bring(self, telling: Telling) -> Kept:
         kept, ours = Kept(), Path(telling.directory) / NAME
-        if telling.withdrawn:
+        if telling.no_file:
             if self._withdrawn != telling.directory:
                 await _in_thread(partial(_remove, ours))
                 self._withdrawn = telling.directory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,12 @@ import anyio.to_thread
 import structlog
 
 from agent import deviceinfos
-from agent.config import Config, ConfigState
-from agent.config.rules import WHOLE_CARDS, replicas_as_cards
+from agent.config import Config, ConfigState, ReportSettings
+from agent.config.rules import replicas_as_cards
 from agent.core.cell import Cell
-from agent.core.koordinator.mode import Choice, Exchange, Telling, choice
-from agent.core.koordinator.report import Report, report
+from agent.core.koordinator.mode import Choice, Exchange, Mode, Telling, choice
+from agent.core.koordinator.report import Report, is_served, passed_over, report
+from agent.core.koordinator.resources import WHOLE_CARDS
 from agent.core.model import NodeSnapshot, Plan
 from agent.core.view import Reported
 
@@ -26,15 +28,25 @@ log = structlog.get_logger()
 WHOLE = "no resource offers it as a whole"
 
 
-def withheld(snapshot: NodeSnapshot, plan: Plan) -> Mapping[str, str]:
-    """The cards that the config gives to nobody, of vendors that offer something."""
+#: Until it is looked again for koordlet's directory, seconds.
+EVERY = 5.0
+
+
+def withheld(
+    snapshot: NodeSnapshot, plan: Plan, vendors: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
+    """The cards that nobody gets, and why: the config gives them to nobody, though others of the vendor, or
+    nothing of the vendor is given out (`vendors`, with the reason).
+    """
+    unwell = vendors or {}
     served = {it.vendor for it in plan.values() if not it.retired and it.cards}
     offered = {card.uuid for it in plan.values() for card in it.cards}
-    return {
+    unoffered = {
         it.uuid: WHOLE
         for it in snapshot.devices
         if it.vendor in served and it.device.parent is None and it.uuid not in offered
     }
+    return unoffered | {it.uuid: unwell[it.vendor] for it in snapshot.devices if it.vendor in unwell}
 
 
 class Reporting:
@@ -48,23 +60,38 @@ class Reporting:
         *,
         api: bool = True,
         settle: float = 0.1,
+        every: float = EVERY,
+        withheld: Callable[[], Mapping[str, str]] = dict,
         exchange: Exchange | None = None,
         said: Callable[[Path], Report | None] = deviceinfos.said,
+        is_there: Callable[[Path], bool] = Path.is_dir,
     ) -> None:
-        """`api`: whether there is an API server. `settle`: seconds after a change. `said`: what our file in
-        that directory says.
+        """`api`: whether there is an API server. `settle`: seconds after a change, and `every` between looks
+        for koordlet's directory where it lacks. `withheld`: the vendors of which nothing is given out, with
+        the reason; the plan follows it. `said`: what our file in that directory says.
         """
         self._config = config
         self._snapshot = snapshot
         self._plan = plan
         self._api = api
         self._settle = settle
+        self._every = every
+        self._withheld = withheld
         self._said = said
+        self._is_there = is_there
         self._news = asyncio.Event()
         self.exchange = exchange or Exchange()
         self._choice = Choice("none", "")
         #: What was told last, and which way.
         self._last: Report | None = None
+        #: What this agent told last.
+        self._told: Report | None = None
+        #: The way by which this agent told of cards last.
+        self._way: Mode = "none"
+        #: Whether koordlet's directory would be needed and is not here.
+        self._missing = False
+        #: A sentence for each thing that keeps all from being told.
+        self._passed_over: tuple[str, ...] = ()
         self._looked: tuple[str, str] | None = None
         #: Whether it was read at the start what our file says.
         self._read = False
@@ -75,7 +102,8 @@ class Reporting:
             for cell in (self._config, self._snapshot, self._plan, self.exchange.shown):
                 group.start_soon(self._hear, cell)
             while True:
-                await self._news.wait()
+                with anyio.move_on_after(self._every if self._missing else math.inf):
+                    await self._news.wait()
                 await anyio.sleep(self._settle)  # a storm of health is one look
                 self._news.clear()
                 await self.once()
@@ -84,33 +112,61 @@ class Reporting:
         """Look at all that decides, and say what follows."""
         if self._config.value.waiting:
             return  # nobody knows yet what is wanted
-        config = self._config.value.config
-        asks, directory = config.report.mode, config.report.device_infos_dir
-        if asks == "auto" and not self._read:
+        settings = self._config.value.config.report
+        if settings.mode == "auto" and not self._read:
             self._read = True
-            self.exchange.said.set(await self._in_file(directory))
-        self.exchange.looks.set(self._api and asks in ("auto", "device"))
+            self.exchange.said.set(await self._in_file(settings.device_infos_dir))
+        self.exchange.looks.set(self._api and settings.mode in ("auto", "device"))
+        shares = _shares(self._config.value.config) or _shared(self._plan.value)
+        missing = await self._lacks(settings)
+        chosen = choice(
+            settings.mode, self.exchange.shown.value, api=self._api, shares=shares, missing=missing
+        )
+        if chosen is not None:
+            self._missing = bool(missing)
+            if chosen.mode != "none":
+                await self._look_back(chosen.mode, settings.device_infos_dir)
+            self._tell(chosen, settings, unwanted=bool(shares))
+
+    async def _lacks(self, settings: ReportSettings) -> str:
+        """koordlet's directory, where all hangs on it and it is not here. To lose it later is an error."""
         shown = self.exchange.shown.value
-        shares = _shares(config) or _shared(self._plan.value)
-        chosen = choice(asks, shown, api=self._api, shares=shares)
-        if chosen is None:
-            return
+        if (
+            settings.mode != "auto"
+            or self._way == "feed"
+            or not (shown and (shown.koordlet or shown.emptied))
+        ):
+            return ""
+        look = partial(self._is_there, Path(settings.device_infos_dir))
+        there = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+        return "" if there else settings.device_infos_dir
+
+    def _tell(self, chosen: Choice, settings: ReportSettings, *, unwanted: bool) -> None:
+        """Put it into the exchange. `unwanted`: for a reason of our own nobody is to be told of any cards."""
+        snapshot, now = self._snapshot.value, None
+        if chosen.mode != "none":
+            less = withheld(snapshot, self._plan.value, self._withheld())
+            now = report(snapshot, settings.vendor, before=self._last, withheld=less)
+            self._last = now or self._last
+            if now is None and self._told and not is_served(snapshot, settings.vendor, self._told):
+                why = f"{self._told.vendor}, whose cards were told, is not in service any more"
+                chosen, unwanted = Choice("none", why), True
+            # Without one, what an earlier agent told stands: this one does not know better yet.
+            now = now if now or unwanted else self._standing(chosen.mode)
+        no_file = unwanted or settings.mode in ("none", "device")
+        no_device = unwanted or settings.mode in ("none", "feed")
+        if now is not None:
+            self._told, self._way = now, chosen.mode
+        elif no_device:
+            self._way = "none"
+        self._passed_over = passed_over(snapshot, settings.vendor)
         self._choose(chosen)
-        if chosen.mode == "none":
-            unwanted = asks == "none"
-            gone = unwanted or bool(shares)
-            self.exchange.telling.set(Telling("none", None, directory, withdrawn=unwanted, no_device=gone))
-            return
-        await self._look_back(chosen.mode, directory)
-        snapshot = self._snapshot.value
-        less = withheld(snapshot, self._plan.value)
-        now = report(snapshot, config.report.vendor, before=self._last, withheld=less)
-        self._last = now or self._last
+        self.exchange.telling.set(Telling(chosen.mode, now, settings.device_infos_dir, no_file, no_device))
+
+    def _standing(self, mode: Mode) -> Report | None:
+        """What is told this way already."""
         before = self.exchange.telling.value
-        if now is None and before is not None and before.mode == chosen.mode:
-            now = before.report
-        # Without one, what an earlier agent told stands: this one does not know better yet.
-        self.exchange.telling.set(Telling(chosen.mode, now, directory, no_device=asks == "feed"))
+        return before.report if before is not None and before.mode == mode else None
 
     async def _look_back(self, mode: str, directory: str) -> None:
         """Know once what was told before, also by an earlier agent: cards keep their minors."""
@@ -138,11 +194,18 @@ class Reporting:
             vendor=told.vendor if told else "",
             cards=len(told.cards) if told else 0,
             healthy=sum(it.healthy for it in told.cards) if told else 0,
-            left_out=(*(told.left_out if told else ()), *left_out),
+            left_out=(*(told.left_out if told else ()), *self._passed_over, *left_out),
             overwritten=shown is not None and shown.overwritten,
-            error=self._choice.why if self._choice.trouble else error,
+            error=self._choice.why if self._choice.trouble or self._stands else error,
             wanted=wants in ("feed", "device"),
         )
+
+    @property
+    def _stands(self) -> bool:
+        """Whether cards stay told in a Device that we may not even see any more."""
+        shown = self.exchange.shown.value
+        refused = shown is not None and bool(shown.refused)
+        return refused and self._choice.mode == "none" and self._way == "device"
 
     async def _hear(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():

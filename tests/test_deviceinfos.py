@@ -185,7 +185,7 @@ async def test_the_file_goes_where_nobody_wants_it_told_and_stays_while_the_way_
         await file.once()
         assert (tmp_path / NAME).exists()
 
-        telling.set(Telling("none", None, str(tmp_path), withdrawn=True))
+        telling.set(Telling("none", None, str(tmp_path), no_file=True))
         await eventually(lambda: not (tmp_path / NAME).exists())
 
 
@@ -194,7 +194,7 @@ async def test_where_no_directory_is_no_file_of_ours_is_to_go_and_the_agent_goes
     tmp_path: Path, directory: str
 ) -> None:
     (tmp_path / "a-file").write_text("")
-    telling: Cell[Telling | None] = Cell(Telling("none", None, str(tmp_path / directory), withdrawn=True))
+    telling: Cell[Telling | None] = Cell(Telling("none", None, str(tmp_path / directory), no_file=True))
     async with keeping(telling) as file:
         await file.once()
         assert not file.error
@@ -210,7 +210,7 @@ async def test_a_file_that_can_not_be_removed_is_told_and_tried_again(
         raise PermissionError(13, "Permission denied", str(path))
 
     keep(tmp_path, reported("a"))
-    telling: Cell[Telling | None] = Cell(Telling("none", None, str(tmp_path), withdrawn=True))
+    telling: Cell[Telling | None] = Cell(Telling("none", None, str(tmp_path), no_file=True))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)
         async with keeping(telling) as file:

@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from core.koordinator.cards import card, node
+from kubelet.fakes import eventually
 
 from agent.config import Config, ConfigState, ReportSettings, VendorSettings
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import Shown, Telling
 from agent.core.koordinator.report import Card, Report
-from agent.core.model import AdvertisedDevice, IdRange, NodeSnapshot, Plan, Resource
+from agent.core.model import AdvertisedDevice, IdRange, NodeSnapshot, Plan, Resource, VendorState
 from agent.core.vendor import ResourceRule, Sharing
 from agent.reporting import WHOLE, Reporting, withheld
 
@@ -25,6 +27,8 @@ class Here:
     """A reporting, and the cells that it looks at."""
 
     def __init__(self, *, api: bool = True, said: Report | None = None, **report: Any) -> None:
+        self.there = True
+        self.withheld: dict[str, str] = {}
         self.config = Cell(ConfigState(Config(report=ReportSettings(**report)), "test"))
         self.snapshot = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
@@ -34,7 +38,16 @@ class Here:
             self.asked.append(directory)
             return said
 
-        self.reporting = Reporting(self.config, self.snapshot, self.plan, api=api, said=look)
+        self.reporting = Reporting(
+            self.config,
+            self.snapshot,
+            self.plan,
+            api=api,
+            every=0.01,
+            withheld=lambda: self.withheld,
+            said=look,
+            is_there=lambda _: self.there,
+        )
         self.exchange = self.reporting.exchange
 
     async def told(self, shown: Shown | None = ALONE) -> tuple[str, list[tuple[str, int, bool]]] | None:
@@ -68,7 +81,7 @@ async def test_what_is_told_stays_while_the_vendor_is_silent_and_the_way_while_t
     here.snapshot.set(node([card(0)]))
     before = await here.told()
 
-    here.snapshot.set(NodeSnapshot())
+    here.snapshot.set(node(metax=VendorState.STARTING))
 
     assert await here.told(None) == before
     assert await here.told() == before
@@ -106,7 +119,9 @@ async def test_shares_that_look_like_cards_are_not_told_and_it_is_said_why() -> 
     here.snapshot.set(node([card(0)]))
 
     assert await here.told() == ("none", [])
-    assert (here.exchange.telling.value or Telling("none")).no_device
+    telling = here.exchange.telling.value or Telling("none")
+    assert telling.no_device
+    assert telling.no_file
     seen = here.reporting.seen("")
     assert "nvidia.com/gpu counts replicas" in seen.why
     assert not seen.error
@@ -126,19 +141,17 @@ async def test_shares_that_a_vendor_makes_of_its_own_settings_count_as_well(mode
 
 
 @pytest.mark.parametrize(
-    ("mode", "withdrawn", "no_device"),
-    [("none", True, True), ("feed", False, True), ("auto", False, False), ("device", False, False)],
+    ("mode", "no_file", "no_device"),
+    [("none", True, True), ("feed", False, True), ("auto", False, False), ("device", True, False)],
 )
-async def test_what_the_config_wants_no_more_is_taken_back(
-    mode: Any, withdrawn: bool, no_device: bool
-) -> None:
+async def test_what_the_config_wants_no_more_is_taken_back(mode: Any, no_file: bool, no_device: bool) -> None:
     here = Here(mode=mode)
     here.snapshot.set(node([card(0)]))
     await here.told()
 
     telling = here.exchange.telling.value
     assert telling is not None
-    assert (telling.withdrawn, telling.no_device) == (withdrawn, no_device)
+    assert (telling.no_file, telling.no_device) == (no_file, no_device)
 
 
 async def test_an_error_counts_where_the_config_names_the_way() -> None:
@@ -161,3 +174,108 @@ def test_cards_that_no_resource_offers_are_withheld_once_their_vendor_serves_any
     plan = {rule.name: Resource(rule.name, "metax", rule, "distributed", (card_,))}
     assert withheld(snapshot, plan) == {its(1): WHOLE}
     assert withheld(snapshot, {rule.name: replace(plan[rule.name], retired=True)}) == {}
+
+
+async def test_what_the_kubelet_does_not_hear_to_be_healthy_is_not_told_so_either() -> None:
+    here = Here()
+    here.snapshot.set(node([card(0)]))
+    here.withheld = {"metax": "/var/run/cdi: no space left"}
+
+    assert await here.told() == ("device", [(its(0), 0, False)])
+    telling = here.exchange.telling.value
+    assert telling is not None
+    assert telling.report is not None
+    assert telling.report.cards[0].message == "/var/run/cdi: no space left"
+
+
+async def test_nothing_is_told_while_the_config_is_awaited() -> None:
+    here = Here()
+    here.config.set(replace(here.config.value, waiting=True))
+    here.snapshot.set(node([card(0)]))
+
+    assert await here.told() is None
+    assert not here.exchange.looks.value
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        NodeSnapshot(),
+        node(enflame=VendorState.OPEN),
+        node([card(0, vendor="enflame")]),
+    ],
+)
+async def test_cards_of_a_vendor_that_the_config_has_taken_out_of_service_are_taken_back(
+    after: NodeSnapshot,
+) -> None:
+    here = Here(mode="device", vendor="metax")
+    here.snapshot.set(node([card(0)]))
+    await here.told()
+
+    here.snapshot.set(after)
+
+    for _ in range(2):
+        assert await here.told() == ("none", [])
+        telling = here.exchange.telling.value
+        assert telling is not None
+        assert (telling.no_file, telling.no_device) == (True, True)
+        assert "metax" in here.reporting.seen("").why
+    here.snapshot.set(node([card(0)]))
+    assert await here.told() == ("device", [(its(0), 0, True)])
+
+
+async def test_cards_that_an_earlier_agent_told_stay_whoever_is_in_service() -> None:
+    here = Here()
+    told = replace(ALONE, told=Report("metax", (Card(its(0), 0),)))
+
+    assert await here.told(told) == ("device", [])
+    telling = here.exchange.telling.value
+    assert telling is not None
+    assert (telling.no_file, telling.no_device) == (False, False)
+
+
+async def test_a_chosen_vendor_that_is_not_here_is_said_where_others_have_cards() -> None:
+    here = Here(vendor="metax")
+    here.snapshot.set(node([card(0, vendor="enflame")]))
+    await here.told()
+
+    assert here.reporting.seen("").left_out == (
+        "1 cards of enflame are not reported: report.vendor is 'metax', which is not in service here",
+    )
+    here.snapshot.set(NodeSnapshot())
+    await here.told()
+    assert here.reporting.seen("").left_out == ()
+
+
+async def test_a_device_that_may_not_be_seen_any_more_is_an_error_as_its_cards_stay() -> None:
+    here = Here()
+    here.snapshot.set(node([card(0)]))
+    refused = Shown(kind=True, refused="403 Forbidden")
+    assert await here.told(refused) == ("none", [])
+    assert not here.reporting.seen("").error
+
+    await here.told()
+    await here.told(refused)
+
+    assert "403 Forbidden" in here.reporting.seen("").error
+
+
+async def test_beside_a_koordlet_whose_directory_is_not_here_nothing_fails_until_it_comes() -> None:
+    here = Here(device_infos_dir="/infos")
+    here.there = False
+    here.snapshot.set(node([card(0)]))
+    here.exchange.shown.set(Shown(kind=True, koordlet="koordlet x runs here"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.reporting.run)
+        await eventually(lambda: here.reporting.seen("").mode == "none")
+        assert "there is no directory /infos" in here.reporting.seen("").why
+        assert not here.reporting.seen("").error
+
+        here.there = True
+        await eventually(lambda: here.reporting.seen("").mode == "feed")
+        # One that was there and is gone is an error of who keeps the file.
+        here.there = False
+        here.plan.touch()
+        await here.reporting.once()
+        assert here.reporting.seen("").mode == "feed"
+        group.cancel_scope.cancel()

@@ -41,15 +41,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What is told now, and how. `withdrawn`: nobody wants it told, so that our file goes, too.
-    `no_device`: nobody wants it told by a Device of ours, so that one that is there goes.
+    """What is told now, and how.
+
+    `no_file`, `no_device`: nobody wants a file, or a Device, of ours, so that one that is there goes. Where
+    the agent itself finds the way both stay, as it may be another one soon.
     """
 
     mode: Mode
     report: Report | None = None
     #: Where koordlet looks for files of cards.
     directory: str = ""
-    withdrawn: bool = False
+    no_file: bool = False
     no_device: bool = False
 
 
@@ -72,14 +74,18 @@ AS_SAID = "report.mode says so"
 NO_SERVER = "no API server is known here"
 NO_KIND = "the API server has no Device objects: Koordinator is not installed"
 EMPTIED = "a koordlet keeps this node's Device without cards; delete that where no koordlet runs here"
+GIVE_DIRECTORY = "mount koordlet's (koordinator.enabled of the chart), or say report.deviceInfosDir"
 GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.koordinator.sh"
 
 
-def choice(wanted: Wanted, shown: Shown | None, *, api: bool, shares: str = "") -> Choice | None:
+def choice(
+    wanted: Wanted, shown: Shown | None, *, api: bool, shares: str = "", missing: str = ""
+) -> Choice | None:
     """How to tell; None while that is not known, so that it stays as it is.
 
     `api`: whether there is an API server. `shares`: the resource whose shares koord-scheduler would take for
     whole cards; where our file has them the config refuses that together with a way that it names.
+    `missing`: koordlet's directory where it is not here, as by default: who names no way does not need it.
     """
     if wanted == "none":
         return NOT_ASKED
@@ -96,17 +102,23 @@ def choice(wanted: Wanted, shown: Shown | None, *, api: bool, shares: str = "") 
     if not shown.kind:
         return Choice("none", NO_KIND, trouble=named)
     if shown.koordlet:
-        return _beside(shown, named=named)
+        return _beside(shown, missing, named=named)
     if shown.emptied and not named:
-        return Choice("feed", EMPTIED)
+        return _fed(EMPTIED, missing)
     if shown.refused:
         return Choice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
     return Choice("device", AS_SAID if named else "no koordlet here reports accelerators")
 
 
-def _beside(shown: Shown, *, named: bool) -> Choice:
+def _beside(shown: Shown, missing: str, *, named: bool) -> Choice:
     """Two who write one list would undo each other every few seconds."""
     if not named:
-        return Choice("feed", shown.koordlet)
+        return _fed(shown.koordlet, missing)
     remedy = "set report.mode to auto or feed, or switch koordlet's feature gate Accelerators off"
     return Choice("none", f"{shown.koordlet}, which would overwrite ours; {remedy}", trouble=True)
+
+
+def _fed(why: str, missing: str) -> Choice:
+    if missing:
+        return Choice("none", f"{why}, and there is no directory {missing} to tell it by; {GIVE_DIRECTORY}")
+    return Choice("feed", why)

@@ -107,6 +107,23 @@ def report(
     return _made(snapshot, name, listed, before, withheld or {})
 
 
+def is_served(snapshot: NodeSnapshot, vendor: str, told: Report) -> bool:
+    """Whether the vendor of what was told is in service, or nobody knows yet; `vendor` as in `report`."""
+    asked = [it for it in snapshot.vendors if vendor in (it.name, "")]
+    return any(it.state is VendorState.STARTING or koordinator_vendor(it.name) == told.vendor for it in asked)
+
+
+def passed_over(snapshot: NodeSnapshot, vendor: str) -> tuple[str, ...]:
+    """A sentence for each vendor whose cards are not reported as the config chose one that is not here."""
+    counts = {it.name: len(_cards(snapshot, it.name)) for it in snapshot.vendors}
+    if not vendor or vendor in counts:
+        return ()
+    why = f"report.vendor is '{vendor}', which is not in service here"
+    return tuple(
+        f"{count} cards of {name} are not reported: {why}" for name, count in counts.items() if count
+    )
+
+
 def koordinator_vendor(name: str) -> str:
     """What Koordinator calls the vendor; its adapters are found by it."""
     return _VENDORS.get(name, label_value(name))

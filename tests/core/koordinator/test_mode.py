@@ -47,6 +47,18 @@ def test_the_way_follows_from_the_config_and_what_is_shown(
     assert chosen is None or chosen.why
 
 
+@pytest.mark.parametrize("shown", [BESIDE, EMPTIED])
+def test_a_koordlet_is_not_fed_where_its_directory_is_not_here_but_by_who_names_it(shown: Shown) -> None:
+    by_itself = choice("auto", shown, api=True, missing="/infos")
+    named = choice("feed", shown, api=True, missing="/infos")
+
+    assert by_itself is not None
+    assert named is not None
+    assert (by_itself.mode, by_itself.trouble, named.mode) == ("none", False, "feed")
+    assert "there is no directory /infos" in by_itself.why
+    assert (choice("auto", ALONE, api=True, missing="/infos") or by_itself).mode == "device"
+
+
 @pytest.mark.parametrize(("wanted", "trouble"), [("auto", False), ("device", True)])
 def test_without_an_api_server_nothing_is_told_and_who_named_it_hears_so(wanted: Any, trouble: bool) -> None:
     chosen = choice(wanted, None, api=False)
