@@ -12,6 +12,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState
+from agent.config.place import nearest
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES
 from agent.core.errors import VendorError
@@ -22,7 +23,7 @@ from agent.core.text import shorten
 from agent.core.vendor import Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
-from agent.plugins import Plugin, load
+from agent.plugins import Plugin, load, names
 
 log = structlog.get_logger(__name__)
 
@@ -138,6 +139,9 @@ def check(config: Config) -> Config:
         ConfigError: With the place of a setting that its vendor refuses, or of a resource that takes the
             cards of another. A plugin that is broken itself is no fault of the config: it is left out.
     """
+    if config.report.vendor and config.report.vendor not in (known := names()):
+        why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
+        raise config.refused(("report", "vendor"), why)
     warnings = list(config.warnings)
     for plugin in wanted(config):
         if plugin.refusal is not None and plugin.name in config.vendors:

@@ -98,6 +98,17 @@ def test_what_a_vendor_refuses_is_named_by_its_line(found: list[Plugin]) -> None
         fleet.check(parse(text, "f", "n"))
 
 
+def test_a_vendor_that_nobody_brings_is_not_reported_in_silence(
+    found: list[Plugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "names", lambda: ("nvidia", "metax"))
+    sits_out = parse("report: {vendor: metax}", "f.yaml", "n")
+    assert fleet.check(sits_out).report.vendor == "metax"
+
+    with pytest.raises(ConfigError, match=r"f.yaml:1: report\.vendor: no vendor .*did you mean 'nvidia'\?"):
+        fleet.check(parse("report: {vendor: nvidai}", "f.yaml", "n"))
+
+
 def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[Plugin]) -> None:
     text = "vendors:\n  acme:\n    settings:\n      deep: [1]"
     found.append(refusing("is odd", "deep", 7, "x"))
