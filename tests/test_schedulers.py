@@ -1,0 +1,234 @@
+"""What schedulers do beside Allocate: cards by their word alone, and their locks on the node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import anyio
+import pytest
+from core.koordinator.cards import card, node
+from core.values import allocation
+from kubelet.fakes import eventually
+
+from agent.core.cell import Cell
+from agent.core.claims import Candidate, PodContainer
+from agent.core.koordinator.allocated import ALLOCATED
+from agent.core.koordinator.locks import EXPIRED, EXPIRES, LOCKS
+from agent.core.ledger import Ledger
+from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan
+from agent.core.plan import Offer, plan
+from agent.core.vendor import Placement, ResourceRule
+from agent.scheduled import Scheduled
+from agent.schedulers import Schedulers
+
+GPU, SGPU = "nvidia.com/gpu", "metax-tech.com/gpu"
+NVIDIA = [card(index, vendor="nvidia") for index in range(2)]
+METAX = [card(5)]
+EVERYBODY = node([*NVIDIA, *METAX])
+STAMP = "2026-11-20T21:34:09Z"
+TAKEN = 1795210449.0
+(KEY,) = LOCKS
+
+
+def pod(name: str, *cards: DeviceStatus, limits: dict[str, int] | None = None) -> Candidate:
+    """One that was given these cards; by default it asks no device plugin."""
+    asked = limits or {
+        "koordinator.sh/gpu-core": 100 * len(cards),
+        "koordinator.sh/gpu-memory-ratio": 100 * len(cards),
+    }
+    gpu = [{"minor": it.device.minor, "id": it.uuid} for it in cards]
+    written = {ALLOCATED: json.dumps({"gpu": gpu})} if cards else {}
+    containers = (PodContainer("main", asked),)
+    return Candidate(f"uid-{name}", "default", name, containers, written, scheduler="koord-scheduler")
+
+
+#: Every node has some, the agent's own at least.
+OURS = pod("xpu-agent", limits={"example.com/none": 1})
+
+
+class Here:
+    """Schedulers with the ledger and the cells around them, on clocks that stand."""
+
+    def __init__(self, *, every: float = 3600.0) -> None:
+        self.scheduled = Scheduled()
+        self.ledger = Ledger()
+        self.snapshot = Cell(EVERYBODY)
+        self.plan: Cell[Plan] = Cell({})
+        self.places(nvidia="auto", metax="auto")
+        self.changes = 0
+        self.now = TAKEN
+        self.schedulers = Schedulers(
+            self.scheduled,
+            self.ledger,
+            self.plan,
+            self.snapshot,
+            self.changed,
+            lambda: 1.0,
+            every=every,
+            wall=lambda: self.now,
+        )
+
+    async def changed(self) -> None:
+        self.changes += 1
+
+    def places(self, **placements: Placement) -> None:
+        names = {"nvidia": GPU, "metax": SGPU}
+        offers = [
+            Offer(vendor, (ResourceRule(names[vendor], placement=it),)) for vendor, it in placements.items()
+        ]
+        self.plan.set(plan(offers, EVERYBODY, {}, {}))
+
+    async def pods(self, *its: Candidate) -> None:
+        self.scheduled.pods.set((OURS, *its))
+        await self.schedulers.once()
+
+    @property
+    def used(self) -> dict[str, tuple[str, ...]]:
+        """Pod to the cards that it has by a scheduler's word alone."""
+        its = self.ledger.external().values()
+        return {it.owner.pod: it.devices for it in its if it.owner is not None}
+
+
+def uuids(cards: Sequence[DeviceStatus]) -> tuple[str, ...]:
+    return tuple(it.uuid for it in cards)
+
+
+async def test_cards_are_in_use_from_the_word_to_the_end_of_its_pod() -> None:
+    here = Here()
+
+    await here.pods(pod("one", *NVIDIA), pod("two", *METAX))
+    assert here.used == {"one": uuids(NVIDIA), "two": uuids(METAX)}
+    await here.pods(pod("two", *METAX))
+    assert here.used == {"two": uuids(METAX)}
+    await here.pods(replace(pod("two", *METAX), ended=True))
+    assert here.used == {}
+    assert here.changes == 3
+
+
+async def test_what_is_as_before_changes_nothing() -> None:
+    here = Here()
+
+    for _ in range(2):
+        await here.pods(pod("one", *NVIDIA))
+
+    assert here.changes == 1
+
+
+def _gone(here: Here) -> None:
+    here.snapshot.set(node([NVIDIA[0], *METAX]))
+
+
+def _kept_for_its_holder(here: Here) -> None:
+    here.snapshot.set(node([NVIDIA[0], replace(NVIDIA[1], gone=True), *METAX]))
+
+
+def _nothing_listed(here: Here) -> None:
+    here.snapshot.set(NodeSnapshot())
+
+
+def _chosen_here(here: Here) -> None:
+    here.places(nvidia="local", metax="auto")
+
+
+def _not_served(here: Here) -> None:
+    here.places(metax="auto")
+
+
+@pytest.mark.parametrize("becomes", [_gone, _kept_for_its_holder, _nothing_listed, _chosen_here, _not_served])
+async def test_a_pod_that_runs_keeps_its_cards_whatever_becomes_of_them_here(
+    becomes: Callable[[Here], None],
+) -> None:
+    here = Here()
+    await here.pods(pod("one", *NVIDIA), pod("two", *METAX))
+
+    becomes(here)
+    await here.pods(pod("one", *NVIDIA), pod("two", *METAX))
+    assert here.used == {"one": uuids(NVIDIA), "two": uuids(METAX)}
+
+    await here.pods()
+    assert here.used == {}
+
+
+async def test_a_card_that_is_away_is_in_use_as_soon_as_a_pod_names_it() -> None:
+    here = Here()
+    _kept_for_its_holder(here)
+
+    await here.pods(pod("one", *NVIDIA))
+
+    assert here.used == {"one": uuids(NVIDIA)}
+
+
+async def test_nobody_is_gone_while_no_pod_was_ever_seen() -> None:
+    first, here = Here(), Here()
+    await first.pods(pod("one", *NVIDIA))
+    for it in first.ledger.all():
+        here.ledger.record(it)
+
+    await here.schedulers.once()
+    assert here.used == {"one": uuids(NVIDIA)}
+
+    await here.pods()
+    assert here.used == {}
+
+
+async def test_a_lock_is_over_once_its_pod_has_its_cards() -> None:
+    here = Here()
+    asking = pod("web", limits={GPU: 1})
+    here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+
+    await here.pods(asking)
+    assert here.scheduled.over.value == {}
+
+    here.ledger.record(
+        allocation("a1", ["GPU-1"], resource=GPU, owner=Owner(asking.uid, "main", "default", "web"))
+    )
+    await here.pods(asking)
+    assert [*here.scheduled.over.value.values()] == ["its pod has its devices"]
+
+
+async def test_a_lock_of_a_pod_that_asks_no_device_plugin_is_over_in_the_same_round() -> None:
+    here = Here()
+    here.scheduled.locks.set({KEY: f"{STAMP},default,one"})
+
+    await here.pods(pod("one", *NVIDIA))
+
+    assert [*here.scheduled.over.value.values()] == ["its pod has its devices"]
+
+
+async def test_time_alone_ends_a_lock_without_any_news() -> None:
+    here = Here(every=0.01)
+    here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.schedulers.run)
+        here.now += EXPIRES
+
+        await eventually(lambda: [*here.scheduled.over.value.values()] == [EXPIRED])
+        group.cancel_scope.cancel()
+
+
+async def test_news_of_pods_plan_devices_and_answers_are_heard_at_once() -> None:
+    here = Here()
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.schedulers.run)
+        here.snapshot.set(node(METAX))
+        here.scheduled.pods.set((OURS, pod("one", *NVIDIA), pod("two", *METAX)))
+        await eventually(lambda: "two" in here.used)
+        here.snapshot.set(EVERYBODY)
+        await eventually(lambda: "one" in here.used)
+        here.places(nvidia="auto", metax="local")
+        here.scheduled.pods.set((OURS, pod("three", *METAX)))
+        await eventually(lambda: "two" not in here.used)
+        here.places(nvidia="auto", metax="auto")
+        await eventually(lambda: "three" in here.used)
+        here.scheduled.locks.set({KEY: f"{STAMP},default,two"})
+        asking = replace(pod("two", limits={GPU: 1}), uid="uid-again")
+        here.scheduled.pods.set((OURS, asking))
+        await eventually(lambda: not here.used)
+        here.ledger.record(
+            allocation("a1", ["GPU-1"], resource=GPU, owner=Owner(asking.uid, "main", "default", "two"))
+        )
+        here.schedulers.look_again()
+        await eventually(lambda: here.scheduled.over.value)
+        group.cancel_scope.cancel()
