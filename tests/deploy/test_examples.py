@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent.config import Config, parse
-from agent.config.rules import KOORDINATOR
+from agent.core.koordinator.resources import PREFIX
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.offers import Offers, Wish
 from agent.core.plan import plan
@@ -80,7 +80,7 @@ def test_the_pods_of_an_example_find_what_they_ask_for(chart: Chart, example: Pa
 
     limits = spec["containers"][0]["resources"]["limits"]
     # What koord-manager writes on the Node is asked of its scheduler, not of the kubelet.
-    [(resource, each)] = [it for it in limits.items() if not it[0].startswith(KOORDINATOR)]
+    [(resource, each)] = [it for it in limits.items() if not it[0].startswith(PREFIX)]
 
     assert offered(held, split="mig" in example.name).get(resource, 0) >= each * count
     assert (spec.get("schedulerName") == "koord-scheduler") == ("koordinator" in example.name)
