@@ -27,6 +27,8 @@ pytestmark = [ANY_KUBELET, ONLY_NVIDIA]
 
 EXAMPLES = Path(__file__).parents[2] / "deploy/examples"
 SHARED, GPU = "nvidia.com/gpu.shared", "nvidia.com/gpu"
+#: Of the card's memory, bytes.
+HALF = str(81559 << 19)
 #: The scheduler binds one pod after the other.
 _BOUND = itertools.count(step=1_000_000)
 CORE, RATIO, COUNT = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory-ratio", "gpu.shared"))
@@ -60,7 +62,7 @@ def bound(api: SimApiServer, node: Node, pod: Pod, *cards: int, percent: int = 1
     resources = {
         CORE: str(percent),
         RATIO: str(percent),
-        "koordinator.sh/gpu-memory": f"{80 * percent // 100}Gi",
+        "koordinator.sh/gpu-memory": f"{81559 * 1024 * percent // 100}Ki",
     }
     gpu = [{"minor": it, "id": node.cards.uuids[it], "resources": resources} for it in cards]
     put(
@@ -200,7 +202,7 @@ async def test_shares_are_held_to_the_scheduler_s_percent_and_whole_cards_to_not
         cards(node, 2),
     ]
     assert [it.get("CUDA_DEVICE_SM_LIMIT") for it in told] == ["50", "50", None]
-    assert [it.get("CUDA_DEVICE_MEMORY_LIMIT") for it in told] == [str(40 << 30), str(40 << 30), None]
+    assert [it.get("CUDA_DEVICE_MEMORY_LIMIT") for it in told] == [HALF, HALF, None]
     assert [it.get("LD_PRELOAD") for it in told] == ["/usr/local/vgpu/libvgpu.so"] * 2 + [None]
 
 
