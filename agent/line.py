@@ -125,7 +125,13 @@ class Line:
             sources,
         )
         self._schedulers = Schedulers(
-            scheduled, self._ledger, self._node.plan, self._node.snapshot, self._reconciled, clock
+            scheduled,
+            self._ledger,
+            self._node.plan,
+            self._node.snapshot,
+            self._reconciled,
+            clock,
+            keys=self._node.locks,
         )
         self._allocator = TimedAllocator(
             allocator,

@@ -11,7 +11,7 @@ from agent.core.admission import Scene
 from agent.core.cell import Cell
 from agent.core.health import Record
 from agent.core.inventory import Cleared, Inventory
-from agent.core.koordinator.locks import locks, named
+from agent.core.koordinator.locks import keys_of, locks, named
 from agent.core.ledger import Ledger
 from agent.core.model import (
     Command,
@@ -225,6 +225,10 @@ class Node:
         self.plan.set({key: it for key, it in self.plan.value.items() if key != name})
         self.refresh()
 
+    def locks(self) -> tuple[str, ...]:
+        """The keys of the locks that schedulers take for the cards of the vendors that serve here."""
+        return keys_of(dialect for it in self.vendors.values() for dialect in it.dialects)
+
     def scene(self) -> Scene:
         return Scene(
             self.plan.value,
@@ -233,7 +237,7 @@ class Node:
             self.vendors,
             self.withheld,
             self._scheduled.candidates,
-            named(locks(self._scheduled.locks.value), self._wall()),
+            named(locks(self._scheduled.locks.value, self.locks()), self._wall()),
             self._waits,
             self._ledger.external(),
         )

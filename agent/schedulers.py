@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import anyio
@@ -12,7 +12,7 @@ import structlog
 from agent.core.cell import Cell
 from agent.core.claims import Cards
 from agent.core.koordinator.external import changes, external
-from agent.core.koordinator.locks import locks, over
+from agent.core.koordinator.locks import LOCKS, locks, over
 from agent.core.ledger import Ledger
 from agent.core.model import NodeSnapshot, Plan
 from agent.scheduled import Scheduled
@@ -32,16 +32,21 @@ class Schedulers:
         changed: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         *,
+        keys: Callable[[], Collection[str]] = lambda: LOCKS,
         every: float = 30.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`changed` is awaited after the ledger was changed; `wall` is the time that schedulers go by."""
+        """`changed` is awaited after the ledger was changed; `keys`: of the locks that are freed here.
+
+        `wall` is the time that schedulers go by.
+        """
         self._scheduled = scheduled
         self._ledger = ledger
         self._plan = plan
         self._snapshot = snapshot
         self._changed = changed
         self._clock = clock
+        self._keys = keys
         self._every = every
         self._wall = wall
         self._news = anyio.Event()
@@ -109,7 +114,6 @@ class Schedulers:
 
     def _follow_locks(self) -> None:
         pods, now = self._scheduled.pods.value, self._wall()
-        reasons = {
-            it: over(it, pods, self._ledger.in_use(), now) for it in locks(self._scheduled.locks.value)
-        }
+        its = locks(self._scheduled.locks.value, self._keys())
+        reasons = {it: over(it, pods, self._ledger.in_use(), now) for it in its}
         self._scheduled.over.set({it: why for it, why in reasons.items() if why})

@@ -58,6 +58,7 @@ class Here:
         self.plan: Cell[Plan] = Cell({})
         self.places(nvidia="auto", metax="auto")
         self.changes = 0
+        self.keys: tuple[str, ...] = LOCKS
         self.now = TAKEN
         self.schedulers = Schedulers(
             self.scheduled,
@@ -66,6 +67,7 @@ class Here:
             self.snapshot,
             self.changed,
             lambda: 1.0,
+            keys=lambda: self.keys,
             every=every,
             wall=lambda: self.now,
         )
@@ -195,6 +197,17 @@ async def test_a_lock_of_a_pod_that_asks_no_device_plugin_is_over_in_the_same_ro
     await here.pods(pod("one", *NVIDIA))
 
     assert [*here.scheduled.over.value.values()] == ["its pod has its devices"]
+
+
+async def test_a_lock_of_a_vendor_that_serves_here_is_over_alike_and_no_other_is_touched() -> None:
+    here = Here()
+    here.keys = (*LOCKS, "acme.com/mutex.lock")
+    value = f"{STAMP},default,one"
+    here.scheduled.locks.set({"acme.com/mutex.lock": value, "other.com/mutex.lock": value})
+
+    await here.pods(pod("one", *NVIDIA))
+
+    assert [it.key for it in here.scheduled.over.value] == ["acme.com/mutex.lock"]
 
 
 async def test_time_alone_ends_a_lock_without_any_news() -> None:

@@ -12,7 +12,7 @@ from agent.cluster.api import Object
 from agent.cluster.fields import text, texts
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.core.koordinator.locks import LOCKS
+from agent.core.koordinator.locks import kept
 from agent.core.names import wrong_label, wrong_name
 from agent.core.parts import part_of
 from agent.core.quantity import whole
@@ -46,7 +46,7 @@ class OwnNode:
     nfd: frozenset[str] = frozenset()
     allocatable: Mapping[str, int] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
-    #: Annotations in which schedulers hold the node, by key.
+    #: Annotations in which schedulers hold the node, or may, by key.
     locks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ def own_node(node: Object) -> OwnNode | None:
         frozenset(_nfd(annotations)),
         _counts(part_of(status, "allocatable")),
         _counts(part_of(status, "capacity")),
-        {key: annotations[key] for key in LOCKS if key in annotations},
+        kept(annotations),
     )
 
 

@@ -121,3 +121,6 @@ class Dialect:
     bound: Callable[[Candidate], float | None] = lambda _: None
     #: How the keys of the annotations begin that it reads beside `PROMISES`, such as `acme.com/`.
     reads: tuple[str, ...] = ()
+    #: Keys of the Node's annotations in which the scheduler locks it before it binds a pod, and which whoever
+    #: serves that pod is to free, such as `acme.com/mutex.lock`: TIME,NAMESPACE,POD or, of old, TIME alone.
+    locks: tuple[str, ...] = ()

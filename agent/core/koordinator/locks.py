@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Dialect
 from agent.core.model import Allocation, Source
 from agent.core.text import shorten
 
-#: Annotations of the Node.
+#: Annotations of the Node, which schedulers of several vendors' cards share; vendors may have others.
 LOCKS = ("hami.io/mutex.lock",)
 #: Seconds after which schedulers themselves take a lock away from its holder.
 EXPIRES = 300.0
@@ -46,10 +46,20 @@ def lock(key: str, value: str) -> Lock | None:
     return Lock(key, value, taken.timestamp(), *named)
 
 
-def locks(annotations: Mapping[str, str]) -> list[Lock]:
-    """The locks that stand on the Node."""
-    found = (lock(key, annotations[key]) for key in LOCKS if key in annotations)
+def locks(annotations: Mapping[str, str], keys: Iterable[str] = LOCKS) -> list[Lock]:
+    """The locks of these keys that stand on the Node."""
+    found = (lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
     return [it for it in found if it is not None]
+
+
+def kept(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations that are locks, or read like the locks of a vendor."""
+    return {key: it for key, it in annotations.items() if key in LOCKS or lock(key, it) is not None}
+
+
+def keys_of(dialects: Iterable[Dialect]) -> tuple[str, ...]:
+    """The locks that are freed here: those that all share, and those of these dialects."""
+    return tuple(dict.fromkeys((*LOCKS, *(key for it in dialects for key in it.locks))))
 
 
 def named(its: Iterable[Lock], now: float) -> frozenset[tuple[str, str]]:

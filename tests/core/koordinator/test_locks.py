@@ -8,8 +8,8 @@ import pytest
 import strategies
 from hypothesis import given
 
-from agent.core.claims import Candidate, PodContainer
-from agent.core.koordinator.locks import EXPIRES, Lock, freeing, lock, named, over
+from agent.core.claims import Candidate, Dialect, PodContainer
+from agent.core.koordinator.locks import EXPIRES, Lock, freeing, keys_of, lock, locks, named, over
 from agent.core.model import Owner, Source
 
 from ..values import GPU, allocation
@@ -110,3 +110,11 @@ def test_the_patch_frees_this_lock_and_no_other() -> None:
     path = "/metadata/annotations/hami.io~1mutex.lock"
 
     assert freeing(HELD) == [{"op": "test", "path": path, "value": VALUE}, {"op": "remove", "path": path}]
+
+
+def test_a_vendor_adds_its_own_lock() -> None:
+    dialects = [Dialect("acme", lambda pod, resource, cards: (), locks=("acme.com/mutex.lock", KEY))]
+    held = {KEY: VALUE, "acme.com/mutex.lock": VALUE, "other.com/mutex.lock": VALUE}
+
+    assert [it.key for it in locks(held)] == [KEY]
+    assert [it.key for it in locks(held, keys_of(dialects))] == [KEY, "acme.com/mutex.lock"]
