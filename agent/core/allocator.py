@@ -89,7 +89,7 @@ class Allocator:
         self.busy: set[str] = set()
         self._swaps: deque[Swap] = deque(maxlen=SWAPS)
         #: The uids of pods that were refused most likely, as long as they seem to wait.
-        self._refused: set[str] = set()
+        self._refused: frozenset[str] = frozenset()
 
     @property
     def swaps(self) -> tuple[Swap, ...]:
@@ -106,17 +106,21 @@ class Allocator:
             try:
                 return await self._answers(resource, containers)
             except Exception:
-                for ids in containers:
-                    self._refused.add(self.promises.suspect(resource, ids))
+                self._suspect(resource, containers)
                 raise
+
+    def _suspect(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
+        promises = self.promises
+        # Those that seem to wait no more are forgotten.
+        self._refused = promises.refused.union(promises.suspect(resource, ids) for ids in containers)
 
     @property
     def promises(self) -> Promises:
         """What schedulers promised, as of now."""
-        scene = self._scene()
-        if self._refused:
-            self._refused &= {it.uid for it in scene.candidates if it.waits}
-        return Promises(scene, self._ledger.in_use(), frozenset(self._refused))
+        scene, refused = self._scene(), self._refused
+        if refused:
+            refused = refused.intersection(it.uid for it in scene.candidates if it.waits)
+        return Promises(scene, self._ledger.in_use(), refused)
 
     async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         if not containers:
@@ -202,7 +206,7 @@ class Allocator:
         known = self._ledger.get(allocation.id) or allocation
         self._ledger.record(replace(known, state=AllocationState.DONE))
         if choice.claim is not None:
-            self._refused.discard(choice.claim.uid)
+            self._refused -= {choice.claim.uid}
         return replace(edits, annotations={**edits.annotations, **marks(allocation)})
 
     async def _placed(self, resource: str, ids: Sequence[str]) -> tuple[Sequence[Device], Choice]:

@@ -46,7 +46,7 @@ class Promises:
 
     scene: Scene
     in_use: Sequence[Allocation]
-    refused: Collection[str] = ()
+    refused: frozenset[str] = frozenset()
 
     # Who asks
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from agent.allocating import TimedAllocator
+from agent.askers import Askers
 from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocator import Allocator, Scene
@@ -51,6 +53,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreferredAllocationResponse,
 )
 from agent.kubelet.rpc import as_status
+from agent.scheduled import Scheduled
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.envelope import sealed
 
@@ -162,7 +165,9 @@ class Node:
         return {}
 
     def plugin(self, resource: str) -> DevicePlugin:
-        return DevicePlugin(Cell(self.plan[resource]), self.allocator, _Calls())  # type: ignore[arg-type]
+        askers = Askers(lambda: self.allocator.promises, Scheduled(), within=0.0)
+        timed = TimedAllocator(self.allocator, self.ledger, askers=askers)
+        return DevicePlugin(Cell(self.plan[resource]), timed, _Calls())  # type: ignore[arg-type]
 
 
 class _Calls:
