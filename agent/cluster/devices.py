@@ -12,16 +12,17 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-import anyio
 import anyio.to_thread
 import structlog
 
 from agent.cluster.api import Api, Object
-from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, NotFound
+from agent.cluster.errors import NotFound
 from agent.cluster.fields import text
 from agent.cluster.koordlet import keeps
+from agent.cluster.managed import OURS, entries
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Mirror
+from agent.cluster.upkeep import Upkeep, Words
 from agent.core.cell import Cell
 from agent.core.koordinator.device import API_VERSION, device
 from agent.core.koordinator.mode import Telling
@@ -35,8 +36,13 @@ VERSION = f"/apis/{API_VERSION}"
 DEVICES = f"{VERSION}/devices"
 #: Pauses between tries, seconds: where the server is away or busy, and where it refuses.
 PAUSES, REFUSED = (1.0, 60.0), (5.0, 600.0)
-#: Seconds for which a server that is busy is left alone at most, whatever it asks.
-LONGEST = 600.0
+WORDS = Words(
+    "Device refused",
+    "Device waits for the API server",
+    "Device is as it should be again",
+    "somebody else changes this node's Device as often as it is written",
+)
+STOP = "have it leave Devices alone, or set report.mode to none"
 
 
 def path(node_name: str) -> str:
@@ -75,93 +81,72 @@ class DeviceWriter:
         self._node = node
         self._there = there
         self._clock = clock
-        self._pauses = pauses or Pauses(*PAUSES, jitter)
-        self._patience = refused or Pauses(*REFUSED, jitter)
-        self._between = between
-        self._every = every
-        self._jitter = jitter
+        self._upkeep = Upkeep(
+            self._write,
+            WORDS,
+            node_name,
+            pauses=pauses or Pauses(*PAUSES, jitter),
+            refused=refused or Pauses(*REFUSED, jitter),
+            between=between,
+            every=every,
+            jitter=jitter,
+        )
         self._note = note
-        self._news = anyio.Event()
         #: The list as we wrote it last, and its resourceVersion; None where we did not.
         self._wrote: tuple[list[Any], str] | None = None
         #: Whether a koordlet undid what we had written.
         self.overwritten = Cell(False)
-        #: Why the API server refuses it; empty while it does not.
-        self.error = ""
-        #: Why it waits: the server is away, or has too much to do.
-        self.waits = ""
-        self.writes = 0
+        #: Who else had changed the Device when it was written last.
+        self._other = ""
+
+    @property
+    def error(self) -> str:
+        """Why the Device is not as it should be, or does not stay so; empty while nothing is wrong."""
+        if self._upkeep.undone and not self._upkeep.error:
+            return f"{self._other} changes this node's Device as often as it is written; {STOP}"
+        return self._upkeep.error
+
+    @property
+    def waits(self) -> str:
+        """Why it waits: the server is away, or has too much to do."""
+        return self._upkeep.waits
+
+    @property
+    def writes(self) -> int:
+        return self._upkeep.writes
 
     async def run(self, returns: Cell[int]) -> None:
         """Follow what is to be told, and what stands there, for ever.
 
         `returns` counts how often the server was away and came back.
         """
-        async with anyio.create_task_group() as group:
-            for cell in (self._telling, self._node, self._there, self.overwritten):
-                group.start_soon(self._hear, cell)
-            live = False
-            while True:
-                self._news = anyio.Event()
-                before, pause = returns.value, await self.once(live=live)
-                with anyio.move_on_after(pause):
-                    await returns.other_than(before)
-                    self._pauses.reset()
-                with anyio.move_on_after(self._every * (0.5 + self._jitter() / 2)) as slept:
-                    await self._news.wait()
-                live = slept.cancelled_caught
+        await self._upkeep.run((self._telling, self._node, self._there, self.overwritten), returns)
 
     async def once(self, *, live: bool = False) -> float:
         """Bring it up to date; returns for how many seconds the server is to be left alone.
 
         `live`: look at what stands there, also where by the watch nothing is to be done.
         """
-        before = self.writes
-        try:
-            await self._twice(live=live)
-        except (ApiAway, Busy, Conflict) as exc:
-            self._tell("", str(exc))
-            asked = exc.retry_after or 0.0 if isinstance(exc, Busy) else 0.0
-            return self._again(max(self._pauses.next(), min(asked, LONGEST)))
-        except ApiError as exc:
-            self._tell(str(exc), "")
-            return self._again(self._patience.next())
-        self._tell("", "")
-        self._pauses.reset()
-        self._patience.reset()
-        return self._between if self.writes > before else 0.0
+        return await self._upkeep.once(live=live)
 
-    def _again(self, pause: float) -> float:
-        self._news.set()  # it is still to be done
-        return pause
-
-    async def _hear(self, cell: Cell[Any]) -> None:
-        async for _ in cell.watch():
-            self._news.set()
-
-    async def _twice(self, *, live: bool) -> None:
-        """What is read before it is written may have changed meanwhile."""
-        try:
-            await self._write(live=live)
-        except Conflict:
-            await self._write(live=True)
-
-    async def _write(self, *, live: bool) -> None:
+    async def _write(self, live: bool) -> str:
         mirror = self._there.value
         if not mirror.synced or not (live or self._body(mirror.objects.get(self._node_name))):
-            return
+            return ""
         # What the watch told may be older than what is there.
         there = await self._read()
         body = self._body(there)
         if body is None or self.yields(there):
-            return
+            return ""
         await anyio.to_thread.run_sync(self._note, self._node_name)
         if there is None:
             written = await self._api.post(DEVICES, body)
         else:
             written = await self._api.put(path(self._node_name), body)
-        self.writes += 1
-        self._wrote = body["spec"]["devices"], _version(written)
+        self._wrote, self._other = (body["spec"]["devices"], _version(written)), _other(there)
+        telling = self._telling.value
+        self._upkeep.wrote({"cards": telling.report if telling else None})
+        return ""
 
     def _body(self, there: Object | None) -> dict[str, Any] | None:
         """What to write over what is there; None where there is nothing to write."""
@@ -199,14 +184,11 @@ class DeviceWriter:
         self._wrote = None
         self.overwritten.set(False)
 
-    def _tell(self, error: str, waits: str) -> None:
-        if error and error != self.error:
-            log.error("Device refused", node=self._node_name, error=error)
-        elif waits and not self.waits:
-            log.warning("Device waits for the API server", node=self._node_name, error=waits)
-        elif (self.error or self.waits) and not (error or waits):
-            log.info("Device is as it should be again", node=self._node_name)
-        self.error, self.waits = error, waits
+
+def _other(there: Object | None) -> str:
+    """Who beside us changed it last."""
+    others = [it for it in entries(there) if it.manager not in ("", OURS)]
+    return max(others, key=lambda it: it.since or 0.0).manager if others else "somebody"
 
 
 def _version(it: Object | None) -> str:

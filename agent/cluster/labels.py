@@ -3,52 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
-import anyio
 import anyio.to_thread
-import structlog
 
 from agent.cluster.api import Api, Object
-from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
+from agent.cluster.errors import ApiError, ApiRefused, Forbidden, NotFound
 from agent.cluster.labelled import OWNED, feature, feature_name, feature_path, features_path, node_patch
 from agent.cluster.node import OwnNode, own_node, path
-from agent.cluster.restart import rest
+from agent.cluster.upkeep import Upkeep, Words, twice
 from agent.core.cell import Cell
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
-
-log = structlog.get_logger()
-T = TypeVar("T")
-
-#: Seconds for which a server that is busy is left alone at most, whatever it asks.
-LONGEST = 600.0
-
-#: Undone so often in a row, by somebody who wants other values, what we write is a quarrel, and we write it
-#: more and more seldom. One is over when a value stood for so many seconds.
-TOO_OFTEN = 3
-LONGEST_QUARREL = 60.0
-QUIET = 600.0
 
 MAY_PATCH = "allow patch on nodes, or remove them by hand: kubectl label node NODE KEY-"
 MAY_DELETE = "allow delete on nodefeatures, or remove it by hand: kubectl delete nodefeature"
 
 
-class Undone:
-    """Which of the values that we wrote others undo again and again."""
-
-    def __init__(self) -> None:
-        #: What we wrote last by key, when (seconds), and how often in a row it was undone.
-        self._wrote: dict[str, tuple[str, float, int]] = {}
-
-    def wrote(self, values: Mapping[str, str], now: float) -> Mapping[str, int]:
-        """How often in a row each was undone that was so too often; none that stood for `QUIET` seconds."""
-        for key, value in values.items():
-            before, at, times = self._wrote.get(key, ("", now, 0))
-            again = value == before and now - at < QUIET
-            self._wrote[key] = value, now, times + 1 if again else 0
-        return {key: times for key in values if (times := self._wrote[key][2]) >= TOO_OFTEN}
+WORDS = Words(
+    "labels refused",
+    "labels wait for the API server",
+    "labels are as they should be again",
+    "somebody else changes labels of this node as often as they are written",
+)
 
 
 class LabelWriter:
@@ -84,63 +62,48 @@ class LabelWriter:
         self._node = node
         self._note = note
         self._forget = forget
-        self._pauses = pauses or Pauses(1.0, 60.0)
-        self._between = between
-        self._every = every
-        self._jitter = jitter
-        self._quarrel = Pauses(2 * between, LONGEST_QUARREL, jitter)
-        self._undone = Undone()
-        self._rest = 0.0
-        self._news = anyio.Event()
+        pauses = pauses or Pauses(1.0, 60.0)
+        self._upkeep = Upkeep(
+            self._write,
+            WORDS,
+            node_name,
+            pauses=pauses,
+            refused=pauses,
+            between=between,
+            every=every,
+            jitter=jitter,
+        )
         #: Where our NodeFeature object may be that is not wanted there any more.
         self._features = {namespace}
         #: What was wanted when the API server refused to show the Node.
         self._unseen: Wanted | None = None
-        #: Why the API server refuses the labels; empty while it does not.
-        self.error = ""
-        #: Why they wait: it is away, or has too much to do.
-        self.waits = ""
-        self.writes = 0
+
+    @property
+    def error(self) -> str:
+        """Why the API server refuses the labels; empty while it does not."""
+        return self._upkeep.error
+
+    @property
+    def waits(self) -> str:
+        """Why they wait: it is away, or has too much to do."""
+        return self._upkeep.waits
+
+    @property
+    def writes(self) -> int:
+        return self._upkeep.writes
 
     async def run(self, returns: Cell[int]) -> None:
         """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them.
 
         `returns` counts how often the server was away and came back.
         """
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._hear, self._wanted)
-            group.start_soon(self._hear, self._node)
-            while True:
-                self._news = anyio.Event()
-                before, pause = returns.value, await self.once()
-                if await rest(pause, returns, before):
-                    self._pauses.reset()
-                with anyio.move_on_after(self._every * (0.5 + self._jitter() / 2)):
-                    await self._news.wait()
+        await self._upkeep.run((self._wanted, self._node), returns)
 
     async def once(self) -> float:
         """Bring it up to date; returns for how many seconds the server is to be left alone."""
-        before, self._rest = self.writes, self._between
-        try:
-            stays = await _twice(self._write)
-        except (ApiAway, Busy, Conflict) as exc:
-            self._tell("", str(exc))
-            self._news.set()  # it is still to be done
-            asked = exc.retry_after or 0.0 if isinstance(exc, Busy) else 0.0
-            return max(self._pauses.next(), min(asked, LONGEST))
-        except ApiError as exc:
-            self._tell(str(exc), "")
-            self._news.set()
-            return self._pauses.next()
-        self._tell(stays, "")
-        self._pauses.reset()
-        return self._rest if stays or self.writes > before else 0.0
+        return await self._upkeep.once()
 
-    async def _hear(self, cell: Cell[Any]) -> None:
-        async for _ in cell.watch():
-            self._news.set()
-
-    async def _write(self) -> str:
+    async def _write(self, live: bool) -> str:
         """Returns why something of ours is still where it is not wanted; empty where nothing is."""
         wanted = self._wanted.value
         if wanted is None:
@@ -170,18 +133,7 @@ class LabelWriter:
     async def _write_node(self, patch: dict[str, Any] | None) -> None:
         if patch is not None:
             await self._api.patch(path(self._node_name), patch)
-            self.writes += 1
-            self._rest = self._after(patch)
-
-    def _after(self, patch: Mapping[str, Any]) -> float:
-        """Seconds until the next write: more and more while somebody undoes what was written."""
-        undone = self._undone.wrote(_values(patch["metadata"]), anyio.current_time())
-        if fresh := sorted(key for key, times in undone.items() if times == TOO_OFTEN):
-            why = "somebody else changes labels of this node as often as they are written"
-            log.warning(why, node=self._node_name, keys=fresh[:10])
-        if not undone:
-            self._quarrel.reset()
-        return max(self._between, self._quarrel.next()) if undone else self._between
+            self._upkeep.wrote(_values(patch["metadata"]))
 
     async def _write_feature(self, namespace: str, wanted: Wanted) -> None:
         at = feature_path(namespace, self._node_name)
@@ -197,7 +149,7 @@ class LabelWriter:
         changed = feature(there, self._node_name, wanted)
         if changed is not None:
             await self._api.put(at, changed)
-            self.writes += 1
+            self._upkeep.wrote({})
 
     async def _create(self, at: str, fresh: Object) -> None:
         try:
@@ -205,7 +157,7 @@ class LabelWriter:
         except NotFound as exc:
             why = "install node-feature-discovery there, or set report.labelsAs to node"
             raise ApiError(f"{exc}: the API server has no NodeFeature objects; {why}") from exc
-        self.writes += 1
+        self._upkeep.wrote({})
 
     async def _leave_node(self, wanted: Wanted) -> list[str]:
         """Hand over, or remove, what an agent wrote to the Node when the labels were told there.
@@ -238,28 +190,11 @@ class LabelWriter:
                 self._features.discard(namespace)
         return stays
 
-    def _tell(self, error: str, waits: str) -> None:
-        if error and error != self.error:
-            log.error("labels refused", node=self._node_name, error=error)
-        elif waits and not self.waits:
-            log.warning("labels wait for the API server", node=self._node_name, error=waits)
-        elif (self.error or self.waits) and not (error or waits):
-            log.info("labels are as they should be again", node=self._node_name)
-        self.error, self.waits = error, waits
-
 
 def _values(metadata: Mapping[str, Any]) -> Mapping[str, str]:
     """What a patch sets that was not so; our annotation is in every one, and counts where it is all."""
     labels = {key: value for key, value in metadata["labels"].items() if value is not None}
     return labels or {OWNED: metadata["annotations"][OWNED] or ""}
-
-
-async def _twice(write: Callable[[], Awaitable[T]]) -> T:
-    """Of what reads before it writes. The kubelet writes the Node's status just when devices come and go."""
-    try:
-        return await write()
-    except Conflict:
-        return await write()
 
 
 async def remove(api: Api, node_name: str, namespace: str, made: Collection[str] = ()) -> None:
@@ -272,7 +207,7 @@ async def remove(api: Api, node_name: str, namespace: str, made: Collection[str]
     """
     stays: list[str] = []
     try:
-        await _twice(lambda: _unlabel(api, node_name))
+        await twice(lambda _: _unlabel(api, node_name))
     except ApiRefused as exc:
         stays.append(str(exc))
     for it in dict.fromkeys((namespace, *made)):

@@ -16,6 +16,8 @@ from agent.cluster.fields import text
 from agent.core.parts import part_of, rows_of
 
 UPDATE = "Update"
+#: As the API server names us, by our User-Agent.
+OURS = "xpu-agent"
 
 
 @dataclass(frozen=True, slots=True)

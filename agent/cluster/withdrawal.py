@@ -17,7 +17,7 @@ from agent.cluster.devices import PAUSES, REFUSED, path
 from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.fields import text
 from agent.cluster.koordlet import keeps
-from agent.cluster.managed import UPDATE, entries
+from agent.cluster.managed import OURS, UPDATE, entries
 from agent.core.cell import Cell
 from agent.core.koordinator.device import VENDOR, without_cards
 from agent.core.koordinator.mode import Telling
@@ -26,8 +26,6 @@ from agent.core.pauses import Pauses
 
 log = structlog.get_logger()
 
-#: As the API server names us, by our User-Agent.
-NAME = "xpu-agent"
 #: Seconds that a koordlet gets to take the Device over from us, which it does at its first round.
 HANDOVER = 60.0
 MAY = "allow get, update and delete on devices.scheduling.koordinator.sh"
@@ -37,7 +35,7 @@ def is_ours(device: Object) -> bool:
     """Whether its cards are an agent's: it wrote them, or who wrote beside them left them as they were."""
     if keeps(device):
         return False
-    its = [it for it in entries(device) if (it.manager, it.operation) == (NAME, UPDATE)]
+    its = [it for it in entries(device) if (it.manager, it.operation) == (OURS, UPDATE)]
     return any(it.owns("spec", "devices") or it.owns("metadata", "labels", VENDOR) for it in its)
 
 

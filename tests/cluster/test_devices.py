@@ -440,6 +440,32 @@ async def test_who_else_changes_the_cards_is_put_right_though_a_koordlet_wrote_h
         assert not here.exchange.shown.value or not here.exchange.shown.value.overwritten
 
 
+async def test_who_changes_the_cards_again_and_again_is_named_and_written_over_more_and_more_seldom(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        writer = here.koordinator.writer
+        assert writer is not None
+
+        def is_ours() -> bool:
+            return bool(here.device) and here.health() == [True, True] and "topology" in str(here.device)
+
+        for _ in range(3):
+            assert not here.koordinator.error
+            before = here.koordinator.writes
+            here.server.put_object({**here.device, "spec": {"devices": cards(1)}}, manager="gitops")
+            await eventually(lambda before=before: is_ours() and here.koordinator.writes > before)  # type: ignore[misc]
+
+        assert here.koordinator.error.startswith(
+            "gitops changes this node's Device as often as it is written"
+        )
+        assert not writer.overwritten.value
+        here.tell(reported(2, healthy=False, status="False", reason="Xid79"))
+        await eventually(lambda: here.health() == [False, True])
+
+
 async def test_a_watch_that_lags_does_not_have_us_see_a_koordlet_who_wrote_before_us(tmp_path: Path) -> None:
     async with looking(tmp_path) as here:
         Koordlet(here.server, NODE).report(cards(3))

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.labelled import NODE_NAME, OWNED, feature, node_patch
-from agent.cluster.labels import LabelWriter, Undone, remove
+from agent.cluster.labels import LabelWriter, remove
 from agent.cluster.node import OwnNode, own_node
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
@@ -653,15 +653,6 @@ async def test_values_that_change_are_no_quarrel() -> None:
             here.see()
 
     assert logs == []
-
-
-@pytest.mark.parametrize(("apart", "times"), [(60.0, 3), (600.0, 0)])
-def test_what_is_undone_once_in_a_while_is_no_quarrel(apart: float, times: int) -> None:
-    undone = Undone()
-
-    seen = [undone.wrote(THREE, 1000.0 + it * apart) for it in range(4)]
-
-    assert seen == [{}, {}, {}, {"acme.com/count": times} if times else {}]
 
 
 async def test_uninstalling_takes_all_of_ours_and_nothing_else() -> None:

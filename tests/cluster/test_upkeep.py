@@ -1,0 +1,116 @@
+"""What we write is kept as it is wanted: with patience, and without a storm where others undo it."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from kubelet.fakes import eventually
+
+from agent.cluster.errors import ApiAway, ApiRefused, Conflict
+from agent.cluster.upkeep import QUIET, Undone, Upkeep, Words
+from agent.core.cell import Cell
+from agent.core.pauses import Pauses
+
+WORDS = Words("refused", "waits", "again", "undone")
+
+
+class Here:
+    """An upkeep, and what becomes of its next writes."""
+
+    def __init__(self, *outcomes: Exception | str, every: float = 600.0) -> None:
+        self.outcomes = list(outcomes)
+        self.asked: list[bool] = []
+        self.upkeep = Upkeep(
+            self._write,
+            WORDS,
+            "n",
+            pauses=Pauses(1.0, 8.0, lambda: 1.0),
+            refused=Pauses(5.0, 40.0, lambda: 1.0),
+            between=1.0,
+            every=every,
+            jitter=lambda: 1.0,
+        )
+
+    async def _write(self, live: bool) -> str:
+        self.asked.append(live)
+        outcome = self.outcomes.pop(0) if self.outcomes else ""
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome == "writes":
+            self.upkeep.wrote({"it": 1})
+            return ""
+        return outcome
+
+
+@pytest.mark.parametrize(("apart", "times"), [(60.0, 3), (600.0, 0)])
+def test_what_is_undone_once_in_a_while_is_no_quarrel(apart: float, times: int) -> None:
+    undone = Undone()
+
+    seen = [undone.wrote({"count": "1"}, 1000.0 + it * apart) for it in range(4)]
+
+    assert seen == [{}, {}, {}, {"count": times} if times else {}]
+
+
+def test_a_quarrel_is_over_once_a_value_stood() -> None:
+    undone = Undone()
+    for _ in range(4):
+        undone.wrote({"count": "1", "other": "1"}, 1000.0)
+    undone.wrote({"other": "2"}, 1000.0)
+
+    assert undone.still(1000.0 + QUIET - 1) == {"count"}
+    assert undone.still(1000.0 + QUIET) == set()
+
+
+async def test_what_was_read_and_has_changed_meanwhile_is_looked_at_again_at_once() -> None:
+    here = Here(Conflict(409, "Conflict", "changed"), "writes")
+
+    assert await here.upkeep.once() == 1.0
+    assert here.asked == [False, True]
+
+
+async def test_who_is_away_is_asked_again_sooner_than_who_refuses() -> None:
+    here = Here(
+        *(ApiAway("gone") for _ in range(3)),
+        *(ApiRefused(403, "Forbidden", "no") for _ in range(3)),
+        "",
+        "stays",
+    )
+
+    assert [await here.upkeep.once() for _ in range(3)] == [1.0, 2.0, 4.0]
+    assert (here.upkeep.waits, here.upkeep.error) == ("gone", "")
+    assert [await here.upkeep.once() for _ in range(3)] == [5.0, 10.0, 20.0]
+    assert not here.upkeep.waits
+    assert "no" in here.upkeep.error
+    assert await here.upkeep.once() == 0.0
+    assert not here.upkeep.error
+    assert await here.upkeep.once() == 1.0
+    assert here.upkeep.error == "stays"
+
+
+async def test_what_others_undo_is_written_more_and_more_seldom() -> None:
+    here = Here(*["writes"] * 9)
+
+    assert [await here.upkeep.once() for _ in range(9)] == [1, 1, 1, 2, 4, 8, 16, 32, 60]
+    assert here.upkeep.undone == {"it"}
+
+
+async def test_now_and_then_it_is_looked_at_what_is_there_though_nothing_is_known_to_have_changed() -> None:
+    here, cell = Here(every=0.01), Cell(0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.upkeep.run, (cell,), Cell(0))
+        await eventually(lambda: True in here.asked)
+        group.cancel_scope.cancel()
+
+
+async def test_a_change_of_what_decides_is_looked_at_at_once_and_the_server_s_return_ends_a_pause() -> None:
+    here, cell, returns = Here("", ApiAway("gone")), Cell(0), Cell(0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.upkeep.run, (cell,), returns)
+        await eventually(lambda: len(here.asked) > 0 and here.outcomes[:1] != [""])
+        cell.set(1)
+        await eventually(lambda: here.upkeep.waits == "gone")
+
+        returns.set(1)
+
+        await eventually(lambda: not here.upkeep.waits)
+        group.cancel_scope.cancel()
