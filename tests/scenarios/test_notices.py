@@ -228,15 +228,13 @@ async def test_a_share_that_is_an_average_is_told_on_its_pod(node: Node, told: T
     await node.start(shared(XPU, 4, placement="auto"))
     await node.counts({XPU: (16, 16)})
     await told.listen(node)
-    own = {
-        "koordinator.sh/gpu-core": 10,
-        "koordinator.sh/gpu-memory": 1 << 30,
-        "koordinator.sh/gpu.shared": 1,
-    }
-    pod = Pod("uneven", (Container({XPU: 1, **own}),))
+    one = "koordinator.sh/gpu.shared"
+    less = {XPU: 1, "koordinator.sh/gpu-core": 10, "koordinator.sh/gpu-memory": 1 << 30, one: 1}
+    more = {XPU: 1, "koordinator.sh/gpu-core": 20, "koordinator.sh/gpu-memory": 3 << 30, one: 1}
+    pod = Pod("uneven", (Container(less, "less"), Container(more, "more")))
     resources = {"koordinator.sh/gpu-core": "15", "koordinator.sh/gpu-memory": "2Gi"}
-    given = {"gpu": [{"minor": 1, "id": node.cards.uuids[1], "resources": resources}]}
-    node.shows(pod, **{ALLOCATED: json.dumps(given)})
+    given = [{"minor": it, "id": node.cards.uuids[it], "resources": resources} for it in (1, 2)]
+    node.shows(pod, **{ALLOCATED: json.dumps({"gpu": given})})
 
     await node.admit_pod(pod)
 

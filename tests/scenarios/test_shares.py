@@ -24,8 +24,8 @@ GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
 CORE, MEMORY, RATIO = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory", "gpu-memory-ratio"))
 
 
-def share(name: str, resource: str = TOKEN) -> Pod:
-    return Pod(name, (Container({resource: 1, CORE: 30, RATIO: 30}),))
+def share(name: str, resource: str = TOKEN, percent: int = 30) -> Pod:
+    return Pod(name, (Container({resource: 1, CORE: percent, RATIO: percent}),))
 
 
 def written(node: Node, card: int, percent: int = 30, bound: int = 0) -> dict[str, str]:
@@ -137,7 +137,7 @@ async def test_limits_that_a_container_bears_of_another_one_are_known(node: Node
     node.configure(nvidia={"enabled": True, **own, "settings": settings, "resources": rules})
     await node.start()
     await node.counts({name: (16, 16)})
-    early, late = share("early", name), share("late", name)
+    early, late = share("early", name), share("late", name, 60)
     node.shows(early, **written(node, 1, 30, bound=1))
     node.shows(late, **written(node, 1, 60, bound=2))
 
