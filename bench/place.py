@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 from nvml_stub import NvmlStub
 from peers.process import Event
 from peers.real import GoClient, built_peers
@@ -45,15 +46,20 @@ class Running:
 class Place:
     """One directory with a kubelet; processes come and go."""
 
-    def __init__(self, directory: Path, subject: Subject, stub: NvmlStub, kubelet: GoClient) -> None:
+    def __init__(
+        self, directory: Path, subject: Subject, stub: NvmlStub, kubelet: GoClient, api: SimApiServer
+    ) -> None:
         self.directory = directory
         self.stub = stub
         self.kubelet = kubelet
         self._subject = subject
+        self._api = api
 
     def forget(self) -> None:
         """Let the next process start from nothing."""
         shutil.rmtree(self.directory / "state", ignore_errors=True)
+        with suppress(LookupError):
+            self._api.delete_object("Device", NODE)
         self.kubelet.events.clear()
 
     @asynccontextmanager
@@ -72,6 +78,20 @@ class Place:
             await _end(process)
             with suppress(TimeoutError):
                 await self.event("end", resource, timeout=5)
+
+    async def told(self) -> None:
+        """Return once our agent has told Koordinator of all cards, by the Device of the node.
+
+        Raises:
+            Refused: It does not, and what is measured would be less than its work.
+        """
+        if self._subject.is_rival:
+            return
+        try:
+            with anyio.fail_after(PATIENCE):
+                await self._api.wait(lambda it: it.find("Device", NODE) is not None)
+        except TimeoutError:
+            raise Refused(f"no Device in time; the end of the log:\n{self._last_words()}") from None
 
     async def _while_alive(self, process: subprocess.Popen[bytes], kind: str, resource: str) -> Event:
         until = time.monotonic() + PATIENCE
@@ -137,6 +157,6 @@ async def place(subject: Subject, cards: int = 8) -> AsyncIterator[Place]:
         async with SimApiServer() as api, GoClient(peers[-1], directory) as kubelet:
             api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
             api.kubeconfig(directory / KUBECONFIG)
-            yield Place(directory, subject, stub, kubelet)
+            yield Place(directory, subject, stub, kubelet, api)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -23,10 +23,11 @@ async def measure(subject: Subject) -> list[Row]:
     async with place(subject) as here:
         for _ in range(RUNS):
             async with here.running() as process:
+                await here.told()
                 await asyncio.sleep(SETTLED)
                 sizes = [processes.pss(pid) for pid in processes.tree(process.pid)]
                 took.append(sum(sizes))
                 parts = " + ".join(f"{size:.1f}" for size in sizes)
             here.forget()
-    followed = "" if subject.is_rival else "; the API server is followed"
+    followed = "" if subject.is_rival else "; the API server is followed, a Device tells the cards"
     return [MEMORY.row(took, f"by process {parts}{followed}")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,8 @@ from typing import Any
 
 import anyio
 import pytest
-from cluster.koordlets import cards, pod
+from cluster.koordlets import cards, from_files, pod
+from core.koordinator import cards as of_node
 
 from agent.cluster import node
 from agent.cluster.access import find
@@ -23,11 +24,16 @@ from agent.cluster.devices import DeviceWriter
 from agent.cluster.koordinator import Koordinator
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Following, Reflector
+from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import Exchange, Shown, Telling
 from agent.core.koordinator.partitions import P2p
 from agent.core.koordinator.report import Card, Report
+from agent.core.model import Health, Plan
 from agent.core.pauses import Pauses
+from agent.core.vendor import State
+from agent.deviceinfos import NAME, DeviceInfosFile
+from agent.reporting import Reporting
 
 from .apiserver import KubectlFailed, RealApiServer
 
@@ -98,13 +104,14 @@ class Here:
                 await anyio.sleep(LOOK)
 
     async def koordlet_writes(self, count: int = 1) -> None:
-        """As its update does: devices, labels and annotations of its own in the place of all.
+        """As its update does: devices, labels and annotations of its own in the place of all."""
+        await self.koordlet_reports(cards(count))
 
-        Without devices it leaves the list out; the status is there always.
-        """
+    async def koordlet_reports(self, devices: Sequence[Mapping[str, Any]]) -> None:
+        """The same of these devices. Without any it leaves the list out; the status is there always."""
         there = await self.device()
         there["metadata"] |= {"labels": {}, "annotations": {}}
-        there |= {"spec": {"devices": cards(count)} if count else {}, "status": {}}
+        there |= {"spec": {"devices": devices} if devices else {}, "status": {}}
         options = ["--field-manager=koordlet", "--filename", "-"]
         await self.server.kubectl("replace", *options, stdin=json.dumps(there))
 
@@ -247,6 +254,40 @@ async def test_a_koordlet_that_takes_all_cards_away_is_not_fought(
             "xpu-agent": {"f:spec": {}},
             "koordlet": {"f:status": {}},
         }
+
+
+async def test_a_koordlet_that_comes_is_fed_by_the_file_and_the_agent_writes_no_device_any_more(
+    api_server: RealApiServer, tmp_path: Path, kind: None
+) -> None:
+    directory = tmp_path / "infos"
+    directory.mkdir()
+    settings = ReportSettings(mode="auto", device_infos_dir=str(directory))
+    config = Cell(ConfigState(Config(report=settings), "test"))
+    snapshot, plan = Cell(of_node.node(of_node.cards(2))), Cell[Plan]({})
+
+    def fed() -> list[bool]:
+        return [it["health"] for it in from_files(directory) or ()]
+
+    async with looking(api_server, tmp_path) as here, anyio.create_task_group() as group:
+        reporting = Reporting(config, snapshot, plan, settle=0.01, exchange=here.exchange)
+        group.start_soon(reporting.run)
+        group.start_soon(DeviceInfosFile(here.exchange.telling, 0.05).run)
+        await here.is_written(True, True)
+        assert not (directory / NAME).exists()
+
+        await here.koordlet_reports([])
+        await until(lambda: fed() == [True, True])
+        await here.koordlet_reports(from_files(directory) or ())
+        broken = Health(State.UNHEALTHY, "xid-79", "fell off the bus")
+        snapshot.set(of_node.node([of_node.card(0), of_node.card(1, health=broken)]))
+        await until(lambda: fed() == [True, False])
+        await here.koordlet_reports(from_files(directory) or ())
+
+        assert await here.health() == [True, False]
+        assert here.koordinator.writes == 1
+        assert reporting.seen("").mode == "feed"
+        assert reporting.seen("").overwritten
+        group.cancel_scope.cancel()
 
 
 async def test_cards_that_nobody_wants_told_any_more_go_and_others_stay(
