@@ -11,7 +11,16 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.attribution import Attribution, Waiting, attribute, exchanged, places, promised, starting
+from agent.core.attribution import (
+    Attribution,
+    Waiting,
+    attribute,
+    exchanged,
+    places,
+    promised,
+    starting,
+    suspect,
+)
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.evidence import Granted
 from agent.core.model import Allocation, Owner
@@ -389,6 +398,69 @@ def test_containers_are_known_by_their_owner_or_else_by_their_claim() -> None:
     ]
 
     assert places(its, GPU) == {("uid-a", "main"), ("uid-c", "main")}
+
+
+@pytest.mark.parametrize(
+    ("waits", "taken"),
+    [
+        (pod("web", created=1.0), {("uid-web", "main")}),
+        (pod("web", created=9.0), set()),
+        (replace(pod("web", created=1.0), namespace="other"), set()),
+        (pod("job", created=1.0), set()),
+    ],
+    ids=["it", "a newer one of its name", "one of another namespace", "another"],
+)
+def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
+    waits: Candidate, taken: set[tuple[str, str]]
+) -> None:
+    its = [allocation("1", ["1"], since=5.0, owner=Owner("", "main", "default", "web"))]
+
+    assert places(its, GPU, [waits]) == taken
+
+
+@pytest.mark.parametrize(
+    ("pods", "cards", "expected"),
+    [
+        ((), ["c0"], ""),
+        ((pod("web", says="c0", created=1), pod("job", says="c1", created=2)), ["c2"], "uid-web"),
+        ((pod("web", says="c0", created=1), pod("job", says="c1", created=2)), ["c1"], "uid-job"),
+        ((pod("mute", says=None, created=1), pod("job", says="c1", created=2)), ["c2"], "uid-mute"),
+        ((pod("web", says="c0", created=1), pod("mute", says=None, created=2)), ["c2"], "uid-web"),
+        ((pod("over", says="c2", created=1, over=True), pod("job", says="c1", created=2)), ["c2"], "uid-job"),
+        ((replace(pod("runs", says="c2", created=1), pending=False), pod("job", created=2)), [], "uid-job"),
+        ((pod("two", ("main", 2), says="c2"), pod("job", says="c1", created=2)), ["c2"], "uid-job"),
+    ],
+    ids=[
+        "nobody",
+        "who was bound first",
+        "whose cards they are",
+        "one without a promise that is older",
+        "one with a promise that is older",
+        "not one that is over",
+        "not one that runs",
+        "not one that asks for more",
+    ],
+)
+def test_who_is_refused_is_who_most_likely_asked(
+    pods: Sequence[Candidate], cards: Sequence[str], expected: str
+) -> None:
+    assert suspect(GPU, 1, cards, Waiting(pods, (DIALECT,), CARDS)) == expected
+
+
+def test_who_was_refused_most_likely_comes_last() -> None:
+    web, job = pod("web", says="c0", created=1), pod("job", says="c0", created=2)
+    waiting = Waiting((web, job), (DIALECT,), CARDS, refused={web.uid})
+
+    assert attribute(GPU, 1, {"c0"}, waiting).claim == claim("job", "c0")
+    assert attribute(GPU, 1, {"c0"}, replace(waiting, candidates=(web,))).claim == claim("web", "c0")
+
+
+def test_who_was_refused_most_likely_is_no_pod_of_which_no_scheduler_spoke() -> None:
+    mute, job = pod("mute", says=None, created=1), pod("job", says="c1", created=2)
+    waiting = Waiting((mute, job), (DIALECT,), CARDS)
+
+    assert attribute(GPU, 1, {"c0"}, waiting).unclaimed
+    assert not attribute(GPU, 1, {"c0"}, replace(waiting, refused={mute.uid})).unclaimed
 
 
 # Who starts

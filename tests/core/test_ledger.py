@@ -233,3 +233,21 @@ def test_ids_in_use_follow_every_change() -> None:
 
     assert seen[0] is seen[1]
     assert [sorted(it.get(GPU, {})) for it in seen] == [["0"], ["0"], ["0", "1"], ["1"], []]
+
+
+def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_are_free() -> None:
+    ledger = Ledger([replace(allocation("one", ["a::0"]), diverged=("b",)), allocation("two", ["c::0"])])
+
+    lying = ledger.lying()
+    ledger.release("one", "its pod is gone", 2.0)
+
+    assert lying == {GPU: {"b"}}
+    assert ledger.lying() == {}
+
+
+def test_who_has_a_card_is_also_who_lies_there_by_the_id_of_another() -> None:
+    owner = Owner("uid-web", "main")
+    ledger = Ledger([replace(allocation("one", ["a::0"], owner=owner), diverged=("b",))])
+
+    assert ledger.owners_on(GPU, frozenset({"b"})) == (owner,)
+    assert ledger.owners_on(GPU, frozenset({"c"})) == ()
