@@ -12,10 +12,10 @@ from agent.config import ConfigState
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
-from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.view import Glance, View
+from agent.exchange import Exchange
 from agent.line import Line, required_vendors
 from agent.pace import Pace
 from agent.scheduled import Scheduled

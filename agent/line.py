@@ -19,13 +19,13 @@ from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
 from agent.core.koordinator.locks import stale
-from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
 from agent.deviceinfos import DeviceInfosFile
 from agent.evidence import Sources, running_pods
+from agent.exchange import Exchange
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess

@@ -17,11 +17,12 @@ from agent import deviceinfos
 from agent.config import Config, ConfigState, ReportSettings
 from agent.config.rules import replicas_as_cards
 from agent.core.cell import Cell
-from agent.core.koordinator.mode import Choice, Exchange, Mode, Telling, choice
+from agent.core.koordinator.mode import Choice, Mode, Telling, choice
 from agent.core.koordinator.report import Report, is_served, passed_over, report
 from agent.core.koordinator.resources import WHOLE_CARDS
 from agent.core.model import NodeSnapshot, Plan
 from agent.core.view import Reported
+from agent.exchange import Exchange
 
 log = structlog.get_logger()
 

@@ -24,10 +24,10 @@ from agent.cluster.node import OwnNode, own_node
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
-from agent.core.koordinator.mode import Exchange
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
 from agent.core.view import ApiServer, Counters, Followed, Glance, Reported, View
+from agent.exchange import Exchange
 from agent.scheduled import Scheduled
 
 log = structlog.get_logger()

@@ -21,9 +21,10 @@ from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.cluster.withdrawal import Withdrawal
 from agent.core.cell import Cell
 from agent.core.koordinator.device import told
-from agent.core.koordinator.mode import Exchange, Shown
+from agent.core.koordinator.mode import Shown
 from agent.core.koordinator.report import Report
 from agent.core.pauses import Pauses
+from agent.exchange import Exchange
 
 log = structlog.get_logger()
 

@@ -23,9 +23,10 @@ from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Following, Reflector
 from agent.cluster.withdrawal import Withdrawal
 from agent.core.cell import Cell
-from agent.core.koordinator.mode import NOT_ASKED, Exchange, Shown, Telling, choice
+from agent.core.koordinator.mode import NOT_ASKED, Shown, Telling, choice
 from agent.core.koordinator.report import Card, Report
 from agent.core.pauses import Pauses
+from agent.exchange import Exchange
 from agent.testing.simapi import SimApiServer
 from agent.testing.simapi.resources import WELL_KNOWN
 

@@ -26,13 +26,14 @@ from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Following, Reflector
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
-from agent.core.koordinator.mode import Exchange, Shown, Telling
+from agent.core.koordinator.mode import Shown, Telling
 from agent.core.koordinator.partitions import P2p
 from agent.core.koordinator.report import Card, Report
 from agent.core.model import Health, Plan
 from agent.core.pauses import Pauses
 from agent.core.vendor import State
 from agent.deviceinfos import NAME, DeviceInfosFile
+from agent.exchange import Exchange
 from agent.reporting import Reporting
 
 from .apiserver import KubectlFailed, RealApiServer

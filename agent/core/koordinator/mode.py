@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from agent.core.cell import Cell
 from agent.core.koordinator.report import Report
 
 Mode = Literal["feed", "device", "none"]
@@ -53,20 +52,6 @@ class Telling:
     directory: str = ""
     no_file: bool = False
     no_device: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What goes to and fro between who chooses and who speaks with the API server."""
-
-    #: Whether it is to be looked at what the API server shows.
-    looks: Cell[bool] = field(default_factory=lambda: Cell(False))
-    #: None while it is not known.
-    shown: Cell[Shown | None] = field(default_factory=lambda: Cell(None))
-    #: What our file said when the agent started; None where there was none.
-    said: Cell[Report | None] = field(default_factory=lambda: Cell(None))
-    #: None while it is not chosen.
-    telling: Cell[Telling | None] = field(default_factory=lambda: Cell(None))
 
 
 NOT_ASKED = Choice("none", "report.mode is 'none'")

@@ -1,0 +1,23 @@
+"""What goes to and fro between who chooses how Koordinator hears of the cards, and the API server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agent.core.cell import Cell
+from agent.core.koordinator.mode import Shown, Telling
+from agent.core.koordinator.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What goes to and fro between who chooses and who speaks with the API server."""
+
+    #: Whether it is to be looked at what the API server shows.
+    looks: Cell[bool] = field(default_factory=lambda: Cell(False))
+    #: None while it is not known.
+    shown: Cell[Shown | None] = field(default_factory=lambda: Cell(None))
+    #: What our file said when the agent started; None where there was none.
+    said: Cell[Report | None] = field(default_factory=lambda: Cell(None))
+    #: None while it is not chosen.
+    telling: Cell[Telling | None] = field(default_factory=lambda: Cell(None))
