@@ -44,6 +44,8 @@ class Node:
 
 def listing(*pods: Candidate) -> Callable[[], Awaitable[Sequence[Candidate]]]:
     async def listed() -> Sequence[Candidate]:
+        for _ in range(3):  # it takes time: whose patience is spent does not hear it
+            await asyncio.sleep(0)
         return pods
 
     return listed
@@ -161,8 +163,10 @@ async def test_what_is_refused_anyhow_waits_for_nobody_and_leaves_no_patience_to
     await node.timed.expect(WHOLE, 1)
     node.askers._within = 60.0
 
+    lists = node.lists
     with pytest.raises(UnhealthyDevice):
         await node.timed.allocate(WHOLE, [["sick"]])
+    assert node.lists == lists
     node.listed = listing(bound("web", "c1"))
     await node.timed.allocate(WHOLE, [["c1"]])
 
@@ -178,6 +182,15 @@ async def test_a_request_that_never_came_to_its_allocate_leaves_no_patience_to_t
     await node.timed.expect(WHOLE, 1)
 
     assert node.timed.preferred(WHOLE, ["c0", "c1"], [], 1) == ["c1"]
+
+
+async def test_what_a_request_left_long_ago_is_no_patience_of_an_allocate() -> None:
+    node = Node(heeding(placement="claim"), listed=listing(bound("web", "c1")))
+    node.askers._until[WHOLE, 1] = asyncio.get_running_loop().time() - 2 * node.within
+
+    await node.timed.allocate(WHOLE, [["c1"]])
+
+    assert node.pods() == ["web"]
 
 
 async def test_both_calls_of_a_request_wait_for_as_long_as_one() -> None:

@@ -19,6 +19,7 @@ DAYS = 300
 @pytest.mark.parametrize(
     ("module", "rule", "broken", "seen"),
     [
+        (steering, "has_room", lambda *_, **__: True, "more shares than there are"),
         (steering, "is_as_counted", lambda *_: True, "more shares than there are"),
         (promises, "_with_room", lambda *_: (), "more shares than there are"),
         (promises, "exchanged", lambda *_: {}, "the claim of another"),
