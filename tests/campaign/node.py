@@ -46,6 +46,7 @@ def _live_faster(speed: float) -> None:
     from agent.cluster import door
     from agent.cluster.devices import PAUSES, REFUSED, DeviceWriter
     from agent.cluster.koordinator import FRESH, LINGER, Koordinator
+    from agent.cluster.labels import LabelWriter
     from agent.cluster.reflector import Following
     from agent.core.pauses import Pauses
 
@@ -69,7 +70,8 @@ def _live_faster(speed: float) -> None:
         fresh=FRESH / speed,
         look=15.0 / speed,
     )
-    vars(door).update(Koordinator=quick, Door=partial(door.Door, following=following))
+    labels = partial(LabelWriter, between=5.0 / speed, every=300.0 / speed)
+    vars(door).update(Koordinator=quick, LabelWriter=labels, Door=partial(door.Door, following=following))
 
 
 def _let_the_clock_jump(switches: Switches) -> None:

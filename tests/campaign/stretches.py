@@ -1,4 +1,4 @@
-"""Stretches of time beside Koordinator: ten minutes with a koordlet, five without the API server.
+"""Stretches of time beside Koordinator: minutes with a koordlet, others without the API server, an idle hour.
 
 A speed above 1 shortens a stretch, koordlet's rounds and what the agent does at the API server alike.
 """
@@ -30,6 +30,10 @@ from .traffic import Traffic
 
 #: Seconds: beside a koordlet, from one round of it to the next, and without the API server.
 BESIDE, ROUND, AWAY = 600.0, 3.0, 300.0
+#: Seconds of a node where nothing happens, and from one heartbeat of its kubelet to the next; it is lived so
+#: many times as fast as the others. And how often the agent may write meanwhile, whatever it is.
+IDLE, HEARTBEAT, HASTE = 3600.0, 300.0, 12.0
+WRITES = ("create", "update", "patch", "delete")
 ADMISSIONS = 50
 #: Seconds in which all must be told once there is somebody to tell it to, at any speed.
 CAP = 30.0
@@ -94,9 +98,8 @@ class Beside:
         return {it.index: it not in broken for it in self.node.hardware.cards()}
 
     def writes(self) -> int:
-        verbs = ("create", "update", "patch", "delete")
         asked = (it for it in self.server.requests if it.path.startswith(DEVICES))
-        return sum(it.verb in verbs for it in asked)
+        return sum(it.verb in WRITES for it in asked)
 
     def choices(self) -> list[str]:
         """Which ways the agent's processes went, one after another."""
@@ -187,6 +190,28 @@ async def without_the_api_server(kubelet: KubeletKind, speed: float = 1.0, seed:
     return stretch
 
 
+async def idle(kubelet: KubeletKind, speed: float = HASTE) -> Stretch:
+    """An hour of heartbeats, in which the agent looks at all that it keeps, and has nothing to write."""
+    stretch = Stretch("an idle hour", IDLE, speed)
+    async with _beside(kubelet, "auto", speed) as here:
+        await _within(lambda: here.cards() == here.truth(), stretch, "the Device has our cards at first")
+        before, told = len(here.server.requests), here.writes()
+        for beat in range(int(IDLE / HEARTBEAT)):
+            await asyncio.sleep(HEARTBEAT / speed)
+            node: Any = here.server.find("Node", NODE)
+            at = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-01-01T00:{beat:02}:00Z"}
+            here.server.put_object({**node, "status": {**node.get("status", {}), "conditions": [at]}})
+        asked = here.server.requests[before:]
+        writes = [f"{it.verb} {it.path}" for it in asked if it.verb in WRITES]
+        looks = sum(it.verb == "get" and it.path == f"{DEVICES}/{NODE}" for it in asked)
+        stretch.seen |= {"looks at the Device": looks, "writes of the agent": len(writes)}
+        if len(writes) > 1 or told != 1:
+            stretch.violations.append(Violation("idle", f"{told} writes at first; then {writes}, 1 at most"))
+        if looks < 4:
+            stretch.violations.append(Violation("idle", f"{looks} looks at the Device say nothing of writes"))
+    return stretch
+
+
 def _told(here: Beside) -> Mapping[int, bool]:
     """What is to be told in the end: nobody gets a cordoned card either."""
     cordoned = {it.index for it in here.node.hardware.cordoned}
@@ -231,4 +256,5 @@ async def _within(condition: Callable[[], bool], stretch: Stretch, what: str) ->
 async def all_of(kubelet: KubeletKind, speed: float = 1.0) -> list[Stretch]:
     """Every stretch, at the same time."""
     beside = (beside_koordlet(kubelet, it, speed) for it in CASES)
-    return list(await asyncio.gather(*beside, without_the_api_server(kubelet, speed)))
+    others = (without_the_api_server(kubelet, speed), idle(kubelet, HASTE * speed))
+    return list(await asyncio.gather(*beside, *others))

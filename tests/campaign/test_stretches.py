@@ -13,8 +13,9 @@ SPEED = 30.0
 
 @pytest.mark.timeout(180)
 async def test_beside_koordlets_it_never_flaps_and_without_the_api_server_it_loses_nothing() -> None:
-    *beside, without = await all_of(simulated()[0], SPEED)
+    *beside, without, idle = await all_of(simulated()[0], SPEED)
 
-    assert not [str(it) for it in (*beside, without) if it.violations]
+    assert not [str(it) for it in (*beside, without, idle) if it.violations]
     assert [(it.name, it.seen["lives"]) for it in beside] == [(it.name, 2) for it in CASES]
+    assert idle.seen["writes of the agent"] <= 1
     assert (without.seen["admissions"], without.seen["refused"]) == (ADMISSIONS, 0)
