@@ -60,10 +60,10 @@ async def test_what_is_followed_later_counts_and_need_not_have_all_of_the_list_y
     its._clock = clock
     await looked(its, WEB, JOB)
 
-    over = replace(WEB, over=True)
-    its.pods.set((over, OTHER))
+    runs = replace(WEB, pending=False)
+    its.pods.set((runs, OTHER))
 
-    assert its.candidates == (over, JOB, OTHER)
+    assert its.candidates == (runs, JOB, OTHER)
 
 
 async def test_who_was_listed_and_never_shows_is_gone() -> None:
