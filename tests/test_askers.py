@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from core.test_allocator import SHARE, WHOLE, Room, bound, heeding
+from core.test_allocator import SHARE, WHOLE, Room, bound, heeding, shown
 
 from agent.allocating import TimedAllocator
 from agent.askers import Askers
@@ -191,6 +191,27 @@ async def test_what_a_request_left_long_ago_is_no_patience_of_an_allocate() -> N
     await node.timed.allocate(WHOLE, [["c1"]])
 
     assert node.pods() == ["web"]
+
+
+@pytest.mark.parametrize("placement", ["auto", "claim"])
+async def test_who_was_refused_is_not_who_is_waited_for(placement: Placement) -> None:
+    node = Node(heeding(bound("early", "c0"), placement=placement))
+    with pytest.raises(UnhealthyDevice):
+        await node.timed.allocate(WHOLE, [["sick"]])
+
+    node.listed = listing(bound("late", "c1", created=9))
+    await node.timed.expect(WHOLE, 1)
+
+    assert node.timed.preferred(WHOLE, ["c0", "c1"], [], 1) == ["c1"]
+
+
+async def test_whom_pod_resources_alone_shows_is_not_who_is_waited_for() -> None:
+    node = Node(heeding(bound("web", "c5", resource=SHARE)))
+    node.room.ledger.record(shown("web", "c5::0"))
+
+    await node.timed.expect(SHARE, 1)
+
+    assert node.lists == 1
 
 
 async def test_both_calls_of_a_request_wait_for_as_long_as_one() -> None:

@@ -907,6 +907,19 @@ async def test_a_share_that_nobody_promised_lies_where_there_is_room() -> None:
     assert room.ledger.in_use()[-1].cards == ("c4",)
 
 
+async def test_a_share_of_any_card_lies_where_there_is_room() -> None:
+    def anywhere(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+        return [Claim(pod.uid, pod.namespace, pod.name, "main", (), {"priority": "low"})]
+
+    room = Room(dialects=(Dialect("plain", anywhere),), candidates=(bound("web", resource=SHARE),))
+    fill(room)
+
+    await room.allocator.allocate(SHARE, [["c5::1"]])
+
+    it = room.ledger.in_use()[-1]
+    assert (it.claim and it.claim.pod, it.cards) == ("web", ("c4",))
+
+
 @pytest.mark.parametrize("placement", ["auto", "local"])
 async def test_a_share_is_refused_where_no_card_has_the_room_that_the_kubelet_counts(
     placement: Placement,

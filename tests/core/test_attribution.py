@@ -447,6 +447,13 @@ def test_who_is_refused_is_who_most_likely_asked(
     assert suspect(GPU, 1, cards, Waiting(pods, (DIALECT,), CARDS)) == expected
 
 
+def test_who_is_refused_is_who_has_a_lock_of_the_node() -> None:
+    web, job = pod("web", says="c0", created=1), pod("job", says="c1", created=2)
+    waiting = Waiting((web, job), (DIALECT,), CARDS, locked={("default", "job")})
+
+    assert suspect(GPU, 1, ["c2"], waiting) == job.uid
+
+
 def test_who_was_refused_most_likely_comes_last() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c0", created=2)
     waiting = Waiting((web, job), (DIALECT,), CARDS, refused={web.uid})
