@@ -127,11 +127,10 @@ class Allocator:
             raise InvalidRequest(resource, "it asks for no container")
         scene = self._scene()
         chosen = [admit(scene, resource, ids) for ids in containers]
-        if await self._asked_for_holders(resource, [one for ids in containers for one in ids]):
-            scene = self._scene()  # a card may have failed meanwhile
-            chosen = [admit(scene, resource, ids) for ids in containers]
-        refuse_retired(scene, resource, {it.uuid for devices in chosen for it in devices})
+        await self._refuse_held(resource, [one for ids in containers for one in ids])
+        scene = self._scene()  # asking took time
         vendor = serving(scene, resource)
+        refuse_retired(scene, resource, {it.uuid for devices in chosen for it in devices})
         begun: list[str] = []
         try:
             answered = [await self._answer(vendor, resource, ids, begun) for ids in containers]
@@ -146,10 +145,8 @@ class Allocator:
             raise
         return answered
 
-    async def _asked_for_holders(self, resource: str, ids: Sequence[str]) -> bool:
+    async def _refuse_held(self, resource: str, ids: Sequence[str]) -> None:
         """The kubelet may give out what a pod that runs has: it errs in two ways, and says so if asked.
-
-        Whether there was something to ask, which took time.
 
         Raises:
             StillHeld: It lost its checkpoint, and takes the devices of pods for free.
@@ -159,7 +156,7 @@ class Allocator:
         life = self._witness.life
         known = [it for it in self._ledger.holders(resource, ids) if it.owner is not None]
         if not known:
-            return False
+            return
         holders = {
             device_id: it.owner
             for it in known
@@ -174,7 +171,6 @@ class Allocator:
         for device_id, owner in holders.items():
             if owner in shown:
                 raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)
-        return True
 
     async def _answer(
         self, vendor: Vendor, resource: str, ids: Sequence[str], begun: list[str]

@@ -763,6 +763,7 @@ def heeding(*pods: Candidate, placement: Placement = "auto", **more: Any) -> Roo
         ([bound("taken", "c1", created=1), bound("web", "c0", created=2)], (["c0"], [], 1), ["c0"]),
         ([bound("web", "c1")], (["c0"], [], 1), ["c0"]),
         ([bound("web", "c1", "c0", count=2)], (["c0", "c1"], ["c0"], 2), ["c0", "c1"]),
+        ([bound("runs", "c0", pending=False), bound("job")], (["c0", "c1"], [], 1), ["c0"]),
         ([], (["c0", "c1"], [], 1), ["c0"]),
     ],
     ids=[
@@ -775,6 +776,7 @@ def heeding(*pods: Candidate, placement: Placement = "auto", **more: Any) -> Roo
         "the first one's is not to be had",
         "its card is not to be had",
         "it has one already",
+        "one that runs waits for no card",
         "nobody waits",
     ],
 )
@@ -1302,6 +1304,24 @@ async def test_a_device_of_which_nobody_knows_whose_it_was_is_given_without_aski
     await room.allocator.allocate(WHOLE, [["c0"]])
 
     assert room.log == ["save done,done"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"failed": frozenset({"c0"})}, {"retired": frozenset({WHOLE})}, {"left_out": True}]
+)
+async def test_what_changes_while_the_kubelet_is_asked_counts(change: dict[str, Any]) -> None:
+    room = holding("k1")
+    asked = room.shown_with
+
+    async def shown_with(resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+        vars(room).update(change)
+        return await asked(resource, ids)
+
+    room.shown_with = shown_with  # type: ignore[method-assign]
+    with pytest.raises((UnhealthyDevice, RetiredResource, UnknownResource)):
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert [it.id for it in room.ledger.all()] == ["old"]
 
 
 async def test_a_device_of_a_pod_that_is_not_listed_is_given() -> None:

@@ -685,14 +685,15 @@ SHARES, WHOLES = "example.com/share", "example.com/whole"
 ELSEWHERE: tuple[Held, Lying] = ({SHARES: {"GPU-a::0": "GPU-a"}}, {SHARES: {"GPU-b"}})
 
 
-def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_nobody_elses() -> None:
+@pytest.mark.parametrize("sharing", [Sharing(), replicas(2)])
+def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_nobody_elses(sharing: Sharing) -> None:
     held, lying = ELSEWHERE
     rules = (
         ResourceRule(SHARES, devices=("GPU-a",), sharing=replicas(2)),
-        ResourceRule(WHOLES, devices=("GPU-b", "GPU-c")),
+        ResourceRule(WHOLES, devices=("GPU-b", "GPU-c"), sharing=sharing),
     )
 
-    assert listed(planned(*rules, held=held, lying=lying)[WHOLES]) == {"GPU-c": ["GPU-c"]}
+    assert [*listed(planned(*rules, held=held, lying=lying)[WHOLES])] == ["GPU-c"]
     (wait,) = waits([Offer("acme", rules)], node(*CARDS), held, lying)
     assert wait == Wait(WHOLES, SHARES, ("GPU-b",), frozenset({"GPU-b"}))
 
