@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import anyio
@@ -14,7 +14,7 @@ from kubelet.fakes import eventually
 from agent.state.remains import NAME, Remains
 from agent.testing.simapi import SimApiServer
 
-from .conftest import ANY_KUBELET, EVERY_VENDOR
+from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
 from .node import PATIENCE, Node, shared, whole
 from .process import AgentProcess
 
@@ -32,12 +32,14 @@ async def api(node: Node, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimA
         yield api
 
 
-def configure(node: Node, **report: Any) -> None:
-    node.configure(shared(XPU, 2))
+def configure(node: Node, name: str = XPU, *, own: Mapping[str, Any] | None = None, **report: Any) -> None:
+    """`own`: what the config says beside of the vendor of the node's cards."""
+    node.configure(shared(name, 2))
     directory = node.root / "infos"
     directory.mkdir(exist_ok=True)
     document = json.loads(node.config.read_text())
     document["report"] = {"deviceInfosDir": str(directory), **report}
+    document["vendors"][node.cards.vendor] |= own or {}
     node.write(json.dumps(document, default=list))
 
 
@@ -229,3 +231,36 @@ async def test_a_card_that_no_resource_offers_is_unhealthy_to_a_scheduler(
     device: Any = api.find("Device", "node")
     why = {it["minor"]: it["conditions"][0] for it in device["spec"]["devices"]}[1]
     assert (why["reason"], why["message"]) == ("NotOffered", "no resource offers it as a whole")
+
+
+@pytest.mark.parametrize("how", ["shares", "off"])
+async def test_cards_that_the_config_takes_from_under_a_scheduler_are_taken_back(
+    node: Node, process: AgentProcess, api: SimApiServer, how: str
+) -> None:
+    configure(node, mode="auto")
+    await process.start()
+    await until(api, True, True, True, True)
+
+    if how == "shares":
+        configure(node, "nvidia.com/gpu", mode="auto")
+    else:
+        configure(node, own={"enabled": False}, mode="auto")
+
+    await eventually(lambda: api.find("Device", "node") is None, PATIENCE)
+    configure(node, mode="auto")
+    await until(api, True, True, True, True)
+
+
+@ONLY_NVIDIA
+async def test_cards_without_a_cdi_spec_are_unhealthy_to_a_scheduler_as_to_the_kubelet(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    node.cdi.write_text("in the way")
+    configure(node, own={"settings": {"deviceListStrategy": "cdi-cri"}}, mode="device")
+    await process.start()
+    await until(api, False, False, False, False)
+
+    await process.kill()
+    node.cdi.unlink()
+    await process.start()
+    await until(api, True, True, True, True)
