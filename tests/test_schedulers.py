@@ -162,6 +162,26 @@ async def test_a_card_that_is_away_is_in_use_as_soon_as_a_pod_names_it() -> None
     assert here.used == {"one": uuids(NVIDIA)}
 
 
+async def test_where_cards_are_chosen_here_no_word_takes_one() -> None:
+    here = Here()
+    here.places(nvidia="local", metax="auto")
+
+    await here.pods(pod("one", *NVIDIA), pod("two", *METAX))
+
+    assert here.used == {"two": uuids(METAX)}
+
+
+async def test_a_minor_is_that_of_the_card_that_is_here_before_one_that_is_gone() -> None:
+    here = Here()
+    before, after = card(1, vendor="nvidia"), card(1, vendor="nvidia", uuid="GPU-in-its-place")
+    here.snapshot.set(node([NVIDIA[0], replace(before, gone=True), after]))
+    it = pod("one", NVIDIA[1])
+
+    await here.pods(replace(it, annotations={ALLOCATED: json.dumps({"gpu": [{"minor": 1}]})}))
+
+    assert here.used == {"one": (after.uuid,)}
+
+
 async def test_nobody_is_gone_while_no_pod_was_ever_seen() -> None:
     first, here = Here(), Here()
     await first.pods(pod("one", *NVIDIA))

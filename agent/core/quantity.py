@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-_WRITTEN = re.compile(r"([0-9]{1,18})(?:\.0*)?([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?")
 #: Anything that a Quantity may be, but negative (apimachinery pkg/api/resource/quantity.go).
 _ANY = re.compile(
     r"\+?(?P<whole>[0-9]{0,18})(?:\.(?P<part>[0-9]{0,18}))?(?P<unit>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
@@ -17,14 +16,8 @@ _BINARY = "KMGTPE"
 
 def whole(text: object) -> int | None:
     """The number that a Quantity says; None where it is no whole one (apimachinery pkg/api/resource)."""
-    found = _WRITTEN.fullmatch(str(text))
-    if found is None:
-        return None
-    number, unit = int(found[1]), found[2] or ""
-    if unit.endswith("i"):
-        return number << 10 * (_BINARY.index(unit[0]) + 1)
-    zeros = int(unit[1:]) if len(unit) > 1 else 3 * (_DECIMAL.index(unit) + 1) if unit else 0
-    return int(f"{number}{'0' * zeros}")
+    found = exact(text)
+    return int(found) if found is not None and found.denominator == 1 else None
 
 
 def exact(text: object) -> Fraction | None:

@@ -47,7 +47,7 @@ class Grant:
 
     @property
     def whole(self) -> bool:
-        return self.ratio == 100 and self.core in (None, 100) and self.memory is None
+        return self.ratio == 100 and self.core in (None, 100)
 
 
 def allocated(text: str) -> tuple[Grant, ...]:

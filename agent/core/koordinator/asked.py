@@ -44,8 +44,8 @@ def wish(limits: Mapping[str, int]) -> Wish:
         return Wish(whole, 100 * whole, None, 100 * whole) if whole else Wish()
     percent = limits.get(GPU)
     ratio = limits.get(RATIO, percent)
-    memory = limits.get(MEMORY) if ratio is None else None
-    return Wish(limits.get(SHARED) or max(1, (ratio or 0) // 100), limits.get(CORE, percent), memory, ratio)
+    cards = limits.get(SHARED) or max(1, (ratio or 0) // 100)
+    return Wish(cards, limits.get(CORE, percent), limits.get(MEMORY), ratio)
 
 
 def asked(pod: Candidate) -> Wish:

@@ -104,6 +104,12 @@ def test_a_share_is_said_as_it_was_asked_for_and_no_grant_lifts_its_limits(
     assert found.parameters == parameters
 
 
+def test_what_is_left_unsaid_of_several_cards_is_divided_as_the_scheduler_does() -> None:
+    [found] = claims(pod({CORE: 90, RATIO: 61, SHARED: 2}, grants=[grant(1), grant(2)]), TOKEN, CARDS)
+
+    assert found.parameters == {"core": "45", "ratio": "30"}
+
+
 @pytest.mark.parametrize(
     "written",
     [
@@ -184,6 +190,14 @@ def test_parts_that_fit_on_no_card_are_refused() -> None:
     it = pod(*uneven, grants=[grant(2, 100, "", 100), grant(3, 100, "", 100)])
 
     with pytest.raises(ValueError, match="leaves too little of its cards for container c"):
+        claims(it, TOKEN, CARDS)
+
+
+def test_a_part_of_which_nothing_is_left_is_refused() -> None:
+    its = ({CORE: 1, RATIO: 200}, {CORE: 100, RATIO: 50}, {CORE: 99, RATIO: 50})
+    it = pod(*its, grants=[grant(1), grant(2), grant(3)])
+
+    with pytest.raises(ValueError, match=r"gives 0 of koordinator.sh/gpu-core"):
         claims(it, TOKEN, CARDS)
 
 
