@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.core.parts import part_of
+from agent.core.parts import part_of, text
 
-
-def text(of: Mapping[str, Any], key: str) -> str:
-    """The text at this key; empty where there is none."""
-    value = of.get(key)
-    return value if isinstance(value, str) else ""
+__all__ = ["text", "texts"]
 
 
 def texts(of: Mapping[str, Any], key: str, longest: int) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,12 @@ def part_of(document: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def text(of: Mapping[str, Any], key: str) -> str:
+    """The text at this key; empty where there is none."""
+    value = of.get(key)
+    return value if isinstance(value, str) else ""
+
+
 def rows_of(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The mappings of the list there; none where it is no list."""
     found = document.get(key)

@@ -13,6 +13,7 @@ from typing import Any
 from agent.core.koordinator import partitions
 from agent.core.koordinator.report import LABELS, MAX_MINOR, Card, Report, Status
 from agent.core.koordinator.resources import CORE, MEMORY, RATIO, WHOLE, quantity
+from agent.core.parts import part_of, rows_of, text
 from agent.core.quantity import whole
 
 API_VERSION = "scheduling.koordinator.sh/v1alpha1"
@@ -40,7 +41,7 @@ def device(
     that are not ours, and other owners stay as they are. One that is being deleted is left alone.
     """
     there = existing if existing is not None else {}
-    metadata, spec = _mapping(there.get("metadata")), _mapping(there.get("spec"))
+    metadata, spec = part_of(there, "metadata"), part_of(there, "spec")
     if metadata.get("deletionTimestamp"):
         return None
     fresh = {
@@ -51,7 +52,7 @@ def device(
         "ownerReferences": _owners(metadata, node, uid),
     }
     entries = _sorted(_entries(spec, report, _time(now)))
-    same = [_mapping(metadata.get("labels")), _mapping(metadata.get("annotations"))] == [
+    same = [part_of(metadata, "labels"), part_of(metadata, "annotations")] == [
         fresh["labels"],
         fresh["annotations"],
     ]
@@ -72,14 +73,14 @@ def without_cards(existing: _Object) -> dict[str, Any] | None:
 
     Devices of other types stay, and what others wrote beside them.
     """
-    metadata, spec = _mapping(existing.get("metadata")), _mapping(existing.get("spec"))
+    metadata, spec = part_of(existing, "metadata"), part_of(existing, "spec")
     others = [it for it in _list(spec.get("devices")) if _mapping(it).get("type") != _GPU]
     if not others:
         return None
-    labels = _without(_mapping(metadata.get("labels")), VENDOR, MODEL, DRIVER)
+    labels = _without(part_of(metadata, "labels"), VENDOR, MODEL, DRIVER)
     if labels.get(POLICY) == PREFER:
         del labels[POLICY]
-    annotations = _without(_mapping(metadata.get("annotations")), partitions.ANNOTATION)
+    annotations = _without(part_of(metadata, "annotations"), partitions.ANNOTATION)
     kept = {**_without(metadata, "managedFields"), "labels": labels, "annotations": annotations}
     return {**existing, "metadata": kept, "spec": {**spec, "devices": others}}
 
@@ -88,22 +89,22 @@ def told(existing: _Object | None) -> Report | None:
     """What a Device says of cards; None where it says nothing. It may be anybody's: nonsense is left out."""
     if existing is None:
         return None
-    metadata = _mapping(existing.get("metadata"))
-    labels = _mapping(metadata.get("labels"))
-    vendor, model, driver = (_text(labels.get(key)) for key in (VENDOR, MODEL, DRIVER))
+    metadata = part_of(existing, "metadata")
+    labels = part_of(metadata, "labels")
+    vendor, model, driver = (text(labels, key) for key in (VENDOR, MODEL, DRIVER))
     found: dict[int, Card] = {}
-    for it in _list(_mapping(existing.get("spec")).get("devices")):
-        card = _card(_mapping(it))
+    for it in rows_of(part_of(existing, "spec"), "devices"):
+        card = _card(it)
         if card is not None:
             found.setdefault(card.minor, card)
-    links = partitions.parsed(_text(_mapping(metadata.get("annotations")).get(partitions.ANNOTATION)))
+    links = partitions.parsed(text(part_of(metadata, "annotations"), partitions.ANNOTATION))
     cards = tuple(found[minor] for minor in sorted(found))
     return Report(vendor, cards, model, driver, links) if cards else None
 
 
 def _labels(metadata: _Object, report: Report) -> dict[str, Any]:
     """A policy that somebody chose stays; without links there is nothing to prefer."""
-    labels = _without(_mapping(metadata.get("labels")), VENDOR, MODEL, DRIVER)
+    labels = _without(part_of(metadata, "labels"), VENDOR, MODEL, DRIVER)
     ours = {VENDOR: report.vendor, MODEL: report.model, DRIVER: report.driver}
     if report.links:
         labels.setdefault(POLICY, PREFER)
@@ -114,9 +115,9 @@ def _labels(metadata: _Object, report: Report) -> dict[str, Any]:
 
 def _annotations(metadata: _Object, report: Report) -> dict[str, Any]:
     """Groups that somebody wrote by hand stay where no links are known, of cards that are told."""
-    annotations = dict(_mapping(metadata.get("annotations")))
-    before = _mapping(metadata.get("labels")).get(VENDOR, report.vendor)
-    there = partitions.parsed(_text(annotations.get(partitions.ANNOTATION)))
+    annotations = dict(part_of(metadata, "annotations"))
+    before = part_of(metadata, "labels").get(VENDOR, report.vendor)
+    there = partitions.parsed(text(annotations, partitions.ANNOTATION))
     minors = {card.minor for card in report.cards}
     if report.links:
         if there != report.links:
@@ -147,13 +148,13 @@ def _is_node(owner: _Object, node: str) -> bool:
 def _entries(spec: _Object, report: Report, now: str) -> list[Any]:
     there = _list(spec.get("devices"))
     foreign = [it for it in there if _mapping(it).get("type") != _GPU]
-    ours = {_text(it.get("id")): it for it in map(_mapping, there) if it.get("type") == _GPU}
+    ours = {text(it, "id"): it for it in map(_mapping, there) if it.get("type") == _GPU}
     return [*foreign, *(_entry(it, ours.get(it.uuid, {}), now) for it in report.cards)]
 
 
 def _entry(card: Card, there: _Object, now: str) -> dict[str, Any]:
     """The card's entry. What others added to it, as a moduleID or labels, stays."""
-    others = {key: it for key, it in _mapping(there.get("labels")).items() if not key.startswith(LABELS)}
+    others = {key: it for key, it in part_of(there, "labels").items() if not key.startswith(LABELS)}
     memory = {MEMORY: quantity(card.memory)} if card.memory else {}
     entry = {
         **there,
@@ -171,7 +172,7 @@ def _entry(card: Card, there: _Object, now: str) -> dict[str, Any]:
 
 def _conditions(card: Card, there: Sequence[Any], now: str) -> list[Any]:
     own = next((it for it in map(_mapping, there) if it.get("type") == _HEALTHY), {})
-    since = _text(own.get("lastTransitionTime")) if own.get("status") == card.status else ""
+    since = text(own, "lastTransitionTime") if own.get("status") == card.status else ""
     condition = {
         "type": _HEALTHY,
         "status": card.status,
@@ -184,13 +185,12 @@ def _conditions(card: Card, there: Sequence[Any], now: str) -> list[Any]:
 
 
 def _card(entry: _Object) -> Card | None:
-    uuid, minor = _text(entry.get("id")), entry.get("minor")
+    uuid, minor = text(entry, "id"), entry.get("minor")
     if entry.get("type") != _GPU or not uuid or type(minor) is not int or not 0 <= minor <= MAX_MINOR:
         return None
-    topology, resources = _mapping(entry.get("topology")), _mapping(entry.get("resources"))
-    labels, numa = _mapping(entry.get("labels")), topology.get("nodeID")
-    conditions = map(_mapping, _list(entry.get("conditions")))
-    condition = next((it for it in conditions if it.get("type") == _HEALTHY), {})
+    topology, resources = part_of(entry, "topology"), part_of(entry, "resources")
+    labels, numa = part_of(entry, "labels"), topology.get("nodeID")
+    condition = next((it for it in rows_of(entry, "conditions") if it.get("type") == _HEALTHY), {})
     healthy = entry.get("health") is True
     status: Status = "True" if healthy else "False"
     if condition.get("status") == "Unknown":
@@ -200,14 +200,14 @@ def _card(entry: _Object) -> Card | None:
         minor=minor,
         healthy=healthy,
         status=status,
-        reason="" if status == "True" else _text(condition.get("reason")),
-        message="" if status == "True" else _text(condition.get("message")),
+        reason="" if status == "True" else text(condition, "reason"),
+        message="" if status == "True" else text(condition, "message"),
         memory=whole(resources.get(MEMORY, "")) or 0,
-        model=_text(labels.get(f"{LABELS}model")),
+        model=text(labels, f"{LABELS}model"),
         numa=numa if type(numa) is int else -1,
-        pcie=_text(topology.get("pcieID")),
-        pci=_text(topology.get("busID")),
-        labels={key: _text(it) for key, it in labels.items() if key.startswith(LABELS)},
+        pcie=text(topology, "pcieID"),
+        pci=text(topology, "busID"),
+        labels={key: text(labels, key) for key in labels if key.startswith(LABELS)},
         resources={key: str(it) for key, it in resources.items() if key not in _OWN},
     )
 
@@ -217,7 +217,7 @@ def _sorted(entries: list[Any]) -> list[Any]:
 
     def place(entry: _Object) -> tuple[str, int]:
         minor = entry.get("minor")
-        return _text(entry.get("type")), minor if type(minor) is int else -1
+        return text(entry, "type"), minor if type(minor) is int else -1
 
     return sorted(entries, key=lambda it: place(_mapping(it)))
 
@@ -232,10 +232,6 @@ def _mapping(value: Any) -> _Object:
 
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _without(mapping: _Object, *keys: str) -> dict[str, Any]:
