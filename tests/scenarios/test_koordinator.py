@@ -139,6 +139,35 @@ async def test_the_containers_of_a_pod_have_each_the_share_that_was_chosen_for_i
 
 
 @ANY_KUBELET
+async def test_containers_that_ask_for_parts_of_one_card_share_it(node: Node) -> None:
+    await node.start(shared(TOKEN, 4, placement="claim"))
+    await node.counts({TOKEN: (16, 16)})
+    parts = {name: {CORE: percent, RATIO: percent} for name, percent in (("a", 70), ("b", 30))}
+    pod = Pod("both", tuple(Container({TOKEN: 1, **its}, name) for name, its in parts.items()))
+    node.shows(pod, **written(node, 2, percent=100))
+
+    await node.admit_pod(pod)
+
+    view = await node.until(lambda it: confirmed(it, pod) and all(one.claim for one in in_use(it)))
+    claims = {it.claim.container: it.claim.parameters["core"] for it in in_use(view) if it.claim}
+    assert claims == {"a": "70", "b": "30"}
+    assert await node.cards_of(pod, "a") == await node.cards_of(pod, "b") == uuids(node, 2)
+
+
+@ANY_KUBELET
+async def test_who_is_granted_more_than_it_asks_for_is_refused_with_the_reason(node: Node) -> None:
+    await node.start(shared(TOKEN, 4, placement="claim"))
+    await node.counts({TOKEN: (16, 16)})
+    pod = Pod("greedy", (Container({TOKEN: 1, **HALF}),))
+    node.shows(pod, **written(node, 2, percent=100))
+
+    verdict = await node.kubelet.admit(pod)
+
+    assert not verdict.admitted
+    assert "gives 100 of koordinator.sh/gpu-core, its containers ask for 50" in verdict.message
+
+
+@ANY_KUBELET
 async def test_where_a_scheduler_must_choose_a_pod_without_a_choice_is_refused_with_the_reason(
     node: Node,
 ) -> None:
