@@ -149,6 +149,14 @@ def test_parts_of_one_card_for_two_containers_are_one_card_in_use() -> None:
     assert [it.devices for it in external([its], (), CARDS, 7.0)] == [("GPU-a",)]
 
 
+def test_cards_are_counted_by_the_pods_sums() -> None:
+    much = {CORE: 150, RATIO: 150}
+    cards = {"nvidia": {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2}}
+    its = replace(pod(*cards["nvidia"]), containers=(PodContainer("a", much), PodContainer("b", much)))
+
+    assert [it.devices for it in external([its], (), cards, 7.0)] == [(*cards["nvidia"],)]
+
+
 def test_the_kubelet_holds_no_ids_of_it_and_the_card_is_in_use() -> None:
     [one] = external([pod("GPU-a")], (), CARDS, 7.0)
 
