@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-import anyio
+from contextlib import suppress
 
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, merged
@@ -58,8 +58,10 @@ class Scheduled:
         """Have the pods that the API server lists now among the candidates, where it says so soon."""
         if self.ask is None:
             return
-        with anyio.move_on_after(SOON):
-            if listed := await self.ask():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOON):
+                listed = await self.ask()
+            if listed:
                 self._listed, self._at, self._beside = tuple(listed), self._clock(), self.pods.value
 
     async def news(self) -> None:
