@@ -95,11 +95,6 @@ class Koordinator:
         """Why the API server refuses the Device; empty while it does not."""
         return (self.writer.error if self.writer else "") or self._withdrawal.error
 
-    @property
-    def waits(self) -> str:
-        """Why the Device waits to be written: nothing that is served does."""
-        return self.writer.waits if self.writer else ""
-
     async def run(self, returns: Cell[int]) -> None:
         """Look for ever, while somebody wants to know. `returns` counts the server's comings back."""
         async with anyio.create_task_group() as group:
