@@ -245,6 +245,10 @@ async def test_a_chosen_vendor_that_is_not_here_is_said_where_others_have_cards(
     here.snapshot.set(NodeSnapshot())
     await here.told()
     assert here.reporting.seen("").left_out == ()
+    here.snapshot.set(node([card(0), card(0, vendor="enflame")]))
+    await here.told()
+    (why,) = here.reporting.seen("").left_out
+    assert "one vendor alone" in why
 
 
 async def test_a_device_that_may_not_be_seen_any_more_is_an_error_as_its_cards_stay() -> None:

@@ -20,11 +20,12 @@ class Here:
     def __init__(self, *outcomes: Exception | str, every: float = 600.0) -> None:
         self.outcomes = list(outcomes)
         self.asked: list[bool] = []
+        self.pauses = Pauses(1.0, 8.0, lambda: 1.0)
         self.upkeep = Upkeep(
             self._write,
             WORDS,
             "n",
-            pauses=Pauses(1.0, 8.0, lambda: 1.0),
+            pauses=self.pauses,
             refused=Pauses(5.0, 40.0, lambda: 1.0),
             between=1.0,
             every=every,
@@ -100,7 +101,7 @@ async def test_now_and_then_it_is_looked_at_what_is_there_though_nothing_is_know
 
 
 async def test_a_change_of_what_decides_is_looked_at_at_once_and_the_server_s_return_ends_a_pause() -> None:
-    here, cell, returns = Here("", ApiAway("gone")), Cell(0), Cell(0)
+    here, cell, returns = Here("", ApiAway("gone"), ApiAway("again")), Cell(0), Cell(0)
     async with anyio.create_task_group() as group:
         group.start_soon(here.upkeep.run, (cell,), returns)
         await eventually(lambda: len(here.asked) > 0 and here.outcomes[:1] != [""])
@@ -109,5 +110,8 @@ async def test_a_change_of_what_decides_is_looked_at_at_once_and_the_server_s_re
 
         returns.set(1)
 
+        await eventually(lambda: here.upkeep.waits == "again")
+        assert here.pauses.next() == 2.0
+        returns.set(2)
         await eventually(lambda: not here.upkeep.waits)
         group.cancel_scope.cancel()
