@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import structlog
 
+from agent.core.cell import Cell
+from agent.core.claims import Candidate
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import Command, Cordon, VendorState, VendorStatus
+from agent.core.model import (
+    Allocation,
+    AllocationState,
+    Command,
+    Cordon,
+    Owner,
+    Source,
+    VendorState,
+    VendorStatus,
+)
 from agent.core.offers import Wish
-from agent.core.vendor import ContainerEdits, Device, Fault, HealthEvent, Proof, Vendor
+from agent.core.vendor import (
+    ContainerEdits,
+    Device,
+    Fault,
+    HealthEvent,
+    Proof,
+    ResourceRule,
+    Sharing,
+    Vendor,
+)
 from agent.node import Node
+from agent.scheduled import Scheduled
 
-XPU = "acme.com/xpu"
+XPU, SHARES = "acme.com/xpu", "acme.com/share"
 
 
 def served(*, by_cdi: bool) -> Node:
@@ -72,6 +96,46 @@ def test_a_vendor_that_is_switched_off_leaves_no_error_of_its_specs() -> None:
     node.configure({}, [], [])
 
     assert (node.cdi_error, node.specs.value) == ("", {})
+
+
+# What is in use
+
+
+def test_cards_are_whole_and_free_only_where_no_share_lies_and_no_scheduler_gave_them_away() -> None:
+    owner = Owner("uid-web", "main", "default", "web")
+    done, said = AllocationState.DONE, Source.ANNOTATION
+    share = Allocation("a", SHARES, "acme", ("a-0::0",), ("a-0",), done, 0.0, owner=owner, diverged=("a-1",))
+    alone = Allocation("b", "koordinator.sh/gpu", "acme", (), ("a-2",), done, 0.0, said, owner=owner)
+    node = Node(Inventory(), Ledger([share, alone]), lambda: 0.0)
+    vendor = Vendor("acme", "a:B", lambda *_: ContainerEdits(), XPU)
+    rules = (
+        ResourceRule(SHARES, devices=("a-0",), sharing=Sharing("replicas", 2)),
+        ResourceRule(XPU, placement="auto"),
+    )
+    node.configure({"acme": vendor}, [Wish(vendor, rules)], [VendorStatus("acme", VendorState.STARTING)])
+
+    node.discovered("acme", [Device(f"a-{n}", n) for n in range(4)])
+
+    cards = node.plan.value[XPU].cards
+    assert {it.uuid: it.healthy for it in cards} == {"a-2": False, "a-3": True}
+    sentence = f"{XPU} waits for 1 card that pods hold as {SHARES}: default/web"
+    assert node.waits == {XPU: (sentence,)}
+    assert node.scene().external == {"a-2": alone}
+
+
+def test_a_pod_that_was_listed_at_once_is_in_the_scene() -> None:
+    web, job = (Candidate(f"uid-{name}", "default", name) for name in ("web", "job"))
+
+    async def listed() -> Sequence[Candidate]:
+        return (job,)
+
+    scheduled = Scheduled(Cell((web,)))
+    scheduled.ask = listed
+    node = Node(Inventory(), Ledger(), lambda: 0.0, scheduled)
+
+    asyncio.run(scheduled.look())
+
+    assert node.scene().candidates == (job, web)
 
 
 # Health
