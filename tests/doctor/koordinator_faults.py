@@ -135,7 +135,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     koordlet(patient)
-    (infos(patient) / "half").write_text('[{"minor": 0}')
+    (infos(patient) / "half").symlink_to(infos(patient))  # no directory to koordlet, and no file
     return f"{infos(patient)}/half"
 
 

@@ -85,7 +85,7 @@ def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Find
 def _files(directory: Path) -> list[Path]:
     """Those that koordlet reads, but for the agent's own; bounded."""
     entries = islice((it for it in directory.iterdir() if it.name != NAME), MAX_FILES)
-    return sorted(it for it in entries if not it.is_dir())
+    return sorted(it for it in entries if it.is_symlink() or not it.is_dir())
 
 
 def _listed(path: Path) -> Mapping[str, int] | None:
