@@ -26,7 +26,7 @@ from agent.exchange import Exchange
 
 log = structlog.get_logger()
 
-WHOLE = "no resource offers it as a whole"
+NOT_OFFERED = "no resource offers it as a whole"
 
 
 #: Until it is looked again for koordlet's directory, seconds.
@@ -43,7 +43,7 @@ def withheld(
     served = {it.vendor for it in plan.values() if not it.retired and it.cards}
     offered = {card.uuid for it in plan.values() for card in it.cards}
     unoffered = {
-        it.uuid: WHOLE
+        it.uuid: NOT_OFFERED
         for it in snapshot.devices
         if it.vendor in served and it.device.parent is None and it.uuid not in offered
     }

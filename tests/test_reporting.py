@@ -17,7 +17,7 @@ from agent.core.koordinator.mode import Shown, Telling
 from agent.core.koordinator.report import Card, Report
 from agent.core.model import AdvertisedDevice, IdRange, NodeSnapshot, Plan, Resource, VendorState
 from agent.core.vendor import ResourceRule, Sharing
-from agent.reporting import WHOLE, Reporting, withheld
+from agent.reporting import NOT_OFFERED, Reporting, withheld
 
 ALONE = Shown(kind=True)
 REPLICAS = ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 4))
@@ -172,7 +172,7 @@ def test_cards_that_no_resource_offers_are_withheld_once_their_vendor_serves_any
 
     assert withheld(snapshot, {}) == {}
     plan = {rule.name: Resource(rule.name, "metax", rule, "distributed", (card_,))}
-    assert withheld(snapshot, plan) == {its(1): WHOLE}
+    assert withheld(snapshot, plan) == {its(1): NOT_OFFERED}
     assert withheld(snapshot, {rule.name: replace(plan[rule.name], retired=True)}) == {}
 
 
