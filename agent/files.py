@@ -39,7 +39,10 @@ def read(path: Path, limit: int, *, devices: bool = False, links: bool = True) -
         raise OSError(errno.EINVAL, f"is not a file but {_KINDS.get(kind, 'something else')}", name)
 
     with open(path, "rb", opener=opener) as file:
-        return file.read(limit + 1)
+        found: bytes | None = file.read(limit + 1)
+    if found is None:
+        raise OSError(errno.EAGAIN, "has nothing to read by now, and is not waited for", str(path))
+    return found
 
 
 def replace(path: Path, text: str, *, sync: bool = False) -> None:

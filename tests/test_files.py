@@ -1,0 +1,33 @@
+"""Files that others meddle with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import files
+
+
+@pytest.fixture
+def silent() -> Iterator[Path]:
+    """A device that has nothing to say yet, as /proc/kmsg, which calls itself a file."""
+    controller, device = os.openpty()
+    yield Path(os.ttyname(device))
+    os.close(controller)
+    os.close(device)
+
+
+def test_what_has_nothing_to_read_yet_is_not_waited_for(silent: Path) -> None:
+    with pytest.raises(OSError, match="has nothing to read by now") as raised:
+        files.read(silent, 10, devices=True)
+
+    assert raised.value.filename == str(silent)
+
+
+def test_one_byte_more_than_the_limit_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x" * 20)
+
+    assert files.read(tmp_path / "a", 10) == b"x" * 11
