@@ -290,6 +290,32 @@ async def test_a_scheduler_that_is_not_seen_is_told_as_not_looked_at(patient: Pa
     ]
 
 
+async def test_a_remedy_by_helm_keeps_the_gates_that_are_there(patient: Patient) -> None:
+    install(patient, "feed")
+    known = "BECPUEvict=false,CgroupReconcile=true,A b=true"
+    for name, app in (("scheduler", "koord-scheduler"), ("manager", "koord-manager")):
+        koordination.program(patient, app, f"--feature-gates={known}", name=name)
+    koordlet(patient, features=f"{known},GPUEnvInject=true")
+
+    remedies = {it.ailment: it.remedy for it in await patient.findings()}
+
+    kept = r"BECPUEvict=false\,CgroupReconcile=true\,"
+    assert f"'scheduler.featureGates={kept}DevicePluginAdaption=true'" in remedies["scheduler-gate-off"]
+    assert f"'featureGates={kept}EnableSyncGPUSharedResource=true'" in remedies["manager-gate-off"]
+    with_accelerators = rf"{kept}GPUEnvInject=true\,Accelerators=true"
+    assert f"'koordlet.features={with_accelerators}'" in remedies["koordlet-not-reporting"]
+    assert f"'koordlet.features={kept}GPUEnvInject=false'" in remedies["koordlet-injects"]
+
+
+async def test_where_no_koordlet_is_seen_its_chart_s_own_gates_stay(patient: Patient) -> None:
+    install(patient, "feed")
+
+    (found,) = (it for it in await patient.findings() if it.ailment == "koordlet-not-reporting")
+
+    own = r"BECPUEvict=true\,BEMemoryEvict=true\,CgroupReconcile=true\,Accelerators=true"
+    assert f"'koordlet.features={own}'" in found.remedy
+
+
 async def test_an_agent_in_a_pod_is_compared_by_what_the_host_has(patient: Patient) -> None:
     install(patient)
     koordlet(patient)

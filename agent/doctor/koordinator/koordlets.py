@@ -11,7 +11,7 @@ from agent.core.koordinator.feed import DIRECTORY
 from agent.core.parts import part_of, rows_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.devices import cards, entries
-from agent.doctor.koordinator.programs import Program, on_host, running
+from agent.doctor.koordinator.programs import Program, on_host, running, with_gate
 from agent.doctor.koordinator.signs import sign
 from agent.doctor.koordinator.way import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
@@ -25,8 +25,8 @@ UNREAD = Ailment(
     "the cards are told by a file, and no koordlet on this node is seen to report accelerators",
     "Nobody reads the file: Koordinator hears nothing of the cards.",
     "switch its gate on: helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
-    "koordlet.features=Accelerators=true (beside those that are there); or set report.mode to auto. Where it "
-    "is auto, and the empty Device of a koordlet that is gone has the agent wait for it: kubectl delete "
+    "'koordlet.features={gates}'; or set report.mode to auto. Where it is auto, and the empty Device of a "
+    "koordlet that is gone has the agent wait for it: kubectl delete "
     "devices.scheduling.koordinator.sh {node}",
 )
 OLD = Ailment(
@@ -53,9 +53,11 @@ INJECTS = Ailment(
     "koordlet writes NVIDIA_VISIBLE_DEVICES into containers, too",
     "With its gate GPUEnvInject every container of a pod gets all cards of the pod, by minors, over what the "
     "agent has given just this container.",
-    "switch it off where pods ask for the agent's resources: GPUEnvInject=false in koordlet.features of "
-    "Koordinator's chart (beside those that are there)",
+    "switch it off where pods ask for the agent's resources: helm upgrade koordinator "
+    "koordinator-sh/koordinator --reuse-values --set-string 'koordlet.features={gates}'",
 )
+#: What Koordinator's chart sets where koordlet.features is empty, but for Accelerators (v1.8.0).
+USUAL = {"BECPUEvict": True, "BEMemoryEvict": True, "CgroupReconcile": True}
 INJECT_GATE = "GPUEnvInject"
 #: The first that reads files (koordinator v1.7.0, collector_xpu.go).
 READS = (1, 7)
@@ -75,7 +77,8 @@ def koordlets(around: Surroundings) -> Iterator[Finding]:
     found = []
     if fed and not reports and not _is_read(around):
         where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "none runs here"
-        found.append(UNREAD.found(where, node=around.node))
+        gates = with_gate(here[0].gates if here else USUAL, GATE)
+        found.append(UNREAD.found(where, node=around.node, gates=gates))
     for it in here:
         found += _wrong(around, it, fed=fed and bool(reports))
     said = reports or (
@@ -101,7 +104,8 @@ def _wrong(around: Surroundings, it: Program, *, fed: bool) -> Iterator[Finding]
     if fed and not _lists_ours(around):
         yield from _elsewhere(around, it)
     if it.has(INJECT_GATE) and around.has_cards("nvidia"):
-        yield INJECTS.found(f"{it} runs with {INJECT_GATE}=true")
+        gates = with_gate(it.gates, INJECT_GATE, on=False)
+        yield INJECTS.found(f"{it} runs with {INJECT_GATE}=true", gates=gates)
 
 
 def _elsewhere(around: Surroundings, it: Program) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from agent.core.parts import part_of, rows_of
 from agent.core.text import shorten
 
 LABEL = "koord-app"
+_GATE = re.compile("[A-Za-z0-9]{1,100}")
 _TAG = re.compile(r":v?([0-9]{1,5})\.([0-9]{1,5})")
 
 
@@ -48,6 +49,14 @@ class Program:
     def on_host(self, path: Path) -> Path | None:
         """Where the host has what the program sees there; None where it is not the host's."""
         return on_host(self.pod, self.container, path)
+
+
+def with_gate(before: Mapping[str, bool], gate: str, *, on: bool = True) -> str:
+    """The whole list of gates with this one as it is to be, for a value of `helm --set-string`: the chart
+    puts what it is given in the place of what was there, and helm splits at commas.
+    """
+    known = {name: it for name, it in before.items() if _GATE.fullmatch(name)}
+    return "\\,".join(f"{name}={str(it).lower()}" for name, it in (known | {gate: on}).items())
 
 
 def running(pods: Iterable[Object], program: str) -> list[Program]:

@@ -8,7 +8,7 @@ from agent.config.rules import replicas_as_cards
 from agent.core.koordinator.mode import NO_KIND, Choice, Shown, choice
 from agent.core.parts import part_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.koordinator.programs import Program, running
+from agent.doctor.koordinator.programs import Program, running, with_gate
 from agent.doctor.koordinator.signs import is_emptied, sign
 from agent.doctor.surroundings import Surroundings
 
@@ -69,7 +69,7 @@ SCHEDULER_GATE = Ailment(
     "It then writes neither when it bound a pod nor which minors it chose: of two pods that ask alike the "
     "wrong one may get the card, and vendors' own annotations and locks are not there.",
     "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
-    "scheduler.featureGates=DevicePluginAdaption=true (beside those that are there)",
+    "'scheduler.featureGates={gates}'",
 )
 MANAGER_GATE = Ailment(
     PROGRAMS,
@@ -78,8 +78,7 @@ MANAGER_GATE = Ailment(
     "koord-manager runs without EnableSyncGPUSharedResource",
     "The Node then offers no koordinator.sh/gpu.shared, and pods that ask for a share of a card stay "
     "Pending.",
-    "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
-    "featureGates=EnableSyncGPUSharedResource=true (beside those that are there)",
+    "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string 'featureGates={gates}'",
 )
 COLOCATION = Ailment(
     PROGRAMS,
@@ -167,6 +166,7 @@ def programs(around: Surroundings) -> Iterator[Finding]:
 
 
 def _without(running: list[Program], gate: str, ailment: Ailment) -> Iterator[Finding]:
-    off = [str(it) for it in running if not it.has(gate)]
+    off = [it for it in running if not it.has(gate)]
     if off:
-        yield ailment.found(f"{', '.join(off[:3])}: without {gate}=true in --feature-gates")
+        what = f"{', '.join(map(str, off[:3]))}: without {gate}=true in --feature-gates"
+        yield ailment.found(what, gates=with_gate(off[0].gates, gate))
