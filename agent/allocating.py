@@ -15,6 +15,7 @@ from agent.core.allocator import ALLOCATION, Allocator
 from agent.core.errors import AgentError, AllocationError
 from agent.core.ledger import Ledger
 from agent.core.notices import Swap
+from agent.core.promises import Promises
 from agent.core.vendor import ContainerEdits
 from agent.core.view import BUCKETS
 
@@ -62,6 +63,11 @@ class TimedAllocator:
     def swaps(self) -> tuple[Swap, ...]:
         """The last claims that changed hands, oldest first."""
         return self._allocator.swaps
+
+    @property
+    def promises(self) -> Promises:
+        """What schedulers promised, as of now."""
+        return self._allocator.promises
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """Answer an AllocateRequest.

@@ -21,6 +21,7 @@ from agent.core.errors import NotOnDisk
 from agent.core.koordinator.locks import stale
 from agent.core.labels import Wanted
 from agent.core.model import Command
+from agent.core.unheeded import unheeded
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
 from agent.deviceinfos import DeviceInfosFile
@@ -288,6 +289,7 @@ class Line:
             allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
+            unheeded=unheeded(self._allocator.promises),
             stale_locks=stale(self._scheduled.over.value),
             reported=self._reported,
         )

@@ -11,7 +11,7 @@ from agent.core.model import Allocation
 from agent.core.text import shorten
 
 #: Characters of what is wrong with an annotation.
-WORDS = 160
+WORDS = 240
 #: A container's place: pod uid, container name.
 Place = tuple[str, str]
 
@@ -223,6 +223,15 @@ def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place])
         for it in pod.containers
         if it.limits.get(resource) == count and (pod.uid, it.name) not in taken
     )
+
+
+def heard(
+    pod: Candidate, resource: str, dialects: Sequence[Dialect], devices: Cards
+) -> tuple[Sequence[Claim], Sequence[str]]:
+    """The claims of a pod; where it has none, what is wrong with its annotations, a sentence each."""
+    wrong: list[str] = []
+    found = _claims(pod, resource, dialects, devices, wrong)
+    return (found, ()) if found else ((), tuple(wrong))
 
 
 def _claims(

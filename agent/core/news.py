@@ -43,6 +43,7 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_waits(before, after),
         *_of_refusals(before, after, pods),
         *_of_claims(before, after),
+        *_of_choices(before, after),
         *_of_shares(before, after),
         *_of_limits(before, after),
         *_of_locks(before, after),
@@ -250,6 +251,14 @@ def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
     for sentence in after.left_out:
         if sentence not in before.left_out:
             yield Notice("CardsNotReported", sentence)
+
+
+def _of_choices(before: Glance, after: Glance) -> Iterator[Notice]:
+    for it in after.unheeded:
+        if it not in before.unheeded:
+            yield Notice(
+                "ChoiceUnheeded", f"the scheduler's choice of cards is not heeded: {it.why}", pod=it.pod
+            )
 
 
 def _of_shares(before: Glance, after: Glance) -> Iterator[Notice]:

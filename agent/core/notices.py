@@ -27,6 +27,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "CheckpointSetAside": "LoadCheckpoint",
         "CheckpointRebuilt": "LoadCheckpoint",
         "SwapRepaired": "MoveClaim",
+        "ChoiceUnheeded": "Allocate",
         "ShareAveraged": "Allocate",
         "LimitsDiffer": "MoveClaim",
         "LockExpired": "FreeLock",
@@ -76,6 +77,14 @@ class Refusal:
     text: str
     #: The pods that waited for as much of the resource.
     waiting: tuple[PodRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unheeded:
+    """A pod whose scheduler's choice of cards is not what it has or gets here, and why."""
+
+    pod: PodRef
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from agent.core.model import (
     SessionStatus,
     VendorState,
 )
-from agent.core.notices import Refusal, Swap
+from agent.core.notices import Refusal, Swap, Unheeded
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -95,6 +95,8 @@ class Glance:
     refusals: tuple[Refusal, ...]
     swaps: tuple[Swap, ...]
     reported: Reported = Reported()
+    #: What schedulers chose for pods and is not so here.
+    unheeded: tuple[Unheeded, ...] = ()
     #: A sentence for each lock of a scheduler on the node whose pod has not come for its devices.
     stale_locks: tuple[str, ...] = ()
 

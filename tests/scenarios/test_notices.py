@@ -245,6 +245,20 @@ async def test_a_share_that_is_an_average_is_told_on_its_pod(node: Node, told: T
     )
 
 
+async def test_a_schedulers_choice_that_is_not_heeded_is_told_on_its_pod(node: Node, told: Told) -> None:
+    await node.start(whole(XPU, placement="auto"))
+    await node.counts({XPU: (4, 4)})
+    await told.listen(node)
+    pod = Pod("unheeded", (Container({XPU: 1, "koordinator.sh/gpu": 100}, "main"),))
+    node.shows(pod, **{ALLOCATED: "{{"})
+
+    await node.admit_pod(pod)
+
+    unheeded = await told.first("ChoiceUnheeded")
+    assert (unheeded.pod, unheeded.kind) == (ref(pod), "Warning")
+    assert f"{XPU}: default/unheeded: koordinator: " in unheeded.message
+
+
 async def test_a_lock_whose_pod_never_came_is_told_on_the_node(node: Node, told: Told) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated, bound
-from agent.core.koordinator.asked import shared_out, wish
+from agent.core.koordinator.asked import asked, shared_out, wish
+from agent.core.koordinator.resources import GPU
 from agent.core.text import shorten
 
 #: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
@@ -23,7 +24,10 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """
     text = pod.annotations.get(ALLOCATED)
     grants = allocated(text) if text is not None else ()
-    asking = {it.name for it in pod.containers if it.limits.get(resource) and wish(it.limits).cards}
+    its_own = [it for it in pod.containers if it.limits.get(resource)]
+    asking = {it.name for it in its_own if wish(it.limits).cards}
+    if grants and its_own and not asked(pod).cards:
+        raise ValueError(f"{ALLOCATED} stands on a pod that asks for no {GPU} or the like beside {resource}")
     if not (grants and asking):
         return ()
     if pod.scheduler == OTHER:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from agent.core.claims import Candidate, Cards, Claim
@@ -40,9 +41,22 @@ def external(
         if pod.ended or not _asks_koordinator_alone(pod, served):
             continue
         for vendor, cards in vendors.items():
-            if (claim := _claim(pod, cards)) is not None:
-                found.append(_allocation(vendor, pod, claim, now))
+            with suppress(ValueError):
+                if (claim := _claim(pod, cards)) is not None:
+                    found.append(_allocation(vendor, pod, claim, now))
     return found
+
+
+def objection(pod: Candidate, served: Collection[str], vendors: Mapping[str, Cards]) -> str:
+    """Why such a pod uses no card here, though a scheduler wrote some; empty where that is not so."""
+    wrong = []
+    for cards in vendors.values() if _asks_koordinator_alone(pod, served) else ():
+        try:
+            if _claim(pod, cards) is not None:
+                return ""
+        except ValueError as exc:
+            wrong.append(str(exc))
+    return wrong[0] if wrong else ""
 
 
 def changes(
@@ -82,17 +96,20 @@ def _claim(pod: Candidate, cards: Cards) -> Claim | None:
     """What the pod was given of these cards, all its containers together.
 
     More than it asks for is no less in use.
+
+    Raises:
+        ValueError: The annotation makes no sense, or names no card that is among these.
     """
     text = pod.annotations.get(ALLOCATED)
-    if text is None or pod.scheduler == OTHER:
+    if text is None or not (grants := allocated(text)):
         return None
-    try:
-        grants = allocated(text)
-    except ValueError:
-        return None
+    if pod.scheduler == OTHER:
+        raise ValueError(f"{ALLOCATED} is not believed of a pod of {OTHER}")
+    if len(grants) > (most := most_cards(pod)):
+        raise ValueError(f"{ALLOCATED} names {len(grants)} cards, its containers ask for {most}")
     here = {uuid: it for it in grants if (uuid := _here(it, cards))}
-    if not here or len(grants) > most_cards(pod):
-        return None
+    if not here:
+        uuid_of(grants[0], cards)
     return Claim(
         pod.uid,
         pod.namespace,

@@ -1,0 +1,59 @@
+"""Pods whose scheduler chose cards, and that have or get others here: nobody else would say so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from agent.core.attribution import heard
+from agent.core.claims import Candidate, Claim
+from agent.core.koordinator.external import RESOURCE, objection
+from agent.core.model import Allocation, Resource
+from agent.core.notices import PodRef, Unheeded
+from agent.core.promises import Promises, by_minor, dialects
+from agent.core.text import shorten
+
+
+def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
+    """Each with why, where schedulers may choose; pods of a placement `local` are never heeded."""
+    scene = promises.scene
+    plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
+    vendors = {it.vendor: by_minor(scene, it.vendor) for it in plan.values() if it.vendor in scene.vendors}
+    heeded = {it.claim.uid for it in promises.in_use if it.claim is not None}
+    found = []
+    for pod in scene.candidates:
+        if pod.over or not pod.annotations or pod.uid in heeded:
+            continue
+        if (pod.namespace, pod.name) in scene.locked:
+            pod = replace(pod, scheduler="")  # as who asks for devices is judged
+        why = next(_whys(promises, pod, [it for it in plan.values() if it.vendor in vendors]), "")
+        if not why and (wrong := objection(pod, scene.plan, vendors)):
+            why = f"{RESOURCE}: {wrong}; the cards that it uses count as free here"
+        if why:
+            found.append(Unheeded(PodRef(pod.namespace, pod.name, pod.uid), why))
+    return tuple(found)
+
+
+def _whys(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> Iterator[str]:
+    scene = promises.scene
+    names = {name for it in pod.containers for name in it.limits}
+    for planned in plan:
+        if planned.name not in names:
+            continue
+        vendor = scene.vendors[planned.vendor]
+        cards = by_minor(scene, vendor.name)
+        claims, wrong = heard(pod, planned.name, dialects(vendor, planned), cards)
+        if wrong:
+            chooses = "is refused" if planned.rule.placement == "claim" else "gets what the kubelet chooses"
+            yield f"{planned.name}: {wrong[0]}; it {chooses}"
+        for claim in claims:
+            yield from _elsewhere(promises.in_use, planned.name, claim)
+
+
+def _elsewhere(in_use: Sequence[Allocation], resource: str, claim: Claim) -> Iterator[str]:
+    """That its container has other cards, as the kubelet says."""
+    for it in in_use:
+        mine = it.resource == resource and it.place == (claim.uid, claim.container)
+        if mine and it.claim is None and claim.devices and set(it.cards) != set(claim.devices):
+            has, chosen = (", ".join(map(shorten, its)) for its in (it.cards, claim.devices))
+            yield f"{resource}: container {shorten(claim.container)} has {has}, chosen was {chosen}"

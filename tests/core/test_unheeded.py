@@ -1,0 +1,131 @@
+"""Pods whose scheduler's choice is not heeded: which, and in which words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.core.admission import Scene
+from agent.core.claims import Candidate, Claim, PodContainer
+from agent.core.koordinator.allocated import ALLOCATED
+from agent.core.model import Allocation, Owner
+from agent.core.notices import PodRef
+from agent.core.plan import Offer, plan
+from agent.core.promises import Promises
+from agent.core.topology import topology
+from agent.core.unheeded import unheeded
+from agent.core.vendor import ContainerEdits, Placement, ResourceRule, Vendor
+
+from .values import allocation, node, status
+
+WHOLE = "acme.com/whole"
+CARD = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+ONE = {WHOLE: 1, **CARD}
+
+
+def written(*uuids: str) -> str:
+    return json.dumps({"gpu": [{"minor": n, "id": uuid} for n, uuid in enumerate(uuids)]})
+
+
+def pod(text: str, limits: dict[str, int] = ONE, **more: Any) -> Candidate:
+    return Candidate("u", "default", "web", (PodContainer("main", limits),), {ALLOCATED: text}, **more)
+
+
+def told(
+    it: Candidate,
+    *in_use: Allocation,
+    placement: Placement = "auto",
+    locked: Sequence[tuple[str, str]] = (),
+) -> list[str]:
+    snapshot = node(status("c0", 0), status("c1", 1))
+    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement=placement),))], snapshot, {}, {})
+    its = {"acme": vendor}
+    scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(it,), locked=frozenset(locked))
+    found = unheeded(Promises(scene, in_use))
+    assert [one.pod for one in found] == [PodRef("default", "web", "u")] * len(found)
+    return [one.why for one in found]
+
+
+@pytest.mark.parametrize(
+    ("it", "why"),
+    [
+        (pod("{{"), "Expecting property name"),
+        (pod(written("c7")), "names c7, which is not here"),
+        (pod(written("c0"), {WHOLE: 1}), "asks for no koordinator.sh/gpu or the like beside acme.com/whole"),
+        (pod(written("c0"), {name: 2 * it for name, it in ONE.items()}), "names 1 cards, its containers ask"),
+        (pod(written("c0"), scheduler="default-scheduler"), "is not believed of a pod of default-scheduler"),
+    ],
+    ids=["no JSON", "another node's card", "asks for the vendor's alone", "too few", "of another scheduler"],
+)
+def test_a_choice_that_can_not_be_heeded_is_told_with_the_reason(it: Candidate, why: str) -> None:
+    (said,) = told(it)
+
+    assert said.startswith("acme.com/whole: default/web: koordinator: ")
+    assert why in said
+    assert said.endswith("; it gets what the kubelet chooses")
+
+
+@pytest.mark.parametrize(
+    "it",
+    [
+        pod(written("c0")),
+        pod("{}"),
+        pod('{"rdma": [{"minor": 0}]}'),
+        replace(pod("{{"), annotations={}),
+        replace(pod("{{"), over=True),
+        pod("{{", {"cpu": 1}),
+        pod(written("c0"), CARD),
+    ],
+    ids=["heeded", "nothing", "other devices", "no word", "over", "asks for nothing", "asks no plugin"],
+)
+def test_a_choice_that_is_heeded_or_none_is_no_news(it: Candidate) -> None:
+    assert told(it) == []
+
+
+def test_where_a_scheduler_must_choose_it_is_refused() -> None:
+    assert told(pod("{{"), placement="claim")[0].endswith("; it is refused")
+
+
+def test_where_nobody_is_heeded_nothing_is_told() -> None:
+    assert told(pod("{{"), placement="local") == []
+
+
+def test_who_a_lock_of_the_node_names_is_believed() -> None:
+    assert told(pod(written("c0"), scheduler="default-scheduler"), locked=[("default", "web")]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{{", "Expecting property name"),
+        (written("c7"), "names c7, which is not here"),
+        (written("c0", "c1"), "names 2 cards, its containers ask for 1"),
+    ],
+)
+def test_cards_by_a_schedulers_word_alone_that_count_as_free_are_told(text: str, why: str) -> None:
+    (said,) = told(pod(text, CARD))
+
+    assert said.startswith("koordinator.sh/gpu: ")
+    assert why in said
+    assert said.endswith("the cards that it uses count as free here")
+
+
+def held(uuid: str, claim: Claim | None = None) -> Allocation:
+    owner = Owner("u", "main", "default", "web")
+    return replace(allocation("a", [uuid], resource=WHOLE, owner=owner, devices=(uuid,)), claim=claim)
+
+
+def test_a_pod_that_has_another_card_than_was_chosen_for_it_is_told_with_both() -> None:
+    it = pod(written("c0"))
+
+    assert told(it, held("c1")) == ["acme.com/whole: container main has c1, chosen was c0"]
+    assert told(it, held("c0")) == []
+
+
+def test_who_has_its_claim_is_as_chosen_whatever_the_annotation_says_by_now() -> None:
+    assert told(pod("{{"), held("c1", Claim("u", "default", "web", "main", ("c1",)))) == []
