@@ -16,7 +16,7 @@ import pluggy
 import agent.vendors
 from agent.core.claims import Dialect
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
-from agent.core.names import wrong_name
+from agent.core.koordinator.resources import unserved_name
 from agent.core.text import shorten
 from agent.core.vendor import Doubt, SettingsError, Vendor
 
@@ -189,8 +189,7 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
     if not isinstance(vendor.resource, str):
         return f'resource is {vendor.resource!r}; "domain/name" is needed'
-    wrong = wrong_name(vendor.resource)
-    if wrong:
+    if wrong := unserved_name(vendor.resource):
         return f"resource is wrong: {wrong}"
     if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
         return trouble

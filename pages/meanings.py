@@ -36,6 +36,7 @@ MEANINGS: Mapping[str, str] = {
     "agent.watchPods": (
         "Whether the API server is asked for this node's pods: who asks for devices, and whom an "
         "[Event](events.md) is about."
+        " `false` beside a [`placement: claim`](#placement) is refused."
     ),
     "agent.log": "How the agent logs, below.",
     "agent.log.level": "How much.",
@@ -110,7 +111,10 @@ MEANINGS: Mapping[str, str] = {
         "object, `auto` by whichever fits, `none` not at all. [More](#koordinator)."
     ),
     "report.vendor": 'The vendor whose cards Koordinator hears of; `""` for the one with most cards.',
-    "report.deviceInfosDir": "Where koordlet looks for files of cards (its `-xpu-device-infos-dir`).",
+    "report.deviceInfosDir": (
+        "Where koordlet looks for files of cards (its `-xpu-device-infos-dir`). Not within `kubeletDir`, "
+        "`stateDir` or `cdiDir`: koordlet takes every file there for such a list."
+    ),
     "report.labels": f"Whether the Node is labelled. {_LABELS_OFF}",
     "report.featuresFile": (
         'A file in node-feature-discovery\'s `features.d` that the labels are written to; `""` for none.'

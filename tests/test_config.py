@@ -707,3 +707,51 @@ def test_a_name_of_koordinator_s_own_is_refused(name: str) -> None:
 
 def test_the_directory_of_koordlet_s_files_is_an_absolute_path() -> None:
     assert "report.deviceInfosDir: must be an absolute path" in refusal("report: {deviceInfosDir: here}")
+
+
+@pytest.mark.parametrize(
+    ("directory", "key"),
+    [
+        ("/var/lib/kubelet/device-plugins", "kubeletDir"),
+        ("/var/lib/kubelet/device-plugins/xpu/", "kubeletDir"),
+        ("/var/lib/x/../xpu-agent", "stateDir"),
+        ("/var/run/cdi", "cdiDir"),
+    ],
+)
+def test_files_of_cards_lie_in_a_directory_of_their_own(directory: str, key: str) -> None:
+    error = refusal(f"report:\n  deviceInfosDir: {directory}")
+
+    assert error.startswith("xpu.yaml:2: report.deviceInfosDir: the directory ")
+    assert f"(agent.{key})" in error
+
+
+CLAIMED = resource("{name: nvidia.com/gpu, placement: claim}")
+
+
+def test_cards_by_claim_alone_are_refused_where_no_pod_is_seen() -> None:
+    error = refusal(f"{CLAIMED}\nagent: {{watchPods: false}}")
+
+    assert "vendors.nvidia.resources[0].placement: with agent.watchPods false" in error
+
+
+@pytest.mark.parametrize(
+    "text", [CLAIMED, resource("{name: nvidia.com/gpu}") + "\nagent: {watchPods: false}"]
+)
+def test_cards_by_claim_are_taken_with_pods_and_others_without(text: str) -> None:
+    assert read(text).vendors["nvidia"].resources
+
+
+SHARES = resource("{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}")
+
+
+def test_shares_named_as_cards_are_a_warning_with_their_line_where_the_way_is_to_be_found() -> None:
+    [warning] = read(f"report: {{mode: auto}}\n{SHARES}").warnings
+
+    assert warning.startswith(
+        "xpu.yaml:2: vendors.nvidia.resources[0].name: 'nvidia.com/gpu' counts replicas"
+    )
+
+
+@pytest.mark.parametrize("text", [SHARES, f"{SHARES}\nreport: {{mode: none}}"])
+def test_shares_named_as_cards_are_no_warning_where_nobody_spoke_of_koordinator(text: str) -> None:
+    assert not read(text).warnings

@@ -109,6 +109,13 @@ def test_a_vendor_that_nobody_brings_is_not_reported_in_silence(
         fleet.check(parse("report: {vendor: nvidai}", "f.yaml", "n"))
 
 
+def test_koordinator_s_own_name_is_refused_where_a_setting_says_it() -> None:
+    text = "vendors:\n  simulated:\n    settings:\n      devices: 1\n      resource: koordinator.sh/gpu"
+
+    with pytest.raises(ConfigError, match=r"f:5: .*resource: .*'koordinator.sh/gpu' is Koordinator's own"):
+        fleet.check(parse(text, "f", "n"))
+
+
 def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[Plugin]) -> None:
     text = "vendors:\n  acme:\n    settings:\n      deep: [1]"
     found.append(refusing("is odd", "deep", 7, "x"))

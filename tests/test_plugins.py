@@ -121,6 +121,10 @@ BROKEN = {
         "@hookimpl\ndef register_backend(settings): return vendor(resource='kubernetes.io/x')",
         "register_backend returned a Vendor whose resource is wrong: the resource name 'kubernetes.io/x'",
     ),
+    "Koordinator's own resource": (
+        "@hookimpl\ndef register_backend(settings): return vendor(resource='koordinator.sh/gpu')",
+        "register_backend returned a Vendor whose resource is wrong: the resource name 'koordinator.sh/gpu'",
+    ),
     "a resource that is no text": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource=5)",
         'register_backend returned a Vendor whose resource is 5; "domain/name" is needed',

@@ -62,6 +62,13 @@ class Node:
             node = child
         return node.line
 
+    def has(self, path: Path) -> bool:
+        """Whether the whole path exists."""
+        node: Node | None = self
+        for step in path:
+            node = node._child(step) if node is not None else None
+        return node is not None
+
     def _child(self, step: str | int) -> Node | None:
         if isinstance(self.value, Mapping):
             return self.value.get(str(step))

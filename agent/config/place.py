@@ -44,6 +44,14 @@ def told(places: Places, path: Path, message: str) -> str:
     return f"{dotted(path)}: {message}"
 
 
+def is_said(places: Places, path: Path) -> bool:
+    """Whether somebody says the value at `path`, or all above it."""
+    return any(
+        path[: len(its)] == its and (it.node is None or it.node.has(path[len(its) :]))
+        for its, it in places.items()
+    )
+
+
 def camel(name: str) -> str:
     """`max_bytes` as the file writes it: maxBytes."""
     first, *rest = name.split("_")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os.path import normpath
+from pathlib import Path as FilePath
 
 from agent.config.address import parse_address
 from agent.config.place import Path
@@ -18,9 +20,8 @@ from agent.config.settings import (
 )
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
-from agent.core.koordinator.resources import PREFIX as KOORDINATOR
-from agent.core.koordinator.resources import WHOLE_CARDS
-from agent.core.names import LABEL, wrong_name
+from agent.core.koordinator.resources import WHOLE_CARDS, unserved_name
+from agent.core.names import LABEL
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, ResourceRule, Sharing
 
@@ -70,6 +71,19 @@ def problems(config: Config) -> Iterator[Problem]:
         yield from _overlaps(vendor, ("vendors", name, "resources"))
     yield from _twice(config.vendors)
     yield from _counted_twice(config)
+    yield from _unseen(config)
+    yield from _device_infos_dir(config)
+
+
+def doubts(config: Config) -> Iterator[Problem]:
+    """What can be used, and is not what whoever wrote it will have meant."""
+    if config.report.mode == "auto" and config.says(("report", "mode")):
+        for vendor, index, rule in replicas_as_cards(config):
+            why = (
+                f"'{rule.name}' counts replicas, which koord-scheduler takes for whole cards: Koordinator "
+                f"is not told of the cards; rename them: '{rule.name}.shared' would do"
+            )
+            yield Problem(("vendors", vendor, "resources", index, "name"), why)
 
 
 def _agent(agent: AgentSettings) -> Iterator[Problem]:
@@ -151,18 +165,10 @@ def not_absolute(text: str) -> str:
 
 
 def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
-    wrong = wrong_name(rule.name) or _koordinators(rule.name)
-    if wrong:
+    if wrong := unserved_name(rule.name):
         yield Problem((*path, "name"), wrong)
     yield from _sharing(rule.sharing, (*path, "sharing"))
     yield from _devices(rule, (*path, "devices"))
-
-
-def _koordinators(name: str) -> str:
-    if not name.startswith(KOORDINATOR):
-        return ""
-    why = "is Koordinator's own: its manager writes it to the Node, and the kubelet would undo that"
-    return f"the resource name '{shorten(name)}' {why}; name it in a vendor's domain"
 
 
 def _counted_twice(config: Config) -> Iterator[Problem]:
@@ -184,6 +190,38 @@ def replicas_as_cards(config: Config) -> Iterator[tuple[str, int, ResourceRule]]
         for index, rule in enumerate(settings.resources):
             if rule.name in WHOLE_CARDS and rule.sharing.kind == "replicas":
                 yield vendor, index, rule
+
+
+def _unseen(config: Config) -> Iterator[Problem]:
+    """Whom a scheduler promised a card only the pods tell."""
+    if config.agent.watch_pods:
+        return
+    for vendor, settings in config.vendors.items():
+        for index, rule in enumerate(settings.resources):
+            if rule.placement == "claim":
+                why = (
+                    "with agent.watchPods false no scheduler's choice is seen, and every pod would be "
+                    "refused; set agent.watchPods to true (in the chart pods.enabled and api.enabled), or "
+                    "placement to auto"
+                )
+                at: Path = ("vendors", vendor, "resources", index, "placement")
+                yield Problem(at, why, (("agent", "watchPods"),))
+
+
+def _device_infos_dir(config: Config) -> Iterator[Problem]:
+    """koordlet reads every file there; whoever tidies up for its sake must not meet another's."""
+    agent, told = config.agent, config.report.device_infos_dir
+    for key, path in (
+        ("kubeletDir", agent.kubelet_dir),
+        ("stateDir", agent.state_dir),
+        ("cdiDir", agent.cdi_dir),
+    ):
+        if FilePath(normpath(told)).is_relative_to(normpath(path)):
+            why = (
+                f"the directory '{shorten(told)}' lies in '{shorten(str(path))}' (agent.{key}), and koordlet "
+                "takes every file there for a list of cards; name a directory of its own"
+            )
+            yield Problem(("report", "deviceInfosDir"), why, (("agent", key),))
 
 
 def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:

@@ -124,6 +124,10 @@ class Config:
     def vendor(self, name: str) -> VendorSettings:
         return self.vendors.get(name, VendorSettings())
 
+    def says(self, path: place.Path) -> bool:
+        """Whether anybody says the value at `path`: it is no default."""
+        return place.is_said(self.places, path)
+
     def told(self, path: place.Path, message: str) -> str:
         """The message, with the file, line and key or the flag or variable that says the value at `path`."""
         return place.told(self.places, path, message)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from agent.core.koordinator.resources import unserved_name
 from agent.core.model import NodeSnapshot
-from agent.core.names import wrong_name
 from agent.core.plan import Offer
 from agent.core.text import shorten
 from agent.core.vendor import (
@@ -110,7 +110,7 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
 
 def _trouble(rule: ResourceRule) -> str:
     """Why the rule can not be planned with; empty when it can."""
-    if wrong := wrong_name(rule.name):
+    if wrong := unserved_name(rule.name):
         return wrong
     if not (isinstance(rule.devices, tuple) and all(isinstance(it, str) for it in rule.devices)):
         return f"{rule.name} has the devices {rule.devices!r}, a tuple of uuids is needed"

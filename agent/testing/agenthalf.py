@@ -11,7 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from agent.core.names import wrong_label, wrong_name
+from agent.core.koordinator.resources import unserved_name
+from agent.core.names import wrong_label
 from agent.core.vendor import ContainerEdits, Offering, Request, ResourceRule, Vendor
 from agent.testing.bench import Bench, NotMade
 
@@ -72,7 +73,7 @@ def _check_text(text: object, what: str) -> None:
 
 async def the_resource_is_taken(bench: Bench) -> None:
     """`resource` is a name that the kubelet takes."""
-    wrong = wrong_name(bench.vendor.resource)
+    wrong = unserved_name(bench.vendor.resource)
     assert not wrong, wrong
 
 
@@ -92,7 +93,7 @@ async def resources_are_pure(bench: Bench) -> None:
         assert set(named) <= known, f"it names {sorted(set(named) - known)}, which are not listed"
         assert len(named) == len(set(named)), "it offers a device twice"
         for rule in first.rules:
-            trouble = wrong_name(rule.name)
+            trouble = unserved_name(rule.name)
             assert not trouble, trouble
 
 

@@ -124,6 +124,7 @@ WRONG = {
     "a count": Offering((ResourceRule(GPU, 1),)),
     "a number of devices that is none": Offering((ResourceRule(GPU, cast("int", 5.0)),)),
     "an index": Offering((ResourceRule(GPU, (0,)),)),
+    "Koordinator's own name": Offering((ResourceRule("koordinator.sh/gpu", ("a",)),)),
     "no sharing": Offering((ResourceRule(GPU, ("a",), cast("Sharing", "all")),)),
     "no replicas": Offering((ResourceRule(GPU, ("a",), Sharing("replicas", 0)),)),
     "too many replicas": Offering((ResourceRule(GPU, ("a",), Sharing("replicas", 1 << 20)),)),

@@ -5,6 +5,9 @@ Source: koordinator apis/extension/device_share.go, pkg/scheduler/plugins/device
 
 from __future__ import annotations
 
+from agent.core.names import wrong_name
+from agent.core.text import shorten
+
 PREFIX = "koordinator.sh/"
 CORE, MEMORY, RATIO = f"{PREFIX}gpu-core", f"{PREFIX}gpu-memory", f"{PREFIX}gpu-memory-ratio"
 #: Over how many cards a pod's amounts are spread; and core and ratio in one.
@@ -15,6 +18,16 @@ WHOLE_CARDS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu"})
 WHOLE = "100"
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def unserved_name(name: str) -> str:
+    """Why the node can not serve a resource of this name; empty where it can."""
+    if wrong := wrong_name(name):
+        return wrong
+    if not name.startswith(PREFIX):
+        return ""
+    why = "is Koordinator's own: its manager writes it to the Node, and the kubelet would undo that"
+    return f"the resource name '{shorten(name)}' {why}; name it in a vendor's domain"
 
 
 def quantity(size: int) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from agent.core.hooks import hookimpl
+from agent.core.koordinator.resources import unserved_name
 from agent.core.vendor import SettingsError, Vendor
 from agent.vendors.simulated.claims import DIALECT
 from agent.vendors.simulated.edits import VISIBLE, container_edits
@@ -46,6 +47,9 @@ def _check(settings: Mapping[str, Any]) -> None:
     for name in ("labels", "deviceNodes"):
         if type(settings.get(name, False)) is not bool:
             raise SettingsError(f"{name}: {settings[name]!r} is neither true nor false")
+    resource = settings.get("resource", RESOURCE)
+    if wrong := unserved_name(resource) if isinstance(resource, str) else f"{resource!r} is no text":
+        raise SettingsError(f"resource: {wrong}", ("resource",))
     for name in ("scenario", "partitions"):
         path = settings.get(name, "/")
         if not (isinstance(path, str) and path.startswith("/")):
