@@ -8,6 +8,7 @@ in two files counts twice. Source: koordinator pkg/koordlet/metricsadvisor/colle
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -58,8 +59,8 @@ class Neighbours:
         #: Of each file when it was read last, and its cards, uuid to minor.
         self._read: dict[Path, tuple[float, Mapping[str, int]]] = {}
 
-    def look(self, directory: Path) -> tuple[Mapping[str, int], str]:
-        """All their cards, uuid to minor, and the name of a file that koordlet can not read.
+    def look(self, directory: Path) -> tuple[Mapping[str, Mapping[str, int]], str]:
+        """Of each file what it lists (`feed.cards`), and one that koordlet can not read, and why.
 
         Raises:
             ConfigError: There are too many.
@@ -67,18 +68,17 @@ class Neighbours:
         """
         now, broken = self._clock(), ""
         for path in _others(directory):
-            found = _cards(path)
+            try:
+                found = listed(path)
+            except (OSError, ValueError) as exc:
+                broken = broken or f"'{_named(path)}' is broken: {getattr(exc, 'strerror', '') or exc}"
+                continue
             if found is not None:
                 self._read[path] = now, found
-            elif not broken and os.path.lexists(path):
-                broken = path.name
         self._read = {
             path: it for path, it in self._read.items() if path.parent == directory and now - it[0] < LINGER
         }
-        listed: dict[str, int] = {}
-        for _, found in self._read.values():
-            listed |= found
-        return listed, broken
+        return {_named(path): found for path, (_, found) in self._read.items()}, broken
 
 
 class DeviceInfosFile:
@@ -201,14 +201,36 @@ def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) 
     if not directory.is_dir():
         why = "koordlet makes it; mount the node's there, or say report.deviceInfosDir"
         raise ConfigError(f"there is no directory {directory}: {why}")
-    listed, broken = (neighbours or Neighbours()).look(directory)
-    rest = unlisted(report, listed)
+    others, broken = (neighbours or Neighbours()).look(directory)
+    rest = unlisted(report, others)
     changed = _set(directory / NAME, device_infos(rest) if rest.cards else "")
     more = tuple(it for it in rest.left_out if it not in report.left_out)
     if broken:
-        error = f"koordlet reads no file of {directory} while '{shorten(broken, 60)}' is broken"
-        return changed, Kept(error, more)
+        error = f"koordlet reads no file of {directory} while {broken}"
+        return changed, Kept(f"{error}; have its writer mend it, or take it away", more)
     return changed, Kept("", more)
+
+
+def listed(path: Path) -> Mapping[str, int] | None:
+    """The cards that another file lists (`feed.cards`); None where it is gone by now.
+
+    Raises:
+        OSError: It can not be read, or is no file; `strerror` says what it is.
+        ValueError: It is no list of cards that koordlet takes.
+    """
+    try:
+        text = files.read(path, MAX_BYTES)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise OSError(errno.ENOENT, "is a link to what is not there", str(path)) from None
+        return None
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"has more than {MAX_BYTES >> 20} MiB, and no more is read")
+    return cards(text.decode(errors="replace"))
+
+
+def _named(path: Path) -> str:
+    return shorten(path.name, 60)
 
 
 def _others(directory: Path) -> Iterator[Path]:
@@ -220,14 +242,6 @@ def _others(directory: Path) -> Iterator[Path]:
             raise ConfigError(f"{directory}: has more than {MAX_FILES} files; remove what nobody writes")
         if it.name != NAME:
             yield Path(it.path)
-
-
-def _cards(path: Path) -> Mapping[str, int] | None:
-    """What it lists; None where koordlet can not read it, or it is gone by now."""
-    try:
-        return cards(files.read(path, MAX_BYTES).decode(errors="replace"))
-    except OSError:
-        return None
 
 
 def _text(path: Path) -> str:

@@ -18,7 +18,7 @@ from kubelet.fakes import eventually
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import Telling
 from agent.core.koordinator.report import Card, Report
-from agent.deviceinfos import NAME, DeviceInfosFile, Neighbours, keep, said
+from agent.deviceinfos import MAX_BYTES, NAME, DeviceInfosFile, Neighbours, keep, said
 
 GIB = 1 << 30
 
@@ -131,7 +131,7 @@ def test_a_card_that_another_file_lists_is_not_counted_twice(tmp_path: Path) -> 
 
     assert changed
     assert seen(tmp_path) == [("a", 0, True), ("b", 1, True)]
-    assert [it.split()[0] for it in kept.left_out] == ["a"]
+    assert kept.left_out == ("a is not written: another file lists it: 'ic-device'",)
 
 
 def test_where_others_list_every_card_there_is_no_file_of_ours_and_one_when_they_are_gone(
@@ -256,7 +256,35 @@ def test_a_link_to_a_directory_breaks_all_for_koordlet_and_is_told(tmp_path: Pat
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to("elsewhere")
 
-    assert "'link' is broken" in keep(tmp_path, reported("a"))[1].error
+    error = keep(tmp_path, reported("a"))[1].error
+
+    assert (
+        f"koordlet reads no file of {tmp_path} while 'link' is broken: is not a file but a directory" in error
+    )
+
+
+@pytest.mark.parametrize(
+    ("to", "why"),
+    [
+        ("nothing", "is a link to what is not there"),
+        ("it", "Too many levels of symbolic links"),
+        ("/dev/zero", "is not a file but a device"),
+    ],
+)
+def test_what_is_wrong_with_a_link_is_said(tmp_path: Path, to: str, why: str) -> None:
+    (tmp_path / "it").symlink_to(to)
+
+    error = keep(tmp_path, reported("a"))[1].error
+
+    assert error.endswith(f"while 'it' is broken: {why}; have its writer mend it, or take it away")
+
+
+def test_a_file_of_which_not_all_is_read_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "it").write_text(f"[{' ' * MAX_BYTES}]")
+
+    assert (
+        "'it' is broken: has more than 1 MiB, and no more is read" in keep(tmp_path, reported("a"))[1].error
+    )
 
 
 @pytest.mark.parametrize("broken", [None, "[", ""])

@@ -135,8 +135,16 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     koordlet(patient)
-    (infos(patient) / "half").symlink_to(infos(patient))  # no directory to koordlet, and no file
-    return f"{infos(patient)}/half"
+    (infos(patient) / "half").write_text('[{"uuid": 1}]')
+    return f"{infos(patient)}/half: entry 1: uuid is no text"
+
+
+@fault("device-infos-strange")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    install(patient)
+    koordlet(patient)
+    (infos(patient) / "link").symlink_to(infos(patient))  # no directory to koordlet, and no file
+    return f"{infos(patient)}/link: is not a file but a directory"
 
 
 @fault("device-infos-missing")

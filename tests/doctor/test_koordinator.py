@@ -316,6 +316,45 @@ async def test_where_no_koordlet_is_seen_its_chart_s_own_gates_stay(patient: Pat
     assert f"'koordlet.features={own}'" in found.remedy
 
 
+@pytest.mark.parametrize("content", ["", "7", "lock", None])
+async def test_what_may_be_another_s_is_never_to_be_removed(patient: Patient, content: str | None) -> None:
+    """As the kubelet's socket, where the directory of cards is said to be the kubelet's."""
+    install(patient, "feed")
+    koordlet(patient)
+    place = infos(patient) / "kubelet.sock"
+    if content is None:
+        await patient.listen(place)
+    else:
+        place.write_text(content)
+
+    findings = await patient.findings()
+
+    assert "device-infos-strange" in ailments(findings)
+    assert not any("rm -f" in it.remedy for it in findings)
+
+
+async def test_links_to_nothing_and_in_a_ring_are_told_as_koordlet_meets_them(patient: Patient) -> None:
+    install(patient, "feed")
+    koordlet(patient)
+    (infos(patient) / "lost").symlink_to("nothing")
+    (infos(patient) / "ring").symlink_to("ring")
+
+    (found,) = (it for it in await patient.findings() if it.ailment == "device-infos-strange")
+
+    assert "/lost: is a link to what is not there" in found.what
+    assert "/ring: Too many levels of symbolic links" in found.what
+
+
+async def test_what_is_to_be_removed_is_named_as_a_shell_takes_it(patient: Patient) -> None:
+    install(patient, "feed")
+    koordlet(patient)
+    (infos(patient) / "a; b").write_text("[")
+
+    (found,) = (it for it in await patient.findings() if it.ailment == "device-infos-broken")
+
+    assert f"rm -f '{infos(patient)}/a; b'" in found.remedy
+
+
 async def test_an_agent_in_a_pod_is_compared_by_what_the_host_has(patient: Patient) -> None:
     install(patient)
     koordlet(patient)

@@ -16,6 +16,7 @@ from agent.core.koordinator.partitions import P2p
 from agent.core.koordinator.report import MAX_MINOR, Card, Report, reason
 from agent.core.koordinator.resources import WHOLE, quantity
 from agent.core.quantity import whole
+from agent.core.text import shorten
 
 #: Where koordlet looks unless its flag -xpu-device-infos-dir says otherwise.
 DIRECTORY = "/var/run/koordlet/xpu-device-infos"
@@ -45,36 +46,45 @@ def device_infos(report: Report) -> str:
     return "[\n" + ",\n".join(entries) + "\n]\n"
 
 
-def unlisted(report: Report, listed: Mapping[str, int]) -> Report:
+def unlisted(report: Report, files: Mapping[str, Mapping[str, int]]) -> Report:
     """The report for a directory where other files are; it may be left without cards: then no file is to be.
 
-    `listed`: what these files list, uuid to minor (`cards`). koordlet counts twice what stands there twice,
-    cards of one minor, too: what ours would double is left out, and named in `left_out`.
+    `files`: name to what the file lists (`cards`). koordlet counts twice what stands there twice, cards of
+    one minor, too: what ours would double is left out, and named in `left_out`.
     """
-    other = {minor: uuid for uuid, minor in listed.items()}
-    left = {it.uuid: it.minor for it in report.cards if it.uuid in listed or it.minor in other}
+    lists = {uuid: name for name, listed in files.items() for uuid in listed}
+    other = {minor: (uuid, name) for name, listed in files.items() for uuid, minor in listed.items()}
+    left = {it.uuid: it.minor for it in report.cards if it.uuid in lists or it.minor in other}
     cards = tuple(it for it in report.cards if it.uuid not in left)
     links = tuple(it for it in report.links if {card.minor for card in cards}.issuperset(it.minors))
     why = (
         f"{uuid} is not written: another file "
-        + ("lists it" if uuid in listed else f"has its minor {minor} for {other[minor]}")
+        + (
+            f"lists it: '{lists[uuid]}'"
+            if uuid in lists
+            else "has its minor {} for {}: '{}'".format(minor, *other[minor])
+        )
         for uuid, minor in left.items()
     )
     return replace(report, cards=cards, links=links, left_out=(*report.left_out, *why))
 
 
-def cards(text: str) -> Mapping[str, int] | None:
-    """The cards that a file lists, uuid to minor; None where koordlet takes neither it nor its neighbours."""
-    entries = _entries(text)
+def cards(text: str) -> Mapping[str, int]:
+    """The cards that a file lists, uuid to minor.
+
+    Raises:
+        ValueError: koordlet takes neither it nor its neighbours.
+    """
     # A minor that is no number is 0 to koordlet.
-    return (
-        None if entries is None else {_text(it, "uuid"): _number(_text(it, "minor")) or 0 for it in entries}
-    )
+    return {_text(it, "uuid"): _number(_text(it, "minor")) or 0 for it in _entries(text)}
 
 
 def told(text: str) -> Report | None:
     """What a file that we wrote said, as far as a file holds it; None where it lists no card."""
-    entries = _entries(text) or ()
+    try:
+        entries = _entries(text)
+    except ValueError:
+        return None
     found: dict[int, Card] = {}
     for it in entries:
         minor = _number(_text(it, "minor"))
@@ -120,33 +130,49 @@ def _entry(report: Report, card: Card) -> dict[str, Any]:
     }
 
 
-def _entries(text: str) -> Sequence[_Entry] | None:
-    """The objects of a file; None where koordlet can not decode it."""
+def _entries(text: str) -> Sequence[_Entry]:
+    """The objects of a file.
+
+    Raises:
+        ValueError: koordlet can not decode it.
+    """
     try:
         found = json.JSONDecoder().raw_decode(text.lstrip())[0]
-    except (ValueError, RecursionError):
-        return None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError as exc:
+        raise ValueError(f"is no JSON: {exc}") from exc
     found = [] if found is None else found  # Go takes null for nothing
-    return found if isinstance(found, list) and all(map(_decodes, found)) else None
+    if not isinstance(found, list):
+        raise ValueError("is no list of cards")
+    for number, it in enumerate(found, 1):
+        for wrong in _wrong(it):
+            raise ValueError(f"entry {number}{wrong}")
+    return [_object(it) for it in found]
 
 
-def _decodes(entry: Any) -> bool:
-    """Whether what counts of the entry has the types of koordlet's; what it does not know may be anything."""
+def _wrong(entry: Any) -> Iterator[str]:
+    """What has another type in the entry than koordlet's; what it does not know may be anything."""
     if not _is_object(entry):
-        return False
-    parts = resources, topology, status = [entry.get(name) for name in ("resources", "topology", "status")]
-    if not all(map(_is_object, parts)):
-        return False
-    links = _object(topology).get("p2pLinks")
-    return (
-        _texts(entry, _SCALARS)
-        and _texts(resources, _object(resources))
-        and _texts(topology, _OF_TOPOLOGY)
-        and _texts(status, _OF_STATUS)
-        and isinstance(_object(status).get("healthy"), bool | None)
-        and isinstance(links, list | None)
-        and all(_is_object(it) and _texts(it, _OF_LINK) for it in links or ())
-    )
+        yield " is no object"
+        return
+    parts = {name: _object(entry).get(name) for name in ("resources", "topology", "status")}
+    yield from (f": {name} is no object" for name, it in parts.items() if not _is_object(it))
+    resources, topology, status = map(_object, parts.values())
+    links = topology.get("p2pLinks")
+    yield from _no_texts(entry, _SCALARS)
+    yield from _no_texts(resources, resources, "resources.")
+    yield from _no_texts(topology, _OF_TOPOLOGY, "topology.")
+    yield from _no_texts(status, _OF_STATUS, "status.")
+    if not isinstance(status.get("healthy"), bool | None):
+        yield ": status.healthy is neither true nor false"
+    if not isinstance(links, list | None):
+        yield ": topology.p2pLinks is no list"
+        return
+    for it in links or ():
+        if not _is_object(it):
+            yield ": a link of topology.p2pLinks is no object"
+        yield from _no_texts(it, _OF_LINK, "topology.p2pLinks.")
 
 
 def _is_object(value: Any) -> bool:
@@ -157,8 +183,9 @@ def _object(value: Any) -> _Entry:
     return value if isinstance(value, dict) else {}
 
 
-def _texts(entry: Any, names: Iterable[str]) -> bool:
-    return all(isinstance(_object(entry).get(name), str | None) for name in names)
+def _no_texts(entry: Any, names: Iterable[str], place: str = "") -> Iterator[str]:
+    wrong = (it for it in names if not isinstance(_object(entry).get(it), str | None))
+    yield from (f": {place}{shorten(it)} is no text" for it in wrong)
 
 
 def _text(entry: _Entry, name: str) -> str:

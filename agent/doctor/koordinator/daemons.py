@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from agent import files
-from agent.core.koordinator.feed import cards
-from agent.deviceinfos import MAX_BYTES, MAX_FILES, NAME
+from agent.deviceinfos import MAX_FILES, NAME, listed
 from agent.doctor.finding import Ailment, Finding, Severity, well
 from agent.doctor.koordinator.devices import cards as of_node
 from agent.doctor.koordinator.programs import running
@@ -42,6 +42,15 @@ BROKEN = Ailment(
     "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
     "have who writes it mend it, or rm -f {path}",
 )
+STRANGE = Ailment(
+    CHECK,
+    "device-infos-strange",
+    Severity.WARNS,
+    "something in koordlet's directory is no file of cards",
+    "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
+    "have whose it is put it elsewhere; where the directory is not koordlet's at all, name koordlet's in "
+    "report.deviceInfosDir",
+)
 NO_DIRECTORY = Ailment(
     CHECK,
     "device-infos-missing",
@@ -72,26 +81,34 @@ def daemons(around: Surroundings) -> Iterator[Finding]:
 
 
 def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Finding]:
-    own = of_node(around)
+    own, strange = of_node(around), []
     for path in _files(directory):
-        listed = _listed(path)
-        if listed is None:
-            yield BROKEN.found(f"{path} ({present})", path=path)
-        elif shared := sorted(own.intersection(listed)):
+        try:
+            shared = sorted(own.intersection(listed(path) or ()))
+        except (OSError, ValueError) as exc:
+            what = f"{path}: {getattr(exc, 'strerror', '') or exc}"
+            if _looks_like_cards(path):
+                yield BROKEN.found(f"{what} ({present})", path=shlex.quote(str(path)))
+            else:
+                strange.append(what)
+            continue
+        if shared:
             told = f"{', '.join(shared[:3])}{' and more' if len(shared) > 3 else ''}"
-            yield TWICE.found(f"{path} lists {told}; {present}", path=path)
+            yield TWICE.found(f"{path} lists {told}; {present}", path=shlex.quote(str(path)))
+    if strange:
+        more = f"; and {len(strange) - 3} more" if len(strange) > 3 else ""
+        yield STRANGE.found(f"{'; '.join(strange[:3])}{more}")
+
+
+def _looks_like_cards(path: Path) -> bool:
+    """Whether a writer of cards may have left it: what may be another's is not to be removed."""
+    try:
+        return files.read(path, 100, links=False).lstrip()[:1] in (b"[", b"{")
+    except OSError:
+        return False
 
 
 def _files(directory: Path) -> list[Path]:
     """Those that koordlet reads, but for the agent's own; bounded."""
     entries = islice((it for it in directory.iterdir() if it.name != NAME), MAX_FILES)
     return sorted(it for it in entries if it.is_symlink() or not it.is_dir())
-
-
-def _listed(path: Path) -> Mapping[str, int] | None:
-    try:
-        return cards(files.read(path, MAX_BYTES).decode(errors="replace"))
-    except FileNotFoundError:
-        return {}  # gone since it was listed
-    except OSError:
-        return None

@@ -112,24 +112,24 @@ def test_koordlet_takes_the_vendor_from_the_first_card_and_the_policy_with_it() 
     ("others", "written", "left_out"),
     [
         ({}, [0, 1, 2], []),
-        ({"GPU-00000001-metax": 1}, [0, 2], ["another file lists it"]),
-        ({"GPU-00000001-metax": 9}, [0, 2], ["another file lists it"]),
-        ({"npu-1": 2}, [0, 1], ["another file has its minor 2 for npu-1"]),
-        ({f"GPU-{n:08x}-metax": n for n in range(3)}, [], ["another file lists it"] * 3),
+        ({"GPU-00000001-metax": 1}, [0, 2], ["another file lists it: 'ic-device'"]),
+        ({"GPU-00000001-metax": 9}, [0, 2], ["another file lists it: 'ic-device'"]),
+        ({"npu-1": 2}, [0, 1], ["another file has its minor 2 for npu-1: 'ic-device'"]),
+        ({f"GPU-{n:08x}-metax": n for n in range(3)}, [], ["another file lists it: 'ic-device'"] * 3),
     ],
     ids=["none", "the same", "the same, other minor", "a stranger", "all"],
 )
 def test_what_another_file_lists_is_not_written_twice(
     others: dict[str, int], written: list[int], left_out: list[str]
 ) -> None:
-    found = unlisted(heard(node(cards(3))), others)
+    found = unlisted(heard(node(cards(3))), {"ic-device": others})
 
     assert [it.minor for it in found.cards] == written
     assert [it.partition(": ")[2] for it in found.left_out] == left_out
 
 
 def test_groups_with_cards_of_another_file_are_not_written() -> None:
-    found = unlisted(heard(node(linked({(0, 1): 1, (2, 3): 1}, 4))), {"GPU-00000000-metax": 0})
+    found = unlisted(heard(node(linked({(0, 1): 1, (2, 3): 1}, 4))), {"other": {"GPU-00000000-metax": 0}})
 
     assert [it.minors for it in found.links] == [(2, 3)]
 
@@ -137,7 +137,7 @@ def test_groups_with_cards_of_another_file_are_not_written() -> None:
 def test_beside_another_file_koordlet_counts_each_card_once() -> None:
     other = device_infos(heard(node(cards(2))))
 
-    ours = device_infos(unlisted(heard(node(cards(4))), listed(other) or {}))
+    ours = device_infos(unlisted(heard(node(cards(4))), {"other": listed(other)}))
 
     assert [it["minor"] for it in taken(other, ours)["devices"]] == [0, 1, 2, 3]
 
@@ -145,45 +145,67 @@ def test_beside_another_file_koordlet_counts_each_card_once() -> None:
 # What is read
 
 
+def why_not(text: str) -> str:
+    """What is wrong with it; a text that is well fails."""
+    with pytest.raises(ValueError, match=r"is|has") as raised:
+        listed(text)
+    return str(raised.value)
+
+
 @pytest.mark.parametrize("case", [it for it in RECORDED if it["file"] is not None], ids=lambda it: it["case"])
 def test_the_cards_of_a_recorded_file_are_those_that_koordlet_took(case: dict[str, Any]) -> None:
-    found = listed(json.dumps(case["file"]))
+    text = json.dumps(case["file"])
 
     if "decode error" in case["case"]:
-        assert found is None
+        assert why_not(text)
     else:
-        assert found == {it["id"]: it["minor"] for it in case["device"]["spec"].get("devices", [])}
+        assert listed(text) == {it["id"]: it["minor"] for it in case["device"]["spec"].get("devices", [])}
 
 
 ENTRY: dict[str, Any] = {"uuid": "a", "minor": "1"}
 
 
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "why"),
     [
-        7,
-        "a",
-        [],
-        {"minor": 1},
-        {"uuid": 1},
-        {"resources": {"gpu-core": 100}},
-        {"resources": []},
-        {"topology": {"nodeID": 0}},
-        {"topology": {"p2pLinks": {}}},
-        {"topology": {"p2pLinks": [{"peerMinor": 1}]}},
-        {"status": {"healthy": "true"}},
-        {"status": {"errCode": 7}},
+        (7, "entry 2 is no object"),
+        ("a", "entry 2 is no object"),
+        ([], "entry 2 is no object"),
+        ({"minor": 1}, "entry 2: minor is no text"),
+        ({"uuid": 1}, "entry 2: uuid is no text"),
+        ({"resources": {"gpu-core": 100}}, "entry 2: resources.gpu-core is no text"),
+        ({"resources": []}, "entry 2: resources is no object"),
+        ({"topology": {"nodeID": 0}}, "entry 2: topology.nodeID is no text"),
+        ({"topology": {"p2pLinks": {}}}, "entry 2: topology.p2pLinks is no list"),
+        ({"topology": {"p2pLinks": [7]}}, "entry 2: a link of topology.p2pLinks is no object"),
+        ({"topology": {"p2pLinks": [{"peerMinor": 1}]}}, "entry 2: topology.p2pLinks.peerMinor is no text"),
+        ({"status": {"healthy": "true"}}, "entry 2: status.healthy is neither true nor false"),
+        ({"status": {"errCode": 7}}, "entry 2: status.errCode is no text"),
     ],
 )
-def test_a_file_that_koordlet_can_not_decode_says_nothing(entry: Any) -> None:
+def test_a_file_that_koordlet_can_not_decode_says_nothing_but_what_is_wrong(entry: Any, why: str) -> None:
     text = json.dumps([ENTRY, entry])
 
-    assert (listed(text), told(text)) == (None, None)
+    assert (why_not(text), told(text)) == (why, None)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[", "[{}", "\x00", "7", "[" * 99_999, f"[{'9' * 9999}]"])
-def test_a_text_that_is_no_list_says_nothing(text: str) -> None:
-    assert (listed(text), told(text)) == (None, None)
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is no JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("{}", "is no list of cards"),
+        ("[", "is no JSON"),
+        ("[{}", "is no JSON"),
+        ("\x00", "is no JSON"),
+        ("7", "is no list of cards"),
+        ("[" * 99_999, "is nested too deeply"),
+        (f"[{'9' * 9999}]", "is no JSON"),
+    ],
+    ids=lambda it: it[:8],
+)
+def test_a_text_that_is_no_list_says_nothing_but_what_it_is(text: str, why: str) -> None:
+    assert why_not(text).startswith(why)
+    assert told(text) is None
 
 
 @pytest.mark.parametrize(
@@ -207,8 +229,12 @@ def test_a_file_is_read_as_koordlet_reads_it(text: str, expected: dict[str, int]
 def test_nothing_that_stands_in_a_file_stops_us(text: str) -> None:
     found = told(text)
 
-    assert found is None or isinstance(found, Report)
-    assert listed(text) is not None or found is None
+    try:
+        listed(text)
+    except ValueError:
+        assert found is None
+    else:
+        assert found is None or isinstance(found, Report)
 
 
 def test_a_file_that_an_earlier_agent_wrote_is_remembered() -> None:

@@ -120,7 +120,7 @@ def test_no_file_is_an_empty_list_which_koordlet_takes_at_its_word() -> None:
     found = heard(node(cards(1)))
 
     with pytest.raises(ValueError, match="without cards"):
-        device_infos(unlisted(found, {it.uuid: it.minor for it in found.cards}))
+        device_infos(unlisted(found, {"a": {it.uuid: it.minor for it in found.cards}}))
 
 
 def test_all_groups_of_a_size_have_one_score_so_that_it_chooses_nothing() -> None:
