@@ -28,6 +28,12 @@ if TYPE_CHECKING:  # it is loaded once the kubelet is served
 
 log = structlog.get_logger()
 
+#: Why no pod of this node is seen.
+NO_SERVER = (
+    "no API server is known here; give the agent's pod a token (in the chart api.enabled) or --kubeconfig"
+)
+NOT_WATCHED = "agent.watchPods is false (in the chart pods.enabled); it is read at the start"
+
 
 class Agent:
     """One node's agent, from the lock to the last goodbye."""
@@ -63,6 +69,10 @@ class Agent:
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         #: What schedulers and we have to tell each other of them.
         self.scheduled = Scheduled(self.pods)
+        if not api:
+            self.scheduled.unseen = NO_SERVER
+        elif not self.settings.watch_pods:
+            self.scheduled.unseen = NOT_WATCHED
         self._line: Line | None = None
         #: The way to the API server, where there is one and it is open.
         self.door: Door | None = None

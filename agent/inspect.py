@@ -34,9 +34,9 @@ def render(document: Mapping[str, Any], now: float) -> list[RenderableType]:
     parts: list[RenderableType] = [_heading(document)]
     parts += [screen.styled(f"! {trouble}", "yellow") for trouble in _troubles(document)]
     if error := part_of(document, "apiServer").get("error"):
-        parts.append(
-            screen.styled(f"the API server tells nothing new, and nothing waits for it: {error}", "yellow")
-        )
+        waits = any(it.get("placement") == "claim" for it in rows_of(document, "resources"))
+        harm = "pods wait for a scheduler's choice that it tells" if waits else "nothing waits for it"
+        parts.append(screen.styled(f"the API server tells nothing new, and {harm}: {error}", "yellow"))
     columns = ["vendor", "state", "memory", "restarts", "breaker", "reason"]
     parts.append(screen.table("vendors", columns, _vendors(document)))
     columns = ["vendor", "index", "uuid", "model", "memory", "numa", "health", "reason", "since"]

@@ -309,6 +309,7 @@ class Line:
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
             reported=self._reported,
+            pods_unseen=self._scheduled.unseen,
             complaints=self._node.complaints,
             waits=self._node.waits,
             counters=self._counters(),

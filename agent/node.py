@@ -240,6 +240,7 @@ class Node:
             named(locks(self._scheduled.locks.value, self.locks()), self._wall()),
             self._waits,
             self._ledger.external(),
+            self._scheduled.unseen,
         )
 
 

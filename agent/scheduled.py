@@ -33,6 +33,8 @@ class Scheduled:
         self.over: Cell[Mapping[Lock, str]] = Cell({})
         #: Lists the pods that wait, as the API server has them now; None while it is known to be away.
         self.ask: Callable[[], Awaitable[Sequence[Candidate]]] | None = None
+        #: Why no pod is ever seen, and what would have it so; empty where they are, or will be.
+        self.unseen = ""
         self._clock = clock
         #: Those that were listed last, when, and what was followed then.
         self._listed: tuple[Candidate, ...] = ()

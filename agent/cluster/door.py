@@ -40,6 +40,7 @@ GOODBYE = 1.0
 #: What may be wrong with a list that is followed, in the words of the log.
 AWAY = "the API server is away; devices are served as before"
 REFUSED = "the API server refuses a list; devices are served without it, and it is asked again now and then"
+UNLISTED = "the right to list and watch pods is missing (in the chart pods.enabled)"
 NAMELESS = "the API server has no Node of this name"
 FOLLOWED = "the API server is followed again"
 
@@ -236,6 +237,8 @@ class Door:
         told = ""
         async for seen in mirror.watch():
             wrong = _wrong(what, seen)
+            if what == "pods":
+                self._scheduled.unseen = f"{UNLISTED}: {seen.error}" if seen.refused else ""
             if wrong and wrong != told:
                 log.warning(wrong, list=what, node=self._node_name, error=seen.error)
             elif told and not wrong:

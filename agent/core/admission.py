@@ -39,6 +39,8 @@ class Scene:
     waits: tuple[Wait, ...] = ()
     #: Card to who has it by a scheduler's word alone.
     external: Mapping[str, Allocation] = field(default_factory=dict)
+    #: Why no pod is ever seen; empty where they are, or will be.
+    unseen: str = ""
 
 
 def serving(scene: Scene, resource: str) -> Vendor:

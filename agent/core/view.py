@@ -145,6 +145,8 @@ class View:
     #: Why a scheduler's lock of the Node that is over can not be freed; schedulers end it themselves later.
     locks_error: str = ""
     reported: Reported = Reported()
+    #: Why no pod is ever seen; without them nobody is given a card that a scheduler must choose.
+    pods_unseen: str = ""
     #: None where there is none to speak with. Nothing that is served waits for it.
     api_server: ApiServer | None = None
     #: What of the config can not be served with the devices there are.
@@ -176,7 +178,18 @@ class View:
             "report": self.reported.error if self.reported.wanted else "",
         }
         unwritten = (f"{what}: {error}" for what, error in files.items() if error)
-        return (*self._vendor_troubles(), *self.complaints, *unwritten, *self._session_troubles())
+        return (
+            *self._vendor_troubles(),
+            *self.complaints,
+            *self._claim_troubles(),
+            *unwritten,
+            *self._session_troubles(),
+        )
+
+    def _claim_troubles(self) -> tuple[str, ...]:
+        why = f"no pod gets a card, as its placement is 'claim', and none is seen: {self.pods_unseen}"
+        claimed = (name for name, it in self.resources.items() if it.rule.placement == "claim")
+        return tuple(f"resource {name}: {why}" for name in sorted(claimed) if self.pods_unseen)
 
     def _vendor_troubles(self) -> tuple[str, ...]:
         wrong = tuple(

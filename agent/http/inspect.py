@@ -159,6 +159,7 @@ def _resource(view: View, resource: Resource, used: int) -> dict[str, Any]:
         "replicas": sharing.replicas,
         "failRequestsGreaterThanOne": sharing.fail_requests_greater_than_one,
         "policy": resource.policy,
+        "placement": resource.rule.placement,
         "capacity": resource.capacity,
         "allocatable": resource.allocatable,
         "allocated": used,

@@ -87,6 +87,8 @@ class Room:
     #: Resources that the config has no more, and who waits for their cards.
     retired: frozenset[str] = frozenset()
     waits: tuple[Wait, ...] = ()
+    #: Why no pod is ever seen.
+    unseen: str = ""
     grants: Sequence[Granted] | None = ()
     listed: frozenset[str] = frozenset()
     #: What happens while the vendor prepares.
@@ -158,6 +160,7 @@ class Room:
             candidates=self.heard() if self.heard else self.candidates,
             waits=self.waits,
             external=self.external,
+            unseen=self.unseen,
         )
 
     async def save(self, *, durable: bool) -> None:
@@ -807,6 +810,47 @@ async def test_a_whole_card_other_than_the_chosen_one_is_refused() -> None:
     assert room.ledger.all() == ()
 
 
+async def test_who_has_the_card_that_was_chosen_is_named() -> None:
+    mine = replace(
+        allocation("annotation-1", [], owner=Owner("u", "", "default", "own"), devices=("c1",)),
+        source=Source.ANNOTATION,
+        resource="koordinator.sh/gpu",
+    )
+    other = replace(
+        allocation("a", ["c1"], resource=SLICE, owner=Owner("v", "main", "default", "plain"), devices=("c1",))
+    )
+    taken = {
+        "default/web on c1; c1 is held by default/own, by its scheduler's word alone;": (mine,),
+        f"default/web on c1; c1 is held by default/plain as {SLICE};": (other,),
+        "default/web on c1; create this pod anew": (),
+    }
+    for words, held in taken.items():
+        room = heeding(bound("web", "c1"))
+        for it in held:
+            room.ledger.record(it)
+
+        with pytest.raises(PromisedElsewhere) as refused:
+            await room.allocator.allocate(WHOLE, [["c0"]])
+
+        assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("card", "why"),
+    [
+        ("c6", "which have no room; c6 is unhealthy;"),
+        ("c3", "which have no room; c3 is not of this resource;"),
+    ],
+)
+async def test_what_keeps_the_chosen_card_from_who_asks_is_said(card: str, why: str) -> None:
+    room = heeding(bound("web", card, resource=SHARE))
+
+    with pytest.raises(PromisedElsewhere) as refused:
+        await room.allocator.allocate(SHARE, [["c4::0"]])
+
+    assert why in str(refused.value)
+
+
 async def test_a_whole_card_may_be_a_pods_of_which_no_scheduler_spoke() -> None:
     room = heeding(bound("web", "c1"), bound("job"))
 
@@ -1169,14 +1213,26 @@ async def test_whose_claim_came_back_is_not_taken_for_one_that_waits() -> None:
     assert [it.claim and it.claim.pod for it in room.ledger.all()] == ["web", "job"]
 
 
+async def test_where_no_pod_is_ever_seen_the_refusal_says_why() -> None:
+    room = heeding(placement="claim")
+    room.unseen = "agent.watchPods is false"
+
+    with pytest.raises(NotPromised, match=r"no pod is seen: agent\.watchPods is false; "):
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+
 async def test_where_a_scheduler_must_choose_nobody_else_does() -> None:
     room = heeding(bound("job"), placement="claim")
 
-    with pytest.raises(
-        NotPromised, match="no pod that waits has a claim; the resource's placement is 'claim'"
-    ):
+    with pytest.raises(NotPromised) as refused:
         await room.allocator.allocate(WHOLE, [["c0"]])
 
+    assert str(refused.value) == (
+        'invalid allocation request for "acme.com/whole": no scheduler has chosen a card for it: '
+        "default/job asks for as much and has no claim; the resource's placement is 'claim': create this pod "
+        "anew with a schedulerName that chooses, such as koord-scheduler, which writes "
+        "scheduling.koordinator.sh/device-allocated"
+    )
     assert room.ledger.all() == ()
 
 

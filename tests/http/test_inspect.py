@@ -25,6 +25,8 @@ from agent.admin import CannotAsk, fetch
 from agent.core.claims import Claim
 from agent.core.model import AdvertisedDevice, Owner, Source
 from agent.core.text import printable
+from agent.core.vendor import Placement
+from agent.core.view import ApiServer
 from agent.http import serving
 from agent.http.inspect import inspect as document_of
 from agent.inspect import age, as_text, show
@@ -233,6 +235,23 @@ def test_troubles_are_shown_first() -> None:
         "! resource nvidia.com/gpu",
         "! config",
     ]
+
+
+@pytest.mark.parametrize(("placement", "ready"), [("claim", False), ("auto", True), ("local", True)])
+def test_cards_that_a_scheduler_must_choose_need_pods_that_are_seen(
+    placement: Placement, ready: bool
+) -> None:
+    claimed = replace(RESOURCE, rule=replace(RESOURCE.rule, placement=placement))
+    lost = ApiServer("api", error="pods: 403")
+    view = replace(VIEW, resources={"nvidia.com/gpu": claimed}, pods_unseen="403", api_server=lost)
+    document = document_of(view)
+
+    text = as_text(document, now=0)
+
+    why = "resource nvidia.com/gpu: no pod gets a card, as its placement is 'claim', and none is seen: 403"
+    assert (document["ready"], why not in document["troubles"]) == (ready, ready)
+    assert document["resources"][0]["placement"] == placement
+    assert ("nothing waits for it" in text) is ready
 
 
 def test_an_agent_that_knows_nothing_yet_is_shown() -> None:

@@ -230,6 +230,30 @@ async def test_pods_are_not_asked_for_where_that_is_switched_off(
     assert shown["apiServer"]["followed"] == {"nodes": {"synced": True, "error": ""}}
 
 
+async def test_where_no_pod_may_be_seen_an_agent_whose_cards_a_scheduler_must_choose_is_not_ready(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    api.forbid("*", "/api/v1/pods")
+    node.configure(whole(XPU, placement="claim"))
+    await process.start()
+
+    shown = await process.until(lambda it: any("none is seen" in one for one in it["troubles"]))
+    verdict = await node.refused("nobodys", {XPU: 1})
+
+    assert not shown["ready"]
+    for words in (*shown["troubles"], verdict.message):
+        assert "the right to list and watch pods is missing (in the chart pods.enabled)" in words
+
+
+async def test_without_an_api_server_it_is_not_ready_either(node: Node, process: AgentProcess) -> None:
+    node.configure(whole(XPU, placement="claim"))
+    await process.start()
+
+    shown = await process.until(lambda it: any("none is seen" in one for one in it["troubles"]))
+
+    assert "no API server is known here" in shown["troubles"][0]
+
+
 async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:
