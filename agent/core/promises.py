@@ -119,7 +119,8 @@ class Promises:
     def _attributed(self, resource: str, ids: Sequence[str], devices: Sequence[Device]) -> Attribution:
         planned, scene = self.scene.plan[resource], self.scene
         if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
-            return Attribution(doubt="no pod of this node is known")
+            why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
+            return Attribution(doubt=why)
         return attribute(resource, len(ids), {it.uuid for it in devices}, self._waiting(resource))
 
     def _on_its_card(
