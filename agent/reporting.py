@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,7 +160,7 @@ class Reporting:
             self._told, self._way = now, chosen.mode
         elif no_device:
             self._way = "none"
-        self._passed_over = passed_over(snapshot, settings.vendor)
+        self._passed_over = _unsaid(passed_over(snapshot, settings.vendor), now.left_out if now else ())
         self._choose(chosen)
         self.exchange.telling.set(Telling(chosen.mode, now, settings.device_infos_dir, no_file, no_device))
 
@@ -216,6 +216,12 @@ class Reporting:
         if chosen != self._choice:
             log.info("cards are told to Koordinator", mode=chosen.mode, why=chosen.why)
         self._choice = chosen
+
+
+def _unsaid(sentences: Iterable[str], said: Iterable[str]) -> tuple[str, ...]:
+    """Those that say what nobody says yet, whatever reason is given."""
+    known = {it.partition(":")[0] for it in said}
+    return tuple(it for it in sentences if it.partition(":")[0] not in known)
 
 
 def _shares(config: Config) -> str:

@@ -15,7 +15,15 @@ from agent.config import Config, ConfigState, ReportSettings, VendorSettings
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import Shown, Telling
 from agent.core.koordinator.report import Card, Report
-from agent.core.model import AdvertisedDevice, IdRange, NodeSnapshot, Plan, Resource, VendorState
+from agent.core.model import (
+    AdvertisedDevice,
+    IdRange,
+    NodeSnapshot,
+    Plan,
+    Resource,
+    VendorState,
+    VendorStatus,
+)
 from agent.core.vendor import ResourceRule, Sharing
 from agent.reporting import NOT_OFFERED, Reporting, withheld
 
@@ -249,6 +257,35 @@ async def test_a_chosen_vendor_that_is_not_here_is_said_where_others_have_cards(
     await here.told()
     (why,) = here.reporting.seen("").left_out
     assert "one vendor alone" in why
+
+
+async def test_a_chosen_vendor_without_cards_is_said_where_others_have_some() -> None:
+    here = Here(vendor="metax")
+    others = node([card(0, vendor="enflame")])
+    here.snapshot.set(replace(others, vendors=(*others.vendors, VendorStatus("metax", VendorState.OPEN))))
+    await here.told()
+
+    why = "1 cards of enflame are not reported: report.vendor is 'metax', which lists no cards"
+    assert here.reporting.seen("").left_out == (why,)
+
+    starting = VendorStatus("metax", VendorState.STARTING)
+    here.snapshot.set(replace(others, vendors=(*others.vendors, starting)))
+    await here.told()
+    assert here.reporting.seen("").left_out == ()
+
+
+async def test_what_is_left_out_of_what_stands_is_said_once() -> None:
+    here = Here(vendor="metax")
+    both = node([card(0), card(0, vendor="enflame")])
+    here.snapshot.set(both)
+    await here.told()
+    metax, enflame = (it for name in ("metax", "enflame") for it in both.vendors if it.name == name)
+    lost = replace(both, devices=both.of("enflame"), vendors=(replace(metax, reason="gone"), enflame))
+    here.snapshot.set(lost)
+    await here.told()
+
+    (why,) = here.reporting.seen("").left_out
+    assert why.startswith("1 cards of enflame are not reported")
 
 
 async def test_a_device_that_may_not_be_seen_any_more_is_an_error_as_its_cards_stay() -> None:

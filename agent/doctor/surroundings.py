@@ -147,6 +147,12 @@ class Surroundings:
                 named.update([it.name for it in rules] or [plugin.vendor.resource])
         return frozenset(named)
 
+    @property
+    def cards(self) -> frozenset[str]:
+        """The ids of this node's cards, as their libraries have them."""
+        looks = self.vendors.values()
+        return frozenset(it.uuid for look in looks for it in look.value or () if it.parent is None)
+
     def has_cards(self, vendor: str) -> bool:
         """Whether the vendor is meant to serve here: it has devices, or the config insists on it."""
         return bool(self.vendors.get(vendor, Look()).value) or self.config.vendor(vendor).enabled is True

@@ -355,6 +355,24 @@ async def test_what_is_to_be_removed_is_named_as_a_shell_takes_it(patient: Patie
     assert f"rm -f '{infos(patient)}/a; b'" in found.remedy
 
 
+async def test_a_named_vendor_without_cards_is_told_with_an_agent_and_without(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(patient, "device", vendor="simulated")
+    koordination.introduce(patient, monkeypatch)
+
+    left = told(await patient.findings(), "koordinator")
+
+    assert "report.vendor is 'simulated', which lists no cards, and the node has 2 of nvidia" in left
+
+    await koordination.reports(patient, mode="device", cards=0)
+    findings = await patient.findings()
+
+    assert {"cards-not-told", "cards-left-out", "device-missing"} <= ailments(findings)
+    assert "the agent tells of no card by device, and the node has 2" in told(findings, "koordinator")
+    assert "2 cards of nvidia are not reported" in told(findings, "koordinator")
+
+
 async def test_an_agent_in_a_pod_is_compared_by_what_the_host_has(patient: Patient) -> None:
     install(patient)
     koordlet(patient)

@@ -114,13 +114,16 @@ def is_served(snapshot: NodeSnapshot, vendor: str, told: Report) -> bool:
 
 
 def passed_over(snapshot: NodeSnapshot, vendor: str) -> tuple[str, ...]:
-    """A sentence for each vendor whose cards are not reported as the config chose one that is not here."""
+    """A sentence for each vendor whose cards are not reported as the config chose one without cards here."""
     counts = {it.name: len(_cards(snapshot, it.name)) for it in snapshot.vendors}
-    if not vendor or vendor in counts:
+    states = {it.name: it.state for it in snapshot.vendors}
+    if not vendor or counts.get(vendor) or states.get(vendor) is VendorState.STARTING:
         return ()
-    why = f"report.vendor is '{vendor}', which is not in service here"
+    lacks = "lists no cards" if vendor in counts else "is not in service here"
     return tuple(
-        f"{count} cards of {name} are not reported: {why}" for name, count in counts.items() if count
+        f"{count} cards of {name} are not reported: report.vendor is '{vendor}', which {lacks}"
+        for name, count in counts.items()
+        if count
     )
 
 

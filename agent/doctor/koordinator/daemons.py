@@ -10,7 +10,6 @@ from pathlib import Path
 from agent import files
 from agent.deviceinfos import MAX_FILES, NAME, listed
 from agent.doctor.finding import Ailment, Finding, Severity, well
-from agent.doctor.koordinator.devices import cards as of_node
 from agent.doctor.koordinator.programs import running
 from agent.doctor.koordinator.way import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
@@ -81,7 +80,7 @@ def daemons(around: Surroundings) -> Iterator[Finding]:
 
 
 def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Finding]:
-    own, strange = of_node(around), []
+    own, strange = around.cards, []
     for path in _files(directory):
         try:
             shared = sorted(own.intersection(listed(path) or ()))

@@ -125,13 +125,6 @@ def entries(device: Object) -> list[Mapping[str, Any]]:
     return [it for it in rows_of(part_of(device, "spec"), "devices") if it.get("type") == "gpu"]
 
 
-def cards(around: Surroundings) -> frozenset[str]:
-    """The ids of this node's cards, as their libraries have them."""
-    return frozenset(
-        it.uuid for look in around.vendors.values() for it in look.value or () if it.parent is None
-    )
-
-
 def _told(around: Surroundings, there: Sequence[Object]) -> str:
     if not there:
         return "there is no Device, and nobody is told of a card"
@@ -143,8 +136,12 @@ def _told(around: Surroundings, there: Sequence[Object]) -> str:
 
 def _missing(around: Surroundings) -> Iterator[Finding]:
     mode = chosen(around).mode
-    if around.serves and mode != "none" and _reported(around).get("cards"):
-        yield MISSING.found(f"the agent tells of {_reported(around)['cards']} cards by {mode}")
+    if not around.serves or mode == "none":
+        return
+    if told := _reported(around).get("cards"):
+        yield MISSING.found(f"the agent tells of {told} cards by {mode}")
+    elif around.cards:
+        yield MISSING.found(f"the node has {len(around.cards)} cards, and the agent tells of none by {mode}")
 
 
 def _wrong(around: Surroundings, device: Object) -> Iterator[Finding]:
@@ -154,7 +151,7 @@ def _wrong(around: Surroundings, device: Object) -> Iterator[Finding]:
         return
     if unusable := list(_unusable(its)):
         yield UNUSABLE.found("; ".join(unusable[:5]), node=around.node)
-    own = cards(around)
+    own = around.cards
     if own and own.isdisjoint(text(it, "id") for it in its):
         vendor = text(part_of(part_of(device, "metadata"), "labels"), VENDOR) or "none"
         named = f"Device {around.node}, of vendor {shorten(vendor)}"

@@ -10,7 +10,7 @@ from agent.cluster.koordlet import ALL_GATES, GATE, NAME, keeps
 from agent.core.koordinator.feed import DIRECTORY
 from agent.core.parts import part_of, rows_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.koordinator.devices import cards, entries
+from agent.doctor.koordinator.devices import entries
 from agent.doctor.koordinator.programs import Program, on_host, running, with_gate
 from agent.doctor.koordinator.signs import sign
 from agent.doctor.koordinator.way import chosen, unconcerned
@@ -95,7 +95,7 @@ def _is_read(around: Surroundings) -> bool:
 def _lists_ours(around: Surroundings) -> bool:
     """Whether the Device has a card of this node: then what is written is read, wherever it lies."""
     there = around.cluster.koordinator.device.value or ()
-    return any(text(card, "id") in cards(around) for it in there for card in entries(it))
+    return any(text(card, "id") in around.cards for it in there for card in entries(it))
 
 
 def _wrong(around: Surroundings, it: Program, *, fed: bool) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from agent.core.koordinator.resources import CORE, MEMORY, RATIO
 from agent.core.parts import part_of
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.koordinator.devices import cards, entries
+from agent.doctor.koordinator.devices import entries
 from agent.doctor.surroundings import Surroundings
 
 PODS = "koord-pods"
@@ -125,7 +125,7 @@ def _unbelieved(around: Surroundings, _: Object, pod: Candidate) -> Finding | No
 
 def _unbooked(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
     device = around.cluster.koordinator.device.value
-    if not device or cards(around).isdisjoint(text(it, "id") for it in entries(device[0])):
+    if not device or around.cards.isdisjoint(text(it, "id") for it in entries(device[0])):
         return None
     asks = _asks(around, pod)
     if not asks or ALLOCATED in pod.annotations or pod.over:

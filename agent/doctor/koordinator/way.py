@@ -129,6 +129,8 @@ def way(around: Surroundings) -> Iterator[Finding]:
     left = told.get("leftOut")
     if isinstance(left, list) and left:
         found.append(LEFT_OUT.found("; ".join(map(str, left))))
+    elif others := _passed_over(around):
+        found.append(LEFT_OUT.found(others))
     its = chosen(around)
     yield from found or [well(WAY, f"the cards are told by {its.mode}: {its.why}")]
 
@@ -139,6 +141,19 @@ def _wrong(around: Surroundings, its: Choice) -> Iterator[Finding]:
         yield IN_THE_WAY.found(shown)
     elif its.mode == "none":
         yield NOT_TOLD.found(its.why or "the agent has not found a way yet")
+    elif around.serves and not part_of(around.told.value, "report").get("cards") and around.cards:
+        some = f"the agent tells of no card by {its.mode}, and the node has {len(around.cards)}"
+        yield NOT_TOLD.found(some)
+
+
+def _passed_over(around: Surroundings) -> str:
+    """Whose cards are not told as the config names a vendor without any; empty where that is not so."""
+    named = around.config.report.vendor
+    counts = {it: len(look.value or ()) for it, look in around.vendors.items()}
+    others = ", ".join(f"{count} of {it}" for it, count in counts.items() if count)
+    if not named or counts.get(named) or not others:
+        return ""
+    return f"report.vendor is '{named}', which lists no cards, and the node has {others}"
 
 
 def programs(around: Surroundings) -> Iterator[Finding]:
