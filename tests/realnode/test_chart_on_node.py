@@ -148,12 +148,14 @@ PROMISES = {
 
 #: Those that others do much of already; the short form leaves them out.
 LONG = {"nvidia-exclusive", "nvidia-cdi", "simulated-slices"}
+#: Those that need Koordinator's programs: test_koordinator_on_node has them, and scenarios/test_koordinator_page.
+KOORDINATOR = {f"koordinator-{it}" for it in ("device", "feed", "shares", "simulated")}
 
 
 def test_every_example_is_tried() -> None:
     examples = {it.name for it in EXAMPLES.iterdir() if it.is_dir()}
 
-    assert examples == {*PROMISES, SHARED}
+    assert examples == {*PROMISES, SHARED, *KOORDINATOR}
 
 
 @pytest.mark.parametrize(
