@@ -20,12 +20,16 @@ END
     grep -vE '^ *(helm\.sh/chart:|app\.kubernetes\.io/managed-by: Helm)'
 }
 
-uninstall() {
+uninstall() {  # uninstall OPTIONS-OF-HELM
   echo "# Made by deploy/manifests.sh: removes from the nodes what survives the agent's end. Apply it after the agent's own"
   echo "# manifests are deleted, wait for its rollout, then delete it."
   "$HELM" template xpu-agent deploy/chart/xpu-agent --namespace xpu-agent --kube-version 1.30.0 \
-    --set uninstall.hook=true --show-only templates/uninstall-nodes.yaml |
+    --set uninstall.hook=true --show-only templates/uninstall-nodes.yaml "$@" |
     grep -vE '^ *(helm\.sh/|app\.kubernetes\.io/managed-by: Helm|annotations:$)'
+}
+
+uninstall_koordinator() {  # the same with koordlet's directory, and with the rights to take its cards out of the Device
+  uninstall --set koordinator.enabled=true --show-only templates/uninstall-rights.yaml
 }
 
 if [ "${1:-}" = --print ]; then
@@ -34,4 +38,5 @@ else
   mkdir -p deploy/manifests
   render >deploy/manifests/xpu-agent.yaml
   uninstall >deploy/manifests/uninstall.yaml
+  uninstall_koordinator >deploy/manifests/uninstall-koordinator.yaml
 fi

@@ -97,6 +97,8 @@ def test_values_that_people_set_pass_lint_and_make_objects_with_names_of_their_o
 
 
 #: Values, and what helm has to say against them.
+CLAIMED = "vendors: {nvidia: {resources: [{name: nvidia.com/gpu, 'placement' : claim}]}}"
+
 REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"imgae": {}}, ("imgae", "not allowed")),
     ({"pools": {"nvidia": {"vendors": []}}}, ("/pools/nvidia", "minItems")),
@@ -211,11 +213,42 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"kubelet": {"dir": "/data/kubelet"}, "labels": {"directory": "/data/kubelet/pod-resources/x"}},
         ("labels.directory: /data/kubelet/pod-resources/x is in /data/kubelet/pod-resources",),
     ),
+    (
+        {"koordinator": {"enabled": True, "directory": "/var/lib/kubelet/device-plugins"}},
+        ("koordinator.directory: /var/lib/kubelet/device-plugins is in", "which is the kubelet's"),
+    ),
+    (
+        {"koordinator": {"enabled": True, "directory": "/var/run/cdi"}},
+        ("cdi.dir and koordinator.directory are both /var/run/cdi",),
+    ),
+    (
+        {"config": {"map": {"a": CLAIMED}}, "pods": {"enabled": False}},
+        ("config.map.a has placement: claim, and pods.enabled is false",),
+    ),
+    (
+        {"config": {"map": {"a": CLAIMED}}, "api": {"enabled": False}},
+        ("config.map.a has placement: claim, and api.enabled is false",),
+    ),
     ({"stateDir": "/var/run/secrets"}, ("stateDir: /var/run/secrets would hide what the container has",)),
     ({"stateDir": "/run/secrets/own"}, ("stateDir: /run/secrets/own would hide what the container has",)),
     ({"vendors": {"nvidia": {"libraries": ["usr/lib"]}}}, ("/vendors/nvidia/libraries/0",)),
     ({"admissionPolicy": {"enabled": "yes"}}, ("/admissionPolicy/enabled", "auto")),
 ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"config": {"map": {"a": CLAIMED}}},
+        {"config": {"map": {"a": "# placement: claim\n" + CLAIMED.replace("claim}", "auto}")}}},
+    ],
+)
+def test_cards_by_claim_are_rendered_with_pods_and_others_without(
+    chart: Chart, values: dict[str, Any]
+) -> None:
+    without = {"pods": {"enabled": False}} if "auto}" in values["config"]["map"]["a"] else {}
+
+    assert chart.refusal({**values, **without}) == ""
 
 
 @pytest.mark.parametrize(("values", "words"), REFUSED, ids=[" ".join(words) for _, words in REFUSED])

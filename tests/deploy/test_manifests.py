@@ -9,13 +9,20 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.core.koordinator.feed import DIRECTORY
+
 from .chart import ROOT
 
 MANIFESTS = ROOT / "deploy/manifests"
 
 
 @pytest.mark.parametrize(
-    ("function", "file"), [("render", "xpu-agent.yaml"), ("uninstall", "uninstall.yaml")]
+    ("function", "file"),
+    [
+        ("render", "xpu-agent.yaml"),
+        ("uninstall", "uninstall.yaml"),
+        ("uninstall_koordinator", "uninstall-koordinator.yaml"),
+    ],
 )
 def test_they_are_what_the_chart_renders_now(helm: Path, function: str, file: str) -> None:
     told = subprocess.run(
@@ -39,7 +46,23 @@ def test_they_bring_the_namespace_that_all_their_objects_are_in() -> None:
     assert {it["metadata"].get("namespace") for it in objects} == {None, namespace["metadata"]["name"]}
 
 
-@pytest.mark.parametrize("file", ["xpu-agent.yaml", "uninstall.yaml"])
+def test_what_koordinator_was_told_is_taken_back_with_a_token_and_the_directory_of_its_files() -> None:
+    objects = [it for it in yaml.safe_load_all((MANIFESTS / "uninstall-koordinator.yaml").read_text()) if it]
+    pod = next(it for it in objects if it["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    rules = next(it for it in objects if it["kind"] == "ClusterRole")["rules"]
+    [worker] = pod["initContainers"]
+
+    assert pod["automountServiceAccountToken"] is True
+    assert pod["serviceAccountName"] in {
+        it["metadata"]["name"] for it in objects if it["kind"] == "ServiceAccount"
+    }
+    assert DIRECTORY in {it["mountPath"] for it in worker["volumeMounts"]}
+    assert "NODE_NAME" in {it["name"] for it in worker["env"]}
+    [its] = [it for it in rules if it["resources"] == ["devices"]]
+    assert {"get", "update", "delete"} <= {*its["verbs"]}
+
+
+@pytest.mark.parametrize("file", ["xpu-agent.yaml", "uninstall.yaml", "uninstall-koordinator.yaml"])
 def test_they_bear_no_mark_of_helm(file: str) -> None:
     text = (MANIFESTS / file).read_text()
 

@@ -71,9 +71,10 @@ async def test_the_server_takes_the_examples(
 async def test_the_server_takes_the_plain_manifests(api_server: RealApiServer, namespace: str) -> None:
     text = (ROOT / "deploy/manifests/xpu-agent.yaml").read_text()
     cleaning = (ROOT / "deploy/manifests/uninstall.yaml").read_text()
+    more = (ROOT / "deploy/manifests/uninstall-koordinator.yaml").read_text()
 
     # A namespace that is only tried is not there for what goes into it.
-    for each in (text, cleaning):
+    for each in (text, cleaning, more):
         await tried(api_server, each.replace("namespace: xpu-agent", f"namespace: {namespace}"), namespace)
 
 

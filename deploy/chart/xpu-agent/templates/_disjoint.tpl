@@ -79,6 +79,9 @@ yes
 {{/* Whether the directories of the host can be seen at their own paths in the container. */}}
 {{- define "xpu-agent.checkPlaces" -}}
 {{- $places := dict "stateDir" .Values.stateDir "cdi.dir" .Values.cdi.dir "labels.directory" .Values.labels.directory -}}
+{{- if .Values.koordinator.enabled -}}
+{{- $_ := set $places "koordinator.directory" .Values.koordinator.directory -}}
+{{- end -}}
 {{- $kubelets := list "/var/lib/kubelet/device-plugins" (printf "%s/pod-resources" .Values.kubelet.dir) -}}
 {{- $used := dict -}}
 {{- range $value, $path := $places -}}
@@ -87,7 +90,8 @@ yes
 {{- fail (printf "%s: %s is in %s, which is the kubelet's; name another directory" $value $path .) -}}
 {{- end -}}
 {{- end -}}
-{{- if regexMatch "^/((var/)?run/secrets|proc|sys|dev|bin|sbin|lib|lib64|usr|tmp|driver-root|etc/xpu-agent|opt/xpu-agent)(/|$)" $path -}}
+{{- /* Of the last the container has another path. */ -}}
+{{- if and (ne $value "koordinator.directory") (regexMatch "^/((var/)?run/secrets|proc|sys|dev|bin|sbin|lib|lib64|usr|tmp|driver-root|etc/xpu-agent|opt/xpu-agent)(/|$)" $path) -}}
 {{- fail (printf "%s: %s would hide what the container has there itself; name another directory" $value $path) -}}
 {{- end -}}
 {{- if hasKey $used $path -}}
@@ -126,6 +130,17 @@ yes
 {{- end -}}
 {{- end -}}
 
+{{/* Whether cards that a scheduler must choose go to pods whose choice is seen. */}}
+{{- define "xpu-agent.checkClaims" -}}
+{{- if not (and .Values.api.enabled .Values.pods.enabled) -}}
+{{- range $file, $text := .Values.config.map -}}
+{{- if regexMatch "(?m)^[^#\n]*\\bplacement[\"']?\\s*:\\s*[\"']?claim\\b" (toString $text) -}}
+{{- fail (printf "config.map.%s has placement: claim, and %s is false: no scheduler's choice is seen, and every pod would be refused. Enable it, or set placement to auto" $file (ternary "pods.enabled" "api.enabled" $.Values.api.enabled)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Every mistake that the schema can not see. */}}
 {{- define "xpu-agent.check" -}}
 {{- $pools := fromJson (include "xpu-agent.pools" .) -}}
@@ -156,6 +171,7 @@ yes
 {{- if not .Values.config.name -}}
 {{- include "xpu-agent.checkDefaults" . -}}
 {{- end -}}
+{{- include "xpu-agent.checkClaims" . -}}
 {{- include "xpu-agent.checkPlaces" . -}}
 {{- include "xpu-agent.checkRollout" . -}}
 {{- include "xpu-agent.checkFirstProbe" . -}}
