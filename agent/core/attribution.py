@@ -69,9 +69,9 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     if claims:
         names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in claims[:3])
         return Attribution(None, f"claims are on other cards: {names}", tuple(claims), bool(others))
-    return Attribution(
-        None, "; ".join(room.wrong[:3]) or "no pod that waits has a claim", unclaimed=bool(others)
-    )
+    unsaid = f"{others[0]} asks for as much and has no claim" if others else ""
+    doubt = "; ".join(room.wrong[:3]) or unsaid or "no pod that waits has a claim"
+    return Attribution(None, doubt, unclaimed=bool(others))
 
 
 def suspect(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> str:

@@ -118,10 +118,11 @@ class GivenTwice(AllocationError):
 
 
 class NotPromised(AllocationError):
-    def __init__(self, resource: str, why: str) -> None:
+    def __init__(self, resource: str, why: str, annotation: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": no scheduler has chosen a card for it: {why}; '
-            "the resource's placement is 'claim'"
+            f"the resource's placement is 'claim': create this pod anew with a schedulerName that chooses, "
+            f"such as koord-scheduler, which writes {annotation}"
         )
 
 

@@ -20,14 +20,18 @@ from agent.core.attribution import (
 from agent.core.claims import Candidate, Cards, Claim, Dialect
 from agent.core.errors import NotPromised, PromisedElsewhere
 from agent.core.evidence import Granted
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.koordinator.hami import HAMI, METAX
 from agent.core.model import Allocation, Resource, Source
 from agent.core.placement import prefer
+from agent.core.text import shorten
 from agent.core.vendor import ContainerEdits, Device, Request, Vendor
 
 #: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
 DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
+#: What is said of the cards that were chosen instead.
+SAID = 3
 #: Why a request can not be had on the cards of its IDs.
 FILLED = "which shares with IDs of other cards have filled"
 
@@ -113,7 +117,7 @@ class Promises:
             if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
                 return self._elsewhere(planned, found, ids, given, others)
             if planned.rule.placement == "claim":
-                raise NotPromised(resource, found.doubt)
+                raise NotPromised(resource, found.doubt, ALLOCATED)
         return Choice(None, _with_room(planned, ids, given, others))
 
     def _attributed(self, resource: str, ids: Sequence[str], devices: Sequence[Device]) -> Attribution:
@@ -146,12 +150,26 @@ class Promises:
         given: Sequence[str],
         others: Sequence[Allocation],
     ) -> Choice:
+        taken = self._taken(planned, found.elsewhere)
         if not all(map(planned.shares, ids)):
-            raise PromisedElsewhere(planned.name, given, found.doubt)
+            raise PromisedElsewhere(planned.name, given, "; ".join((found.doubt, *taken)))
         for claim in found.elsewhere:
             if steering.has_room(planned, claim.devices, len(ids), others):
                 return Choice(claim, claim.devices)
-        raise PromisedElsewhere(planned.name, given, f"{found.doubt}, which have no room")
+        raise PromisedElsewhere(
+            planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
+        )
+
+    def _taken(self, planned: Resource, claims: Iterable[Claim]) -> Sequence[str]:
+        """Why the kubelet may not have given these cards, a sentence each of the first ones."""
+        its = dict.fromkeys(uuid for claim in claims for uuid in claim.devices)
+        cards = {it.uuid: it for it in planned.cards}
+        held = [(uuid, it) for it in self.in_use for uuid in it.cards if uuid in its]
+        found = [f"{shorten(uuid)} is held by {_holder(it, planned.name)}" for uuid, it in held]
+        sick = [f"{shorten(uuid)} is unhealthy" for uuid in its if uuid in cards and not cards[uuid].healthy]
+        other = [f"{shorten(uuid)} is not of this resource" for uuid in its if uuid not in cards]
+        said = [*sick, *other, *found]
+        return [*said[:SAID], f"and {len(said) - SAID} more"] if len(said) > SAID else said
 
     # Whose it was
 
@@ -225,6 +243,14 @@ def _with_room(
     if not (roomier := steering.roomier(planned, len(ids), others)):
         raise PromisedElsewhere(planned.name, given, f"{FILLED}, and no other card has room")
     return roomier
+
+
+def _holder(it: Allocation, resource: str) -> str:
+    whose = it.owner if it.owner and it.owner.pod else it.claim
+    name = f"{whose.namespace}/{whose.pod}" if whose else f"allocation {it.id}"
+    if it.source is Source.ANNOTATION:
+        return f"{name}, by its scheduler's word alone"
+    return name if it.resource == resource else f"{name} as {it.resource}"
 
 
 def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:

@@ -98,7 +98,7 @@ BOTH = pod("both", ("setup", 2), ("main", 1))
         ),
         pytest.param(
             asked(pod("stranger", says=None)),
-            Attribution(None, "no pod that waits has a claim"),
+            Attribution(None, "default/stranger asks for as much and has no claim"),
             id="another scheduler's pod alone",
         ),
         pytest.param(

@@ -29,6 +29,12 @@ MAX_MEMORY = 1 << 60
 MAX_ID = 253
 #: Characters of an annotation that is remembered.
 KNOWN = 4096
+#: What is granted, the most of one card, and that in words.
+_AMOUNTS = (
+    (CORE, 100, "a percentage, 1 to 100"),
+    (RATIO, 100, "a percentage, 1 to 100"),
+    (MEMORY, MAX_MEMORY, "a number of bytes, such as 8Gi"),
+)
 _NANOSECONDS = re.compile(r"[0-9]{1,19}")
 
 
@@ -56,7 +62,12 @@ def allocated(text: str) -> tuple[Grant, ...]:
     Raises:
         ValueError: It is not what a scheduler writes.
     """
-    return _known(text) if len(text) <= KNOWN else _read(text)
+    try:
+        return _known(text) if len(text) <= KNOWN else _read(text)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"{ALLOCATED} is no JSON: {exc}") from exc
+    except ValueError as exc:
+        raise ValueError(f"{ALLOCATED}: {exc}") from exc
 
 
 def _read(text: str) -> tuple[Grant, ...]:
@@ -103,11 +114,12 @@ def _grant(said: Any) -> Grant:
 
 
 def _amounts(minor: int, resources: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for name, most in ((CORE, 100), (RATIO, 100), (MEMORY, MAX_MEMORY)):
+    for name, most, awaited in _AMOUNTS:
         if name in resources:
             found = exact(resources[name])
             if found is None or found > most:
-                raise ValueError(f"{name} of minor {minor} is {shorten(repr(resources[name]), 40)}")
+                said = shorten(repr(resources[name]), 40)
+                raise ValueError(f"{name} of minor {minor} is {said}, awaited is {awaited}")
             yield name, int(found)
 
 

@@ -189,8 +189,8 @@ ONE = [{"minor": 1, "id": uuid(1), "resources": {}}]
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "Expecting"),
-        ("[]", "no JSON object"),
+        ("{", f"{ALLOCATED} is no JSON: Expecting"),
+        ("[]", f"{ALLOCATED}: no JSON object"),
         ('{"gpu": 1}', "gpu is no list"),
         ('{"gpu": [1]}', "a card is no JSON object"),
         ('{"gpu": [{"id": "x"}]}', "minor None is no number"),
@@ -198,14 +198,17 @@ ONE = [{"minor": 1, "id": uuid(1), "resources": {}}]
         ('{"gpu": [{"minor": -1}]}', "minor -1 is no number"),
         ('{"gpu": [{"minor": 1, "id": 7}]}', "id of minor 1 is no text"),
         ('{"gpu": [{"minor": 1, "resources": 7}]}', "resources of minor 1 are no JSON object"),
-        (json.dumps({"gpu": [{"minor": 1, "resources": {CORE: "101"}}]}), "gpu-core of minor 1 is '101'"),
+        (
+            json.dumps({"gpu": [{"minor": 1, "resources": {CORE: "101"}}]}),
+            "gpu-core of minor 1 is '101', awaited is a percentage, 1 to 100",
+        ),
         (
             json.dumps({"gpu": [{"minor": 1, "resources": {MEMORY: "-1Gi"}}]}),
             "gpu-memory of minor 1 is '-1Gi'",
         ),
         (
             json.dumps({"gpu": [{"minor": 1, "resources": {MEMORY: "64GB"}}]}),
-            "gpu-memory of minor 1 is '64GB'",
+            "gpu-memory of minor 1 is '64GB', awaited is a number of bytes, such as 8Gi",
         ),
         (json.dumps({"gpu": [{"minor": 1}, {"minor": 1}]}), "a minor is named twice"),
         (json.dumps({"gpu": [{"minor": 1, "id": "x"}, {"minor": 2, "id": "x"}]}), "an id is named twice"),
