@@ -72,8 +72,10 @@ class Koordinator:
     programs: Look[tuple[Object, ...]] = Look()
     #: Pods that wait for a scheduler, and ask for something of Koordinator's.
     waiting: Look[tuple[Object, ...]] = Look()
-    #: Whether its manager is to work for the nodes.
-    colocation: Look[bool] = Look()
+    #: Why its manager does not work for the nodes; empty where it does.
+    colocation: Look[str] = Look()
+    #: Where its manager has its settings.
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

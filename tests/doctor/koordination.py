@@ -56,10 +56,10 @@ def placement(patient: Patient, placement: str) -> None:
     patient.node.write(json.dumps(document))
 
 
-def colocate(patient: Patient, **config: Any) -> None:
+def colocate(patient: Patient, text: str = "", **config: Any) -> None:
     metadata = {"name": "slo-controller-config", "namespace": SPACE}
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    patient.server.put_object({**settings, "data": {"colocation-config": json.dumps(config)}})
+    patient.server.put_object({**settings, "data": {"colocation-config": text or json.dumps(config)}})
 
 
 def program(patient: Patient, app: str, *arguments: str, name: str, **labels: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     koordination.colocate(patient, enable=False)
-    return "no colocation-config with enable: true"
+    return "koordinator-system/slo-controller-config has no colocation-config with enable: true"
 
 
 # koordlet, and the files that it reads

@@ -373,6 +373,48 @@ async def test_a_named_vendor_without_cards_is_told_with_an_agent_and_without(
     assert "2 cards of nvidia are not reported" in told(findings, "koordinator")
 
 
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        (None, "there is no ConfigMap koordinator-system/slo-controller-config"),
+        ("{", "colocation-config of koordinator-system/slo-controller-config is no JSON: Expecting"),
+        ("[]", "colocation-config of koordinator-system/slo-controller-config is no object"),
+        ("[" * 99_999, "colocation-config of koordinator-system/slo-controller-config is nested too deeply"),
+    ],
+    ids=["none", "broken", "a list", "deep"],
+)
+async def test_settings_of_koord_manager_that_say_nothing_are_told_as_they_are(
+    patient: Patient, config: str | None, what: str
+) -> None:
+    install(patient)
+    patient.server.delete_object("ConfigMap", "slo-controller-config", "koordinator-system")
+    patient.server.delete_object("Pod", "koord-manager", "koordinator-system")
+    if config is not None:
+        koordination.colocate(patient, config)
+
+    (found,) = (it for it in await patient.findings() if it.ailment == "colocation-off")
+
+    assert found.what.startswith(what)
+    assert "kubectl -n koordinator-system edit configmap" in found.remedy
+
+
+async def test_a_koordlet_that_is_seen_is_told_once_though_it_has_overwritten_the_device(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(patient, "device")
+    koordination.introduce(patient, monkeypatch)
+    await koordination.reports(patient, mode="device", healthy=2)
+    await patient.server.wait(lambda it: it.find("Device", "node"))
+    Koordlet(patient.server, "node").report([])
+    await patient.agent.until(lambda it: it["report"]["overwritten"])
+    koordlet(patient)
+
+    found = ailments(await patient.findings())
+
+    assert "koordlet-in-the-way" in found
+    assert "device-overwritten" not in found
+
+
 async def test_an_agent_in_a_pod_is_compared_by_what_the_host_has(patient: Patient) -> None:
     install(patient)
     koordlet(patient)

@@ -35,13 +35,15 @@ async def koordinator(api: Api, node: str) -> Koordinator:
     if not kind.value:
         return Koordinator(kind)
     programs = await _pods(api, {"labelSelector": PROGRAMS})
+    namespace = _namespace(programs)
     return Koordinator(
         kind,
         await _own(api, node),
         Look(why="nobody looked"),
         programs,
         await _pods(api, {"fieldSelector": WAITING}, _asks),
-        await _colocation(api, _namespace(programs)),
+        await _colocation(api, namespace),
+        namespace,
     )
 
 
@@ -142,22 +144,29 @@ def _namespace(programs: Look[tuple[Object, ...]]) -> str:
     return next(its, NAMESPACE)
 
 
-async def _colocation(api: Api, namespace: str) -> Look[bool]:
-    """Whether koord-manager works for the nodes; it says no more where settings differ from node to node.
+async def _colocation(api: Api, namespace: str) -> Look[str]:
+    """Why koord-manager does not work for the nodes; empty where it does. It is not known where settings
+    differ from node to node.
 
     Source: koordinator pkg/util/sloconfig (colocation-config), pkg/slo-controller/noderesource.
     """
     at = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SETTINGS}"
+    place = f"{namespace}/{SETTINGS}"
     try:
         settings = await api.get(at)
     except NotFound:
-        return Look(False)
+        return Look(f"there is no ConfigMap {place}")
     except ApiError as exc:
         return Look(why=str(exc))
     try:
         said: Any = json.loads(text(part_of(settings, "data"), "colocation-config") or "{}")
-    except (ValueError, RecursionError):
-        return Look(why="colocation-config is no JSON")
-    if not isinstance(said, dict) or said.get("nodeConfigs"):
+    except RecursionError:
+        return Look(f"colocation-config of {place} is nested too deeply")
+    except ValueError as exc:
+        return Look(f"colocation-config of {place} is no JSON: {exc}")
+    if not isinstance(said, dict):
+        return Look(f"colocation-config of {place} is no object")
+    if said.get("nodeConfigs"):
         return Look(why="colocation-config differs from node to node")
-    return Look(said.get("enable") is True)
+    on = said.get("enable") is True
+    return Look("" if on else f"{place} has no colocation-config with enable: true")

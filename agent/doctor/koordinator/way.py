@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from agent.config.rules import replicas_as_cards
@@ -87,7 +88,9 @@ COLOCATION = Ailment(
     "koord-manager is not enabled for nodes",
     "It takes the Device's cards to the Node only where colocation is enabled; until then no pod that asks "
     "for koordinator.sh/ resources finds a place.",
-    'kubectl -n {namespace} edit configmap slo-controller-config: "enable": true in colocation-config',
+    'kubectl -n {namespace} edit configmap slo-controller-config: "enable": true in the JSON of '
+    "colocation-config; a ConfigMap that is gone comes back by helm upgrade koordinator "
+    "koordinator-sh/koordinator --reuse-values",
 )
 SCHEDULER, MANAGER = "koord-scheduler", "koord-manager"
 
@@ -124,7 +127,7 @@ def way(around: Surroundings) -> Iterator[Finding]:
         return
     told = part_of(around.told.value, "report") if around.serves else {}
     found = list(_wrong(around, chosen(around)))
-    if told.get("overwritten") is True:
+    if told.get("overwritten") is True and not sign(around):
         found.append(OVERWRITTEN.found(f"it tells by {told.get('mode')}: {told.get('why')}"))
     left = told.get("leftOut")
     if isinstance(left, list) and left:
@@ -168,10 +171,8 @@ def programs(around: Surroundings) -> Iterator[Finding]:
     schedulers, managers = running(pods.value, SCHEDULER), running(pods.value, MANAGER)
     found = list(_without(schedulers, "DevicePluginAdaption", SCHEDULER_GATE))
     found += _without(managers, "EnableSyncGPUSharedResource", MANAGER_GATE)
-    if around.cluster.koordinator.colocation.value is False:
-        namespace = part_of(managers[0].pod, "metadata").get("namespace") if managers else "NAMESPACE"
-        what = "slo-controller-config has no colocation-config with enable: true"
-        found.append(COLOCATION.found(what, namespace=namespace))
+    if off := around.cluster.koordinator.colocation.value:
+        found.append(COLOCATION.found(off, namespace=shlex.quote(around.cluster.koordinator.namespace)))
     missing = [name for name, its in ((SCHEDULER, schedulers), (MANAGER, managers)) if not its]
     if missing:
         found.append(not_made(PROGRAMS, f"no pod of {' and '.join(missing)} is seen in this cluster"))
