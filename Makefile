@@ -5,6 +5,8 @@ BIN := .venv/bin
 SEED ?= 1
 FAULTS ?= 1000
 HELM ?= v3.22.0
+# The minor version of Kubernetes that its release is made with (client-go in its go.mod).
+HELM_KUBERNETES ?= 37
 # Processes that tests run on: auto is one more than there are cores, 0 is none but pytest's own.
 WORKERS ?= auto
 
@@ -74,8 +76,11 @@ image: setup  ## Build the container image into build/image/xpu-agent.tar; BASE=
 
 tools: build/tools/helm  ## Build helm into build/tools (Go)
 
+# As helm's own release has it: a helm that is only installed renders for Kubernetes 1.20 where nobody names a version.
 build/tools/helm:
-	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install helm.sh/helm/v3/cmd/helm@$(HELM)
+	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install \
+		-ldflags "$(foreach it,chartutil lint/rules,-X helm.sh/helm/v3/pkg/$(it).k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/$(it).k8sVersionMinor=$(HELM_KUBERNETES))" \
+		helm.sh/helm/v3/cmd/helm@$(HELM)
 
 chart: setup tools  ## Lint the chart, render its matrix, test manifests, examples and alert rules
 	build/tools/helm lint --strict deploy/chart/xpu-agent

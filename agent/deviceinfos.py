@@ -35,6 +35,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 NAME = "xpu-agent.json"
+OTHER_DIRECTORY = "name the directory that koordlet reads in report.deviceInfosDir"
 #: Where a file is written before it is moved: koordlet passes over directories, and reads all else.
 UNFINISHED = ".xpu-agent"
 #: Of one file, bytes, and of others in the directory.
@@ -198,6 +199,8 @@ def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) 
         ConfigError: There is no such directory, or it can not be written.
         OSError: It can not be read.
     """
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{directory} is a file, not a directory: {OTHER_DIRECTORY}")
     if not directory.is_dir():
         why = "koordlet makes it; mount the node's there, or say report.deviceInfosDir"
         raise ConfigError(f"there is no directory {directory}: {why}")

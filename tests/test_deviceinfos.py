@@ -16,6 +16,7 @@ from cluster.koordlets import from_files
 from kubelet.fakes import eventually
 
 from agent.core.cell import Cell
+from agent.core.errors import ConfigError
 from agent.core.koordinator.mode import Telling
 from agent.core.koordinator.report import Card, Report
 from agent.deviceinfos import MAX_BYTES, NAME, DeviceInfosFile, Neighbours, keep, said
@@ -160,6 +161,13 @@ async def test_a_file_for_which_koordlet_takes_none_is_told_and_ours_is_written(
         await eventually(lambda: not file.error)
 
     assert seen(tmp_path) == [("a", 0, True)]
+
+
+def test_a_file_where_the_directory_should_be_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("root")
+
+    with pytest.raises(ConfigError, match=r"passwd is a file, not a directory: .* report\.deviceInfosDir"):
+        keep(tmp_path / "passwd", reported("a"))
 
 
 async def test_without_the_directory_it_is_said_and_the_file_comes_with_it(tmp_path: Path) -> None:

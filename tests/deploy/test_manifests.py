@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -35,6 +36,22 @@ def test_they_are_what_the_chart_renders_now(helm: Path, function: str, file: st
     )
 
     assert told.stdout == (MANIFESTS / file).read_text(), "run `make manifests`"
+
+
+def test_the_helm_of_make_tools_renders_for_a_kubernetes_of_its_own_time() -> None:
+    """One that is only installed takes 1.20, for which the chart has no admission policy."""
+    told = subprocess.run(
+        ["make", "--dry-run", "--always-make", "build/tools/helm"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found = re.findall(r"pkg/(\S+)\.k8sVersionMinor=(\d+)", told.stdout)
+
+    assert {where for where, _ in found} == {"chartutil", "lint/rules"}
+    assert all(int(minor) >= 30 for _, minor in found)
 
 
 def test_they_bring_the_namespace_that_all_their_objects_are_in() -> None:
