@@ -18,7 +18,6 @@ from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
-from agent.core.koordinator.locks import stale
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.unheeded import unheeded
@@ -290,7 +289,7 @@ class Line:
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
             unheeded=unheeded(self._allocator.promises),
-            stale_locks=stale(self._scheduled.over.value),
+            stale_locks=self._scheduled.stale,
             reported=self._reported,
         )
 

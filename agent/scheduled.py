@@ -31,6 +31,8 @@ class Scheduled:
         self.locks: Cell[Mapping[str, str]] = Cell({})
         #: Those that are over, with why.
         self.over: Cell[Mapping[Lock, str]] = Cell({})
+        #: A sentence for each lock that time alone ended, the last ones: freed, it is over for a moment only.
+        self.stale: tuple[str, ...] = ()
         #: Lists the pods that wait, as the API server has them now; None while it is known to be away.
         self.ask: Callable[[], Awaitable[Sequence[Candidate]]] | None = None
         #: Why no pod is ever seen, and what would have it so; empty where they are, or will be.

@@ -12,12 +12,15 @@ import structlog
 from agent.core.cell import Cell
 from agent.core.claims import Cards
 from agent.core.koordinator.external import changes, external
-from agent.core.koordinator.locks import LOCKS, locks, over
+from agent.core.koordinator.locks import LOCKS, locks, over, stale
 from agent.core.ledger import Ledger
 from agent.core.model import NodeSnapshot, Plan
 from agent.scheduled import Scheduled
 
 log = structlog.get_logger(__name__)
+
+#: Locks that time alone ended and that are still shown.
+STALE = 16
 
 
 class Schedulers:
@@ -116,4 +119,7 @@ class Schedulers:
         pods, now = self._scheduled.pods.value, self._wall()
         its = locks(self._scheduled.locks.value, self._keys())
         reasons = {it: over(it, pods, self._ledger.in_use(), now) for it in its}
-        self._scheduled.over.set({it: why for it, why in reasons.items() if why})
+        done = {it: why for it, why in reasons.items() if why}
+        known = self._scheduled.stale
+        self._scheduled.stale = (*known, *(it for it in stale(done) if it not in known))[-STALE:]
+        self._scheduled.over.set(done)

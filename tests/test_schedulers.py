@@ -230,6 +230,20 @@ async def test_a_lock_of_a_vendor_that_serves_here_is_over_alike_and_no_other_is
     assert [it.key for it in here.scheduled.over.value] == ["acme.com/mutex.lock"]
 
 
+async def test_a_lock_that_time_ended_is_remembered_once_it_is_freed_and_no_other_is() -> None:
+    here = Here()
+    for seconds, name in ((EXPIRES, "late"), (0.0, "young"), (EXPIRES, "late")):
+        here.now = TAKEN + seconds
+        here.scheduled.locks.set({KEY: f"{STAMP},default,{name}"})
+        await here.pods()
+        here.scheduled.locks.set({})
+        await here.pods()
+
+    assert here.scheduled.over.value == {}
+    (said,) = here.scheduled.stale
+    assert f"{STAMP},default,late has not come for its devices, {EXPIRED}" in said
+
+
 async def test_time_alone_ends_a_lock_without_any_news() -> None:
     here = Here(every=0.01)
     here.scheduled.locks.set({KEY: f"{STAMP},default,web"})

@@ -97,7 +97,7 @@ class Glance:
     reported: Reported = Reported()
     #: What schedulers chose for pods and is not so here.
     unheeded: tuple[Unheeded, ...] = ()
-    #: A sentence for each lock of a scheduler on the node whose pod has not come for its devices.
+    #: A sentence for each of the last locks of schedulers whose pods did not come for their devices.
     stale_locks: tuple[str, ...] = ()
 
 

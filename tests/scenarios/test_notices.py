@@ -271,6 +271,20 @@ async def test_a_lock_whose_pod_never_came_is_told_on_the_node(node: Node, told:
     assert "default,never-came has not come for its devices, it is older than 300 s" in expired.message
 
 
+async def test_a_lock_that_was_freed_before_anybody_looked_is_told(node: Node, told: Told) -> None:
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    scheduled = node.agent.scheduled
+    scheduled.locks.set({"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,never-came"})
+    await scheduled.over.other_than({})
+    scheduled.locks.set({})
+    await scheduled.over.until({})
+
+    await told.listen(node)
+
+    assert "default,never-came" in (await told.first("LockExpired")).message
+
+
 async def test_a_claim_that_follows_the_kubelet_is_told_on_the_pod_that_has_it(
     node: Node, told: Told
 ) -> None:

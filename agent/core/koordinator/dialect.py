@@ -14,6 +14,7 @@ from agent.core.text import shorten
 #: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
 OTHER = "default-scheduler"
 GIB = 1 << 30
+AVERAGE = "the scheduler grants each container the average of its pod"
 
 
 def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
@@ -58,7 +59,8 @@ def uuid_of(grant: Grant, cards: Cards) -> str:
 def claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant]) -> Claim:
     """That a container was granted so much of these cards."""
     uuids = tuple(one.uuid for one in grants)
-    remark = _averaged(it, _least(grants))
+    alone = sum(1 for one in pod.containers if wish(one.limits).cards) == 1
+    remark = _averaged(it, _least(grants), alone=alone)
     return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, share(grants), remark)
 
 
@@ -76,15 +78,17 @@ def _least(grants: Sequence[Grant]) -> Grant:
     return Grant(0, "", core, memory, ratio)
 
 
-def _averaged(it: PodContainer, granted: Grant) -> str:
-    """That the container gets another share than it asks for: the scheduler divides the pod's sums evenly."""
+def _averaged(it: PodContainer, granted: Grant, *, alone: bool) -> str:
+    """That the container gets another share than it asks for: the scheduler divides the pod's sums evenly.
+
+    `alone`: no other container of its pod asks for a card.
+    """
     own = wish(it.limits).each
     both = ((own.core, granted.core), (own.memory, granted.memory), (own.ratio, granted.ratio))
     if all(asked is None or given is None or asked == given for asked, given in both):
         return ""
-    return (
-        f"container {it.name} asks for {_share(own)} of a card and gets {_share(granted)}: "
-        "the scheduler grants each container the average of its pod"
+    return f"container {it.name} asks for {_share(own)} of a card and gets {_share(granted)}: " + (
+        "that is what the pod's annotation says" if alone else AVERAGE
     )
 
 

@@ -126,6 +126,17 @@ def test_an_average_is_granted_and_said() -> None:
     assert "container b asks for 20 % of the cores and 3Gi" in second.remark
 
 
+def test_the_share_of_a_container_alone_is_no_average() -> None:
+    said = {"gpu": [{"minor": 1, "id": uuid(1), "resources": {CORE: "10", RATIO: "50"}}]}
+
+    (found,) = claims(pod(SHARE, annotations={ALLOCATED: json.dumps(said)}), TRIGGER, NVIDIA)
+
+    assert found.remark == (
+        "container main asks for 50 % of the cores and 50 % of the memory of a card and gets "
+        "10 % of the cores and 50 % of the memory: that is what the pod's annotation says"
+    )
+
+
 def test_a_share_that_is_as_asked_for_is_not_remarked() -> None:
     cases = [it for it in recorded.cases("metax1") if it.scheduled and it.name != "m-two-ctrs"]
 
