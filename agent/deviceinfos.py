@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -46,10 +46,10 @@ LINGER = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What came of a look: what is wrong, and what was left out because others list it."""
+    """What came of a look: what is wrong, and of each card that others list the sentence that says so."""
 
     error: str = ""
-    left_out: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 class Neighbours:
@@ -109,8 +109,8 @@ class DeviceInfosFile:
         self._alone, self._withdrawn = "", ""
         #: Why the file is not as it should be; empty while it is, or nobody wants one.
         self.error = ""
-        #: A sentence for each card that others list already.
-        self.left_out: tuple[str, ...] = ()
+        #: Of each card that others list already, by its uuid, the sentence that says so.
+        self.left_out: Mapping[str, str] = {}
         self.writes = 0
 
     async def run(self) -> None:
@@ -207,7 +207,9 @@ def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) 
     others, broken = (neighbours or Neighbours()).look(directory)
     rest = unlisted(report, others)
     changed = _set(directory / NAME, device_infos(rest) if rest.cards else "")
-    more = tuple(it for it in rest.left_out if it not in report.left_out)
+    written = {it.uuid for it in rest.cards}
+    left = (it.uuid for it in report.cards if it.uuid not in written)
+    more = dict(zip(left, rest.left_out[len(report.left_out) :], strict=True))
     if broken:
         error = f"koordlet reads no file of {directory} while {broken}"
         return changed, Kept(f"{error}; have its writer mend it, or take it away", more)

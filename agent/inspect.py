@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agent import screen
+from agent.core.koordinator.mode import NO_KIND, NO_SERVER, NOT_ASKED
 from agent.core.parts import part_of, rows_of
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 #: Pods that a resource names beside its kept IDs; `allocations` has all.
 MANY_PODS = 5
+#: Sentences on cards that Koordinator is not told of; --json has all.
+MANY_CARDS = 5
+#: Why nothing is told where nobody waits for it.
+UNCONCERNED = (NOT_ASKED.why, NO_SERVER, NO_KIND)
 
 
 def show(document: Mapping[str, Any], stream: TextIO | None = None, now: float | None = None) -> None:
@@ -37,6 +42,7 @@ def render(document: Mapping[str, Any], now: float) -> list[RenderableType]:
         waits = any(it.get("placement") == "claim" for it in rows_of(document, "resources"))
         harm = "pods wait for a scheduler's choice that it tells" if waits else "nothing waits for it"
         parts.append(screen.styled(f"the API server tells nothing new, and {harm}: {error}", "yellow"))
+    parts += _reported(part_of(document, "report"))
     columns = ["vendor", "state", "memory", "restarts", "breaker", "reason"]
     parts.append(screen.table("vendors", columns, _vendors(document)))
     columns = ["vendor", "index", "uuid", "model", "memory", "numa", "health", "reason", "since"]
@@ -64,11 +70,33 @@ def _heading(document: Mapping[str, Any]) -> Text:
 
 def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
     troubles = [str(trouble) for trouble in document.get("troubles") or ()]
-    errors = ((part, part_of(document, part).get("error")) for part in ("config", "checkpoint", "locks"))
+    errors = (
+        (part, part_of(document, part).get("error")) for part in ("config", "checkpoint", "locks", "report")
+    )
     unread = part_of(part_of(document, "evidence"), "errors").items()
     # A config that is awaited is a trouble already.
     told = (f"{part}: {error}" for part, error in (*errors, *unread) if error)
     yield from dict.fromkeys([*troubles, *told])
+
+
+def _reported(report: Mapping[str, Any]) -> Iterator[Text]:
+    """What Koordinator is told, where there is one to be told."""
+    mode, why = report.get("mode"), report.get("why")
+    if mode in ("device", "feed"):
+        cards = f"{report.get('cards')} cards of {report.get('vendor') or 'no vendor'}"
+        yield screen.styled(
+            f"Koordinator is told of {cards}, {report.get('healthy')} healthy, by {mode}: {why}"
+        )
+    elif mode == "none" and why not in UNCONCERNED:
+        yield screen.styled(f"Koordinator is told of no card: {why}", "yellow")
+    if report.get("overwritten") is True:
+        yield screen.styled("! a koordlet overwrote the Device that the agent had written", "yellow")
+    left = report.get("leftOut")
+    sentences = [str(it) for it in left] if isinstance(left, list) else []
+    for it in sentences[:MANY_CARDS]:
+        yield screen.styled(f"! {it}", "yellow")
+    if (more := len(sentences) - MANY_CARDS) > 0:
+        yield screen.styled(f"! and {more} more that Koordinator is not told of", "yellow")
 
 
 def _vendors(document: Mapping[str, Any]) -> list[list[Any]]:

@@ -183,19 +183,22 @@ class Reporting:
     async def _in_file(self, directory: str) -> Report | None:
         return await anyio.to_thread.run_sync(partial(self._said, Path(directory)), abandon_on_cancel=True)
 
-    def seen(self, error: str, left_out: tuple[str, ...] = ()) -> Reported:
-        """How it stands; `error` is what keeps those from it who tell it by a file."""
+    def seen(self, error: str, left_out: Mapping[str, str] | None = None) -> Reported:
+        """How it stands. `error` is what keeps those from it who tell it by a file, and `left_out` has the
+        cards that others tell there, by their uuids, each with the sentence that says so.
+        """
         telling, wants = self.exchange.telling.value, self._config.value.config.report.mode
-        told = telling.report if telling is not None else None
+        told, elsewhere = telling.report if telling is not None else None, left_out or {}
+        cards = [it for it in told.cards if it.uuid not in elsewhere] if told else []
         mode = telling.mode if telling is not None else ""
         shown = self.exchange.shown.value
         return Reported(
             mode=mode,
             why=self._choice.why,
             vendor=told.vendor if told else "",
-            cards=len(told.cards) if told else 0,
-            healthy=sum(it.healthy for it in told.cards) if told else 0,
-            left_out=(*(told.left_out if told else ()), *self._passed_over, *left_out),
+            cards=len(cards),
+            healthy=sum(it.healthy for it in cards),
+            left_out=(*(told.left_out if told else ()), *self._passed_over, *elsewhere.values()),
             overwritten=shown is not None and shown.overwritten,
             error=self._choice.why if self._choice.trouble or self._stands else error,
             wanted=wants in ("feed", "device"),
@@ -214,7 +217,7 @@ class Reporting:
 
     def _choose(self, chosen: Choice) -> None:
         if chosen != self._choice:
-            log.info("cards are told to Koordinator", mode=chosen.mode, why=chosen.why)
+            log.info("how Koordinator is told of the cards", mode=chosen.mode, why=chosen.why)
         self._choice = chosen
 
 

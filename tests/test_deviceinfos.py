@@ -132,7 +132,7 @@ def test_a_card_that_another_file_lists_is_not_counted_twice(tmp_path: Path) -> 
 
     assert changed
     assert seen(tmp_path) == [("a", 0, True), ("b", 1, True)]
-    assert kept.left_out == ("a is not written: another file lists it: 'ic-device'",)
+    assert kept.left_out == {"a": "a is not written: another file lists it: 'ic-device'"}
 
 
 def test_where_others_list_every_card_there_is_no_file_of_ours_and_one_when_they_are_gone(

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from core.koordinator.cards import card, node
+from core.koordinator.cards import broken, card, node
 from kubelet.fakes import eventually
 
 from agent.config import Config, ConfigState, ReportSettings, VendorSettings
@@ -272,6 +272,16 @@ async def test_a_chosen_vendor_without_cards_is_said_where_others_have_some() ->
     here.snapshot.set(replace(others, vendors=(*others.vendors, starting)))
     await here.told()
     assert here.reporting.seen("").left_out == ()
+
+
+async def test_cards_that_another_file_tells_are_not_counted_as_told() -> None:
+    here = Here()
+    here.snapshot.set(node([card(0), card(1), broken(2)]))
+    await here.told()
+
+    seen = here.reporting.seen("", {its(0): "another file lists it"})
+
+    assert (seen.cards, seen.healthy, seen.left_out) == (2, 1, ("another file lists it",))
 
 
 async def test_what_is_left_out_of_what_stands_is_said_once() -> None:

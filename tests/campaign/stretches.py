@@ -39,7 +39,7 @@ ADMISSIONS = 50
 CAP = 30.0
 NODE = "node"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
-CHOSEN = "cards are told to Koordinator"
+CHOSEN = "how Koordinator is told of the cards"
 LAYOUT = "plain"
 
 

@@ -368,8 +368,8 @@ async def test_a_named_vendor_without_cards_is_told_with_an_agent_and_without(
     await koordination.reports(patient, mode="device", cards=0)
     findings = await patient.findings()
 
-    assert {"cards-not-told", "cards-left-out", "device-missing"} <= ailments(findings)
-    assert "the agent tells of no card by device, and the node has 2" in told(findings, "koordinator")
+    assert {"cards-left-out", "device-missing"} <= ailments(findings)
+    assert "the node has 2 cards, and the agent tells of none by device" in told(findings, "koord-device")
     assert "2 cards of nvidia are not reported" in told(findings, "koordinator")
 
 

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 
 from agent.admin import CannotAsk, fetch
 from agent.core.claims import Claim
+from agent.core.koordinator.mode import NO_KIND, NO_SERVER, NOT_ASKED
 from agent.core.model import AdvertisedDevice, Owner, Source
 from agent.core.text import printable
 from agent.core.vendor import Placement
-from agent.core.view import ApiServer
+from agent.core.view import ApiServer, Reported
 from agent.http import serving
 from agent.http.inspect import inspect as document_of
 from agent.inspect import age, as_text, show
@@ -42,6 +43,38 @@ class Terminal(io.StringIO):
 def path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         yield Path(directory) / "agent.sock"
+
+
+def reported(**what: Any) -> str:
+    """What people are shown of this report."""
+    return as_text(document_of(replace(VIEW, reported=Reported(**what))), now=5000.0, width=300)
+
+
+def test_what_koordinator_is_told_is_shown_with_what_it_is_not() -> None:
+    text = reported(
+        mode="device",
+        why="no koordlet here reports accelerators",
+        vendor="nvidia",
+        cards=4,
+        healthy=3,
+        left_out=tuple(f"GPU-{it} is not written" for it in range(7)),
+        overwritten=True,
+        error="403 Forbidden",
+    )
+
+    told = "Koordinator is told of 4 cards of nvidia, 3 healthy, by device: no koordlet here reports"
+    assert told in text
+    assert "! GPU-4 is not written" in text
+    assert "GPU-5" not in text
+    assert "! and 2 more that Koordinator is not told of" in text
+    assert "! a koordlet overwrote the Device" in text
+    assert text.count("! report: 403 Forbidden") == 1
+
+
+def test_that_nothing_is_told_is_shown_where_a_koordinator_is_there() -> None:
+    assert "Koordinator is told of no card: 403 Forbidden" in reported(mode="none", why="403 Forbidden")
+    for why in (NO_KIND, NO_SERVER, NOT_ASKED.why):
+        assert "Koordinator is told" not in reported(mode="none", why=why)
 
 
 def row(text: str, *words: str) -> list[str]:

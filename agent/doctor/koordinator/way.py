@@ -144,9 +144,6 @@ def _wrong(around: Surroundings, its: Choice) -> Iterator[Finding]:
         yield IN_THE_WAY.found(shown)
     elif its.mode == "none":
         yield NOT_TOLD.found(its.why or "the agent has not found a way yet")
-    elif around.serves and not part_of(around.told.value, "report").get("cards") and around.cards:
-        some = f"the agent tells of no card by {its.mode}, and the node has {len(around.cards)}"
-        yield NOT_TOLD.found(some)
 
 
 def _passed_over(around: Surroundings) -> str:
