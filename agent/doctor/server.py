@@ -19,6 +19,15 @@ AWAY = Ailment(
     "kubectl --kubeconfig F get --raw /readyz with the same file shows it too; in a pod see that it has a "
     "service account (automountServiceAccountToken) and that no NetworkPolicy keeps it from the API server",
 )
+UNSEEN = Ailment(
+    SERVER,
+    "claims-unseen",
+    Severity.STOPS,
+    "a scheduler must choose the cards of a resource, and the agent can see no pod",
+    "What it chose stands on the pods: each that asks for it is refused, and the agent is not ready.",
+    "give the agent the API server and its pods (in the chart api.enabled, pods.enabled and rbac.create), or "
+    "set placement of {resource} to auto",
+)
 DENIED = Ailment(
     RIGHTS,
     "right-missing",
@@ -34,10 +43,28 @@ DENIED = Ailment(
 def server(around: Surroundings) -> Iterator[Finding]:
     """Whether there is a way to it, and somebody at its end."""
     away = around.cluster.away
-    if away:
+    blind = _blind(around)
+    claimed = [
+        it.name
+        for vendor in around.config.vendors.values()
+        for it in vendor.resources
+        if it.placement == "claim"
+    ]
+    if blind and claimed:
+        yield UNSEEN.found(f"{claimed[0]} has placement 'claim', and {blind}", resource=claimed[0])
+    elif away:
         yield AWAY.found(away) if around.cluster.broken else not_made(SERVER, away)
     else:
         yield well(SERVER, "the API server answers")
+
+
+def _blind(around: Surroundings) -> str:
+    """Why no pod is seen; empty where one is, or an agent serves that may have another way."""
+    cluster = around.cluster
+    denied = [it for it in cluster.denied.value or () if it.resource == "pods"]
+    if denied:
+        return f"{denied[0]} is forbidden"
+    return cluster.away if cluster.away and not cluster.broken and not around.serves else ""
 
 
 def rights(around: Surroundings) -> Iterator[Finding]:

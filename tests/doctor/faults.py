@@ -19,6 +19,7 @@ from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
 from agent.state.remains import NAME, Remains
 
+from .koordination import placement
 from .patient import GPU, Patient, may_mount
 
 Fault = Callable[[Patient, pytest.MonkeyPatch], Awaitable[str]]
@@ -429,6 +430,13 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.server.forbid("create", "/apis/events.k8s.io/v1/namespaces/default/events")
     return "create events.events.k8s.io is forbidden"
+
+
+@fault("claims-unseen")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.server.forbid("*", "/api/v1/pods")
+    placement(patient, "claim")
+    return f"{GPU} has placement 'claim', and list pods is forbidden"
 
 
 @fault("api-server-away")
