@@ -113,7 +113,7 @@ MEANINGS: Mapping[str, str] = {
     "report.vendor": 'The vendor whose cards Koordinator hears of; `""` for the one with most cards.',
     "report.deviceInfosDir": (
         "Where koordlet looks for files of cards (its `-xpu-device-infos-dir`). Not within `kubeletDir`, "
-        "`stateDir` or `cdiDir`: koordlet takes every file there for such a list."
+        "`stateDir` or `cdiDir`, nor around the kubelet's: koordlet takes every file there for such a list."
     ),
     "report.labels": f"Whether the Node is labelled. {_LABELS_OFF}",
     "report.featuresFile": (

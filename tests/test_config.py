@@ -715,6 +715,8 @@ def test_the_directory_of_koordlet_s_files_is_an_absolute_path() -> None:
         ("/var/lib/kubelet/device-plugins", "kubeletDir"),
         ("/var/lib/kubelet/device-plugins/xpu/", "kubeletDir"),
         ("/var/lib/x/../xpu-agent", "stateDir"),
+        ("/var/lib/kubelet", "kubeletDir"),
+        ("/var/lib/kubelet/pod-resources", "podResourcesSocket"),
         ("/var/run/cdi", "cdiDir"),
     ],
 )

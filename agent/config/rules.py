@@ -210,18 +210,23 @@ def _unseen(config: Config) -> Iterator[Problem]:
 
 def _device_infos_dir(config: Config) -> Iterator[Problem]:
     """koordlet reads every file there; whoever tidies up for its sake must not meet another's."""
-    agent, told = config.agent, config.report.device_infos_dir
+    agent, told = config.agent, FilePath(normpath(config.report.device_infos_dir))
+    own = "koordlet takes every file there for a list of cards; name a directory of its own"
+    at: Path = ("report", "deviceInfosDir")
+    shown = f"the directory '{shorten(config.report.device_infos_dir)}'"
     for key, path in (
         ("kubeletDir", agent.kubelet_dir),
         ("stateDir", agent.state_dir),
         ("cdiDir", agent.cdi_dir),
     ):
-        if FilePath(normpath(told)).is_relative_to(normpath(path)):
-            why = (
-                f"the directory '{shorten(told)}' lies in '{shorten(str(path))}' (agent.{key}), and koordlet "
-                "takes every file there for a list of cards; name a directory of its own"
-            )
-            yield Problem(("report", "deviceInfosDir"), why, (("agent", key),))
+        if told.is_relative_to(normpath(path)):
+            why = f"{shown} lies in '{shorten(str(path))}' (agent.{key}), and {own}"
+            yield Problem(at, why, (("agent", key),))
+    for key, path in (("kubeletDir", agent.kubelet_dir), ("podResourcesSocket", agent.pod_resources_socket)):
+        its = FilePath(normpath(path))
+        if its != told and its.is_relative_to(told):
+            why = f"{shown} has the kubelet's '{shorten(str(path))}' (agent.{key}) in it, and {own}"
+            yield Problem(at, why, (("agent", key),))
 
 
 def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
