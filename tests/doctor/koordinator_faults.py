@@ -303,6 +303,17 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "default/forged has scheduling.koordinator.sh/device-allocated, and its scheduler is"
 
 
+@fault("choice-not-heeded")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    install(patient)
+    koordination.placement(patient, "auto")
+    asks = limits(gpu_core="200", gpu_memory_ratio="200")
+    asks["resources"]["limits"][GPU] = "2"
+    koordination.put_pod(patient, "less", asks, annotations=allocated(patient.cards.uuids[0]))
+    key = "scheduling.koordinator.sh/device-allocated"
+    return f"default/less: koordinator: {key} names 1 cards, its containers ask for 2"
+
+
 @fault("pod-not-booked")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.fields import text
 from agent.cluster.pods import candidate
-from agent.core.claims import Candidate
+from agent.core.attribution import heard
+from agent.core.claims import Candidate, Cards, Claim
 from agent.core.koordinator.allocated import ALLOCATED, allocated
 from agent.core.koordinator.device import VENDOR
 from agent.core.koordinator.dialect import OTHER
+from agent.core.koordinator.external import objection
 from agent.core.koordinator.resources import CORE, MEMORY, RATIO
-from agent.core.parts import part_of
+from agent.core.parts import part_of, rows_of
+from agent.core.promises import DIALECTS
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.devices import entries
-from agent.doctor.surroundings import Surroundings
+from agent.doctor.surroundings import Look, Surroundings
 
 PODS = "koord-pods"
 #: Pods of a kind that are named one by one.
@@ -43,6 +47,19 @@ UNBELIEVED = Ailment(
     "cards are not heeded.",
     "schedulerName: koord-scheduler in the pod's template, where Koordinator is to choose; else remove the "
     "annotation " + ALLOCATED,
+)
+NOT_HEEDED = Ailment(
+    PODS,
+    "choice-not-heeded",
+    Severity.WARNS,
+    "a scheduler chose cards for a pod, and it has or gets others",
+    "Its annotation makes no sense, names a card that is not here, or does not fit what the pod asks for, "
+    "and is as if it were not there. koord-scheduler counts by it: it promises cards that are taken, and "
+    "keeps others free.",
+    "leave the annotation "
+    + ALLOCATED
+    + " to koord-scheduler, and mend what is said of it; then kubectl -n {namespace} delete pod {pod}, for "
+    "its controller to make it anew",
 )
 UNBOOKED = Ailment(
     PODS,
@@ -83,7 +100,10 @@ def pods(around: Surroundings) -> Iterator[Finding]:
         yield not_made(PODS, kind.why) if kind.value is None else well(PODS, "Koordinator is not installed")
         return
     waiting = around.cluster.koordinator.waiting
-    asked = ((here, (_unseen, _unbelieved, _unbooked)), (waiting, (_without_core, _without_provider)))
+    asked = (
+        (here, (_unseen, _unbelieved, _not_heeded, _unbooked)),
+        (waiting, (_without_core, _without_provider)),
+    )
     found = []
     for look, judges in asked:
         if look.value is None:
@@ -121,6 +141,46 @@ def _unbelieved(around: Surroundings, _: Object, pod: Candidate) -> Finding | No
     if pod.scheduler != OTHER or ALLOCATED not in pod.annotations or not _asks(around, pod):
         return None
     return UNBELIEVED.found(f"{_name(pod)} has {ALLOCATED}, and its scheduler is {OTHER}")
+
+
+def _not_heeded(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
+    if pod.over or pod.scheduler == OTHER or not pod.annotations:
+        return None
+    why = next(_whys(around, pod), "")
+    names = {"namespace": shorten(pod.namespace), "pod": shorten(pod.name)}
+    return NOT_HEEDED.found(why, **names) if why else None
+
+
+def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
+    rows = [it for it in rows_of(around.told.value or {}, "allocations") if it.get("state") != "released"]
+    if any(part_of(it, "claim").get("uid") == pod.uid for it in rows):
+        return  # the agent that runs heeds it
+    heeding: dict[str, Cards] = {}
+    for plugin in around.configuration.plugins:
+        rules = [it for it in around.config.vendor(plugin.name).resources if it.placement != "local"]
+        its = around.vendors.get(plugin.name, Look()).value
+        if plugin.vendor is None or not its or not rules:
+            continue
+        heeding[plugin.name] = known = {it.uuid: it.minor for it in its if it.parent is None}
+        for name in [it.name for it in rules if any(it.name in one.limits for one in pod.containers)]:
+            claims, wrong = heard(pod, name, (*plugin.vendor.dialects, *DIALECTS), known)
+            yield from wrong[:1]
+            yield from _elsewhere(rows, name, claims)
+    if why := objection(pod, around.names, heeding):
+        yield f"{_name(pod)}: {why}"
+
+
+def _elsewhere(rows: Sequence[Mapping[str, Any]], resource: str, claims: Sequence[Claim]) -> Iterator[str]:
+    """That a container has other cards than were chosen for it."""
+    for claim in claims:
+        place = (resource, claim.uid, claim.container)
+        for it in rows:
+            owner, has = part_of(it, "owner"), [str(one) for one in it.get("devices") or ()]
+            if (it.get("resource"), owner.get("uid"), owner.get("container")) != place or not claim.devices:
+                continue
+            if set(has) != set(claim.devices):
+                its = f"container {claim.container} has {', '.join(has)}"
+                yield f"{claim.namespace}/{claim.pod}: {its}, chosen was {', '.join(claim.devices)}"
 
 
 def _unbooked(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:

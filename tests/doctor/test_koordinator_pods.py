@@ -1,0 +1,96 @@
+"""Pods whose scheduler chose other cards than they have, as the running agent tells of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.config import Config, VendorSettings
+from agent.core.vendor import ContainerEdits, Device, Placement, ResourceRule, Vendor
+from agent.doctor.koordinator.pods import pods
+from agent.doctor.surroundings import Cluster, Configuration, Koordinator, Look, Surroundings
+from agent.plugins import Plugin
+
+GPU = "acme.com/gpu"
+CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+
+
+def pod(text: str, limits: dict[str, str]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "web", "namespace": "default", "uid": "u", "annotations": {ALLOCATED: text}},
+        "spec": {
+            "nodeName": "n",
+            "schedulerName": "koord-scheduler",
+            "containers": [{"name": "main", "resources": {"limits": limits}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def chosen(uuid: str) -> str:
+    return json.dumps({"gpu": [{"minor": 0, "id": uuid}]})
+
+
+def held(uuid: str, **more: Any) -> dict[str, Any]:
+    owner = {"uid": "u", "container": "main", "namespace": "default", "pod": "web"}
+    return {"resource": GPU, "devices": [uuid], "owner": owner, "state": "done", **more}
+
+
+def found(it: dict[str, Any], *rows: dict[str, Any], placement: Placement = "auto") -> list[str]:
+    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), GPU)
+    rules = (ResourceRule(GPU, placement=placement),)
+    config = replace(Config(), vendors={"acme": VendorSettings(resources=rules)})
+    around = Surroundings(
+        "n",
+        "1",
+        configuration=Configuration(config, plugins=(Plugin("acme", "here", "1", vendor),)),
+        vendors={"acme": Look(tuple(Device(f"c{n}", n, minor=n) for n in range(2)))},
+        told=Look({"allocations": list(rows)}),
+        cluster=Cluster(
+            node=Look({}),
+            pods=Look((it,)),
+            koordinator=Koordinator(kind=Look(value=True), device=Look(()), waiting=Look(())),
+        ),
+    )
+    return [one.what for one in pods(around) if one.ailment == "choice-not-heeded"]
+
+
+@pytest.mark.parametrize(
+    ("it", "rows", "expected"),
+    [
+        (pod(chosen("c0"), {GPU: "1", **CARD}), [], ""),
+        (pod(chosen("c0"), {GPU: "1", **CARD}), [held("c0")], ""),
+        (
+            pod(chosen("c0"), {GPU: "1", **CARD}),
+            [held("c1")],
+            "default/web: container main has c1, chosen was c0",
+        ),
+        (pod(chosen("c0"), {GPU: "1", **CARD}), [held("c1", state="released")], ""),
+        (pod("{{", {GPU: "1", **CARD}), [], f"default/web: koordinator: {ALLOCATED} is no JSON"),
+        (pod("{{", {GPU: "1", **CARD}), [held("c1", claim={"uid": "u"})], ""),
+        (pod(chosen("c7"), CARD), [], f"default/web: {ALLOCATED} names c7, which is not here"),
+        (pod(chosen("c0"), CARD), [], ""),
+    ],
+    ids=[
+        "not answered yet",
+        "as chosen",
+        "another card",
+        "another one in another life",
+        "no sense",
+        "no sense by now",
+        "asks no plugin, a card of another node",
+        "asks no plugin",
+    ],
+)
+def test_a_choice_that_is_not_so_here_is_found(
+    it: dict[str, Any], rows: list[dict[str, Any]], expected: str
+) -> None:
+    said = found(it, *rows)
+
+    assert len(said) == bool(expected)
+    assert all(one.startswith(expected) for one in said)
+    assert found(it, *rows, placement="local") == []
