@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState
 from agent.config.place import nearest
+from agent.config.rules import doubts
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES
 from agent.core.errors import VendorError
@@ -142,14 +143,14 @@ def check(config: Config) -> Config:
     if config.report.vendor and config.report.vendor not in (known := names()):
         why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
         raise config.refused(("report", "vendor"), why)
-    warnings = list(config.warnings)
+    warnings = [*config.warnings, *(config.told(it.path, it.message) for it in doubts(config))]
     for plugin in wanted(config):
         if plugin.refusal is not None and plugin.name in config.vendors:
             raise config.refused(_setting(config, plugin.name, plugin.refusal.path), str(plugin.refusal))
         if plugin.vendor is not None:
             _check_overlap(config, plugin.vendor)
-            doubts = islice(plugin.vendor.doubts, MAX_DOUBTS)
-            warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in doubts)
+            its = islice(plugin.vendor.doubts, MAX_DOUBTS)
+            warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in its)
     return replace(config, warnings=tuple(warnings))
 
 

@@ -741,19 +741,3 @@ def test_cards_by_claim_alone_are_refused_where_no_pod_is_seen() -> None:
 )
 def test_cards_by_claim_are_taken_with_pods_and_others_without(text: str) -> None:
     assert read(text).vendors["nvidia"].resources
-
-
-SHARES = resource("{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}")
-
-
-def test_shares_named_as_cards_are_a_warning_with_their_line_where_the_way_is_to_be_found() -> None:
-    [warning] = read(f"report: {{mode: auto}}\n{SHARES}").warnings
-
-    assert warning.startswith(
-        "xpu.yaml:2: vendors.nvidia.resources[0].name: 'nvidia.com/gpu' counts replicas"
-    )
-
-
-@pytest.mark.parametrize("text", [SHARES, f"{SHARES}\nreport: {{mode: none}}"])
-def test_shares_named_as_cards_are_no_warning_where_nobody_spoke_of_koordinator(text: str) -> None:
-    assert not read(text).warnings

@@ -112,8 +112,28 @@ def test_a_vendor_that_nobody_brings_is_not_reported_in_silence(
 def test_koordinator_s_own_name_is_refused_where_a_setting_says_it() -> None:
     text = "vendors:\n  simulated:\n    settings:\n      devices: 1\n      resource: koordinator.sh/gpu"
 
-    with pytest.raises(ConfigError, match=r"f:5: .*resource: .*'koordinator.sh/gpu' is Koordinator's own"):
+    with pytest.raises(
+        ConfigError, match=r"^f:5: vendors\.simulated\.settings\.resource: .*Koordinator's own"
+    ):
         fleet.check(parse(text, "f", "n"))
+
+
+SHARES = "vendors: {nvidia: {resources: [{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}]}}"
+
+
+def test_shares_named_as_cards_are_a_warning_with_their_line_where_the_way_is_to_be_found(
+    found: list[Plugin],
+) -> None:
+    [warning] = fleet.check(parse(f"report: {{mode: auto}}\n{SHARES}", "f", "n")).warnings
+
+    assert warning.startswith("f:2: vendors.nvidia.resources[0].name: 'nvidia.com/gpu' counts replicas")
+
+
+@pytest.mark.parametrize("text", [SHARES, f"{SHARES}\nreport: {{mode: none}}"])
+def test_shares_named_as_cards_are_no_warning_where_nobody_spoke_of_koordinator(
+    found: list[Plugin], text: str
+) -> None:
+    assert not fleet.check(parse(text, "f", "n")).warnings
 
 
 def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[Plugin]) -> None:

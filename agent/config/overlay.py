@@ -34,8 +34,7 @@ def with_flags(config: Config, given: Iterable[Given]) -> Config:
     said = {_key(it.flag): it.place for it in last.values() if _key(it.flag)}
     config = replace(config, places={**config.places, **said})
     rules.check(config)
-    doubts = (config.told(it.path, it.message) for it in rules.doubts(config))
-    return replace(config, warnings=tuple(dict.fromkeys((*config.warnings, *doubts))))
+    return config
 
 
 def _key(flag: str) -> Path:

@@ -48,8 +48,10 @@ def _check(settings: Mapping[str, Any]) -> None:
         if type(settings.get(name, False)) is not bool:
             raise SettingsError(f"{name}: {settings[name]!r} is neither true nor false")
     resource = settings.get("resource", RESOURCE)
-    if wrong := unserved_name(resource) if isinstance(resource, str) else f"{resource!r} is no text":
-        raise SettingsError(f"resource: {wrong}", ("resource",))
+    if not isinstance(resource, str):
+        raise SettingsError(f"resource: {resource!r} is no text", ("resource",))
+    if wrong := unserved_name(resource):
+        raise SettingsError(wrong, ("resource",))
     for name in ("scenario", "partitions"):
         path = settings.get(name, "/")
         if not (isinstance(path, str) and path.startswith("/")):
