@@ -148,7 +148,8 @@ PROMISES = {
 
 #: Those that others do much of already; the short form leaves them out.
 LONG = {"nvidia-exclusive", "nvidia-cdi", "simulated-slices"}
-#: Those that need Koordinator's programs: test_koordinator_on_node has them, and scenarios/test_koordinator_page.
+#: Those that need Koordinator's programs: test_koordinator_on_node has them, and
+#: scenarios/test_koordinator_page.
 KOORDINATOR = {f"koordinator-{it}" for it in ("device", "feed", "shares", "simulated")}
 
 
