@@ -244,6 +244,9 @@ async def test_where_no_pod_may_be_seen_an_agent_whose_cards_a_scheduler_must_ch
     for words in (*shown["troubles"], verdict.message):
         assert "the right to list and watch pods is missing (in the chart pods.enabled)" in words
 
+    api.permit("*", "/api/v1/pods")
+    await process.until(lambda it: it["ready"])
+
 
 async def test_without_an_api_server_it_is_not_ready_either(node: Node, process: AgentProcess) -> None:
     node.configure(whole(XPU, placement="claim"))
