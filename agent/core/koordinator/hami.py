@@ -43,6 +43,8 @@ def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
         said: Any = json.loads(text)
     except RecursionError as exc:
         raise ValueError(f"{METAX_ALLOCATED} is too deep to be read") from exc
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"{METAX_ALLOCATED} is no JSON: {exc}") from exc
     if not isinstance(said, list) or not all(isinstance(its, list) for its in said):
         raise ValueError(f"{METAX_ALLOCATED} is no list of lists")
     lists = [[_metax_part(it) for it in its] for its in said]
@@ -54,7 +56,7 @@ def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """The claims that HAMi's annotations make; raises ValueError where they make no sense."""
     for pattern in _HAMI:
         for key in sorted(filter(pattern.fullmatch, pod.annotations)):
-            given = [_hami_parts(it) for it in pod.annotations[key].removesuffix(";").split(";")]
+            given = [_hami_parts(it, key) for it in pod.annotations[key].removesuffix(";").split(";")]
             if any(it.uuid in cards for its in given for it in its):
                 return _claims(pod, resource, cards, _by_container(pod, given, key), key)
     return ()
@@ -66,23 +68,23 @@ def _metax_part(said: Any) -> Grant:
     uuid, core, memory = said.get("uuid"), said.get("compute", 0), said.get("vRam", 0)
     if not isinstance(uuid, str) or type(core) is not int or type(memory) is not int:
         raise ValueError(f"{METAX_ALLOCATED}: a card has no uuid, or no numbers")
-    return _part(uuid, core, memory)
+    return _part(uuid, core, memory, METAX_ALLOCATED)
 
 
-def _hami_parts(text: str) -> list[Grant]:
+def _hami_parts(text: str, key: str) -> list[Grant]:
     found = []
     for it in filter(None, text.split(":")):
         words = it.split(",")
         if len(words) != 4 or not (_NUMBER.fullmatch(words[2]) and _NUMBER.fullmatch(words[3])):
-            raise ValueError(f"{shorten(it, 60)} is no uuid,type,MiB,percent")
-        found.append(_part(words[0], int(words[3]), int(words[2])))
+            raise ValueError(f"{key}: {shorten(it, 60)} is no uuid,type,MiB,percent")
+        found.append(_part(words[0], int(words[3]), int(words[2]), key))
     return found
 
 
-def _part(uuid: str, core: int, memory: int) -> Grant:
+def _part(uuid: str, core: int, memory: int, key: str) -> Grant:
     """Percent of the cores, and MiB; 0 says nothing."""
     if not (0 <= core <= 100 and 0 <= memory <= allocated.MAX_MEMORY >> 20):
-        raise ValueError(f"{core} % and {memory} MiB are no part of a card")
+        raise ValueError(f"{key}: {core} % and {memory} MiB are no part of a card")
     return Grant(0, uuid, core or None, memory << 20 or None)
 
 

@@ -88,13 +88,16 @@ def test_each_container_has_its_list_or_all_have_one(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "Expecting"),
+        ("{", f"{METAX_ALLOCATED} is no JSON: Expecting"),
         ("{}", "no list of lists"),
         ("[1]", "no list of lists"),
         ("[[1]]", "no JSON object"),
         ('[[{"uuid": 1}]]', "no uuid"),
         ('[[{"uuid": "GPU-a", "compute": "10"}]]', "no numbers"),
-        ('[[{"uuid": "GPU-a", "compute": 101}]]', "no part of a card"),
+        (
+            '[[{"uuid": "GPU-a", "compute": 101}]]',
+            f"{METAX_ALLOCATED}: 101 % and 0 MiB are no part of a card",
+        ),
         ('[[{"uuid": "GPU-z"}]]', "GPU-z, which is not here"),
         ("[[], [], []]", "speaks of 3 containers"),
         (f"[[{A}, {B}]]", "names 2 cards, its containers ask for 1"),
@@ -142,9 +145,9 @@ def test_hamis_words_are_read(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("GPU-a,NVIDIA,1024:;", "is no uuid,type,MiB,percent"),
+        ("GPU-a,NVIDIA,1024:;", f"{KEY}: GPU-a,NVIDIA,1024 is no uuid,type,MiB,percent"),
         ("GPU-a,NVIDIA,-1,0:;", "is no uuid,type,MiB,percent"),
-        ("GPU-a,NVIDIA,1,101:;", "no part of a card"),
+        ("GPU-a,NVIDIA,1,101:;", f"{KEY}: 101 % and 1 MiB are no part of a card"),
         ("GPU-a,NVIDIA,1,1:GPU-z,NVIDIA,1,1:;", "GPU-z, which is not here"),
         ("GPU-a,NVIDIA,1,1:GPU-a,NVIDIA,1,1:;", "names a card twice"),
         ("GPU-a,NVIDIA,1,1:;;", "speaks of 2 containers"),
