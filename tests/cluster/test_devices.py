@@ -473,9 +473,10 @@ async def test_a_watch_that_lags_does_not_have_us_see_a_koordlet_who_wrote_befor
         before = here.device
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
-
         writer = here.koordinator.writer
         assert writer is not None
+        await eventually(lambda: writer.writes == 1)  # it hears of its write after it is done
+
         assert not writer.yields(before)
         Koordlet(here.server, NODE).report(cards(3))
         assert writer.yields(here.device)
