@@ -282,16 +282,8 @@ def _replace(path: Path, text: str) -> None:
     try:
         files.replace(unfinished / path.name, text, sync=True)
         os.replace(unfinished / path.name, path)
-        _sync(path.parent)
+        files.sync_directory(path.parent)
     finally:
         with suppress(OSError):
             (unfinished / path.name).unlink(missing_ok=True)
             unfinished.rmdir()
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -68,3 +68,16 @@ def replace(path: Path, text: str, *, sync: bool = False) -> None:
         with suppress(OSError):
             unfinished.unlink()
         raise
+
+
+def sync_directory(directory: Path) -> None:
+    """Have what was made, moved and removed in it survive a crash of the machine.
+
+    Raises:
+        OSError: It can not be synced.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

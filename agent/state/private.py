@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from agent import files
 from agent.state import place
 
 
@@ -26,7 +27,7 @@ def replace(path: Path, text: bytes, *, durable: bool) -> None:
             os.unlink(fresh)
         raise
     if durable:
-        _sync_directory(path.parent)
+        files.sync_directory(path.parent)
 
 
 def _write(path: Path, text: bytes, *, durable: bool) -> None:
@@ -49,11 +50,3 @@ def _open_new(path: Path) -> int:
     except FileExistsError:
         os.unlink(path)
         return os.open(path, flags, 0o600)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
