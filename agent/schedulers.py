@@ -57,8 +57,9 @@ class Schedulers:
         self._heard = False
 
     def look_again(self) -> None:
-        """Something was answered or refused."""
-        self._news.set()
+        """Something was answered or refused, which may end a lock."""
+        if self._scheduled.locks.value:
+            self._news.set()
 
     async def run(self) -> None:
         """Follow pods, devices, ledger and locks for ever; now and then time alone ends a lock."""

@@ -24,6 +24,9 @@ class Ledger:
         """`now` corrects allocations that were written while the clock was ahead."""
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
         self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
+        #: Both until an allocation changes: an Allocate asks for them several times.
+        self._in_use: tuple[Allocation, ...] | None = None
+        self._external: Mapping[str, Allocation] | None = None
         #: Resource to device ID to the allocations in use that hold it: an Allocate looks for few of many.
         self._holding: dict[str, dict[str, dict[str, None]]] = {}
         for it in self._allocations.values():
@@ -40,7 +43,10 @@ class Ledger:
         return tuple(self._allocations.values())
 
     def in_use(self) -> tuple[Allocation, ...]:
-        return tuple(it for it in self._allocations.values() if it.state is not AllocationState.RELEASED)
+        if self._in_use is None:
+            its = self._allocations.values()
+            self._in_use = tuple(it for it in its if it.state is not AllocationState.RELEASED)
+        return self._in_use
 
     def held(self) -> Mapping[str, Mapping[str, str]]:
         """Resource to device ID to card, for every ID in use."""
@@ -79,8 +85,10 @@ class Ledger:
 
     def external(self) -> Mapping[str, Allocation]:
         """Card to who has it by a scheduler's word alone, which the kubelet knows nothing of."""
-        its = (it for it in self.in_use() if it.source is Source.ANNOTATION)
-        return {uuid: it for it in its for uuid in it.devices}
+        if self._external is None:
+            its = (it for it in self.in_use() if it.source is Source.ANNOTATION)
+            self._external = {uuid: it for it in its for uuid in it.devices}
+        return self._external
 
     def owners_on(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
         """Those of the resource's allocations on the devices; None for one that is not known yet."""
@@ -98,6 +106,7 @@ class Ledger:
         """Add an allocation, or replace the one of the same id."""
         before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
+        self._in_use = self._external = None
         if before is None or _holds(before) != _holds(allocation):
             self._let_go(before)
             self._hold(allocation)
@@ -105,6 +114,7 @@ class Ledger:
     def forget(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
         self._let_go(self._allocations.pop(allocation_id, None))
+        self._in_use = self._external = None
 
     def _hold(self, it: Allocation) -> None:
         self._held = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
 from statistics import median
 
+from bench.measures.allocate import SETTLED
 from bench.place import place
 from bench.rows import Figure, Row
 from bench.subjects import Refused, Subject
@@ -28,6 +30,7 @@ async def measure(subject: Subject) -> list[Row]:
         vendors = {"simulated": {"settings": settings}, "nvidia": {"enabled": False}}
         for _ in range(RUNS):
             async with here.running(vendors, resource=RESOURCE):
+                await asyncio.sleep(SETTLED)
                 devices = sorted(await here.kubelet.ids(RESOURCE))
                 await here.kubelet.allocate(RESOURCE, devices[:1], WARM)
                 timing = await here.kubelet.allocate(RESOURCE, devices[:1], CALLS)
