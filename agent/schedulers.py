@@ -14,7 +14,8 @@ from agent.core.claims import Cards
 from agent.core.koordinator.external import changes, external
 from agent.core.koordinator.locks import LOCKS, locks, over, stale
 from agent.core.ledger import Ledger
-from agent.core.model import NodeSnapshot, Plan
+from agent.core.model import NodeSnapshot, Plan, Source
+from agent.core.overlaps import overlaps
 from agent.scheduled import Scheduled
 
 log = structlog.get_logger(__name__)
@@ -80,7 +81,9 @@ class Schedulers:
 
     async def once(self) -> None:
         """Look, and change what is to be changed."""
-        if self._follow_pods():
+        # What two have is seen once the ledger is as the pods say.
+        changed = [self._follow_pods(), self._follow_overlaps()]
+        if any(changed):
             await self._changed()
         self._follow_locks()
 
@@ -104,6 +107,20 @@ class Schedulers:
             self._ledger.release(over_.allocation, over_.reason, now)
             log.info("cards no longer in use by a scheduler's word", allocation=over_.allocation)
         return bool(news or gone)
+
+    def _follow_overlaps(self) -> bool:
+        """Whether it is news of a card by a scheduler's word that another pod has it, or has it no more."""
+        known = [it for it in self._ledger.in_use() if it.source is Source.ANNOTATION]
+        if not (known and self._heard):
+            return False
+        pods, plan, snapshot = self._scheduled.pods.value, self._plan.value, self._snapshot.value
+        found = overlaps(self._ledger.in_use(), pods, plan, snapshot)
+        news = [(it, why) for it in known if (why := found.get(it.id, "")) != it.reason]
+        for it, why in news:
+            self._ledger.remark(it.id, why)
+            if why:
+                log.warning("card given twice", allocation=it.id, why=why)
+        return bool(news)
 
     def _heeding(self) -> Mapping[str, Cards]:
         """The cards of the vendors with a resource whose cards schedulers choose."""

@@ -195,6 +195,25 @@ async def test_nobody_is_gone_while_no_pod_was_ever_seen() -> None:
     assert here.used == {}
 
 
+async def test_a_card_that_another_pod_has_is_remarked_until_that_one_is_gone() -> None:
+    here = Here()
+    swapped, alone = pod("swapped", limits={GPU: 1}), pod("alone", NVIDIA[0])
+    owner = Owner(swapped.uid, "main", "default", "swapped")
+    here.ledger.record(allocation("a1", ["GPU-1"], resource=GPU, owner=owner, devices=uuids(NVIDIA[:1])))
+
+    def remark() -> str:
+        return here.ledger.external()[NVIDIA[0].uuid].reason
+
+    await here.pods(swapped, alone)
+    assert f"{NVIDIA[0].uuid} is held by default/swapped" in remark()
+    assert here.changes == 1
+    await here.pods(swapped, alone)
+    assert here.changes == 1
+    await here.pods(alone)
+    assert remark() == ""
+    assert here.changes == 2
+
+
 async def test_a_lock_is_over_once_its_pod_has_its_cards() -> None:
     here = Here()
     asking = pod("web", limits={GPU: 1})

@@ -44,6 +44,7 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_refusals(before, after, pods),
         *_of_claims(before, after),
         *_of_choices(before, after),
+        *_of_overlaps(before, after),
         *_of_shares(before, after),
         *_of_limits(before, after),
         *_of_locks(before, after),
@@ -258,6 +259,20 @@ def _of_choices(before: Glance, after: Glance) -> Iterator[Notice]:
         if it not in before.unheeded:
             yield Notice(
                 "ChoiceUnheeded", f"the scheduler's choice of cards is not heeded: {it.why}", pod=it.pod
+            )
+
+
+def _of_overlaps(before: Glance, after: Glance) -> Iterator[Notice]:
+    """That a scheduler gave a pod, which asks nobody here, a card that another one has."""
+    known = {it.id: it.reason for it in before.allocations}
+    for it in after.allocations:
+        owner = it.owner
+        if it.source is not Source.ANNOTATION or it.state is AllocationState.RELEASED or owner is None:
+            continue
+        if it.reason and known.get(it.id) != it.reason:
+            pod = PodRef(owner.namespace, owner.pod, owner.uid)
+            yield Notice(
+                "CardGivenTwice", f"a scheduler gave this pod a card that is in use: {it.reason}", pod=pod
             )
 
 

@@ -28,6 +28,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "CheckpointRebuilt": "LoadCheckpoint",
         "SwapRepaired": "MoveClaim",
         "ChoiceUnheeded": "Allocate",
+        "CardGivenTwice": "KeepDevice",
         "ShareAveraged": "Allocate",
         "LimitsDiffer": "MoveClaim",
         "LockExpired": "FreeLock",

@@ -165,7 +165,7 @@ class Promises:
         its = dict.fromkeys(uuid for claim in claims for uuid in claim.devices)
         cards = {it.uuid: it for it in planned.cards}
         held = [(uuid, it) for it in self.in_use for uuid in it.cards if uuid in its]
-        found = [f"{shorten(uuid)} is held by {_holder(it, planned.name)}" for uuid, it in held]
+        found = [f"{shorten(uuid)} is held by {holder(it, planned.name)}" for uuid, it in held]
         sick = [f"{shorten(uuid)} is unhealthy" for uuid in its if uuid in cards and not cards[uuid].healthy]
         other = [f"{shorten(uuid)} is not of this resource" for uuid in its if uuid not in cards]
         said = [*sick, *other, *found]
@@ -245,7 +245,8 @@ def _with_room(
     return roomier
 
 
-def _holder(it: Allocation, resource: str) -> str:
+def holder(it: Allocation, resource: str) -> str:
+    """Who has it, as people call it; with its resource where that is another one than this."""
     whose = it.owner if it.owner and it.owner.pod else it.claim
     name = f"{whose.namespace}/{whose.pod}" if whose else f"allocation {it.id}"
     if it.source is Source.ANNOTATION:

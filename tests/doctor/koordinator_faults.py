@@ -314,6 +314,20 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return f"default/less: koordinator: {key} names 1 cards, its containers ask for 2"
 
 
+@fault("card-given-twice")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    install(patient)
+    koordination.placement(patient, "auto")
+    koordination.introduce(patient, monkeypatch)
+    uuid = patient.cards.uuids[0]
+    for name in ("one", "other"):
+        asks = limits(gpu_core="100", gpu_memory_ratio="100")
+        koordination.put_pod(patient, name, asks, annotations=allocated(uuid))
+    await patient.start()
+    await patient.agent.until(lambda it: any(one["reason"] for one in it["allocations"]))
+    return f"{uuid} is held by default/"
+
+
 @fault("pod-not-booked")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)

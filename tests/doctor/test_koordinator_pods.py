@@ -40,7 +40,12 @@ def held(uuid: str, **more: Any) -> dict[str, Any]:
     return {"resource": GPU, "devices": [uuid], "owner": owner, "state": "done", **more}
 
 
-def found(it: dict[str, Any], *rows: dict[str, Any], placement: Placement = "auto") -> list[str]:
+def found(
+    it: dict[str, Any],
+    *rows: dict[str, Any],
+    placement: Placement = "auto",
+    ailment: str = "choice-not-heeded",
+) -> list[str]:
     vendor = Vendor("acme", "", lambda *_: ContainerEdits(), GPU)
     rules = (ResourceRule(GPU, placement=placement),)
     config = replace(Config(), vendors={"acme": VendorSettings(resources=rules)})
@@ -56,7 +61,7 @@ def found(it: dict[str, Any], *rows: dict[str, Any], placement: Placement = "aut
             koordinator=Koordinator(kind=Look(value=True), device=Look(()), waiting=Look(())),
         ),
     )
-    return [one.what for one in pods(around) if one.ailment == "choice-not-heeded"]
+    return [one.what for one in pods(around) if one.ailment == ailment]
 
 
 @pytest.mark.parametrize(
@@ -94,3 +99,22 @@ def test_a_choice_that_is_not_so_here_is_found(
     assert len(said) == bool(expected)
     assert all(one.startswith(expected) for one in said)
     assert found(it, *rows, placement="local") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (
+            {"source": "annotation", "reason": "c0 is held by default/b"},
+            "default/web: c0 is held by default/b",
+        ),
+        ({"source": "annotation", "reason": ""}, ""),
+        ({"source": "annotation", "reason": "its pod is gone", "state": "released"}, ""),
+        ({"source": "allocate", "reason": "its pod is there"}, ""),
+    ],
+    ids=["another pod has it", "its own", "released", "asks a plugin"],
+)
+def test_a_card_that_a_scheduler_gave_away_twice_is_found(more: dict[str, str], expected: str) -> None:
+    said = found(pod(chosen("c0"), CARD), held("c0", **more), ailment="card-given-twice")
+
+    assert said == [expected] * bool(expected)

@@ -301,3 +301,29 @@ async def test_a_claim_that_follows_the_kubelet_is_told_on_the_pod_that_has_it(
     assert swapped.pod == ref(second)
     assert "it was answered for default/first" in swapped.message
     assert swapped.message.endswith("and is for default/second")
+
+
+async def test_a_card_that_a_scheduler_gives_away_though_a_swapped_pod_has_it_is_told(
+    node: Node, told: Told
+) -> None:
+    await node.start(whole(XPU, placement="auto"))
+    await node.counts({XPU: (4, 4)})
+    uuids = node.cards.uuids[:2]
+    asks = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+    first, second = (Pod(name, (Container({XPU: 1, **asks}, "main"),)) for name in ("first", "second"))
+    for minor, pod in enumerate((first, second)):
+        node.shows(pod, **{ALLOCATED: json.dumps({"gpu": [{"minor": minor, "id": uuids[minor]}]})})
+    await node.admit_pod(second)
+    await node.admit_pod(first)
+    await node.until(lambda it: confirmed(it, first, second))
+    assert (await node.cards_of(first), await node.cards_of(second)) == ({uuids[1]}, {uuids[0]})
+    await told.listen(node)
+
+    third = Pod("third", (Container(asks, "main"),))
+    node.shows(third, **{ALLOCATED: json.dumps({"gpu": [{"minor": 0, "id": uuids[0]}]})})
+
+    twice = await told.first("CardGivenTwice")
+    assert (twice.pod, twice.kind) == (ref(third), "Warning")
+    held = f"{uuids[0]} is held by default/second as {XPU}, for which {uuids[1]} was chosen"
+    assert held in twice.message
+    assert twice.message.endswith("delete default/second")

@@ -16,6 +16,7 @@ from agent.core.koordinator.device import VENDOR
 from agent.core.koordinator.dialect import OTHER
 from agent.core.koordinator.external import objection
 from agent.core.koordinator.resources import CORE, MEMORY, RATIO
+from agent.core.model import Source
 from agent.core.parts import part_of, rows_of
 from agent.core.promises import DIALECTS
 from agent.core.text import shorten
@@ -61,6 +62,16 @@ NOT_HEEDED = Ailment(
     + " to koord-scheduler, and mend what is said of it; then kubectl -n {namespace} delete pod {pod}, for "
     "its controller to make it anew",
 )
+TWICE = Ailment(
+    PODS,
+    "card-given-twice",
+    Severity.WARNS,
+    "koord-scheduler gave a pod, which asks no device plugin, a card that another pod has",
+    "It counts by its own annotations: where the kubelet gave two pods each other's cards, or a pod of "
+    "another scheduler has one, it takes the wrong card for free.",
+    "delete the pod that the finding names, for its controller to make it anew; where it names none, "
+    "kubectl -n {namespace} delete pod {pod}",
+)
 UNBOOKED = Ailment(
     PODS,
     "pod-not-booked",
@@ -101,7 +112,7 @@ def pods(around: Surroundings) -> Iterator[Finding]:
         return
     waiting = around.cluster.koordinator.waiting
     asked = (
-        (here, (_unseen, _unbelieved, _not_heeded, _unbooked)),
+        (here, (_unseen, _unbelieved, _not_heeded, _twice, _unbooked)),
         (waiting, (_without_core, _without_provider)),
     )
     found = []
@@ -181,6 +192,15 @@ def _elsewhere(rows: Sequence[Mapping[str, Any]], resource: str, claims: Sequenc
             if set(has) != set(claim.devices):
                 its = f"container {claim.container} has {', '.join(has)}"
                 yield f"{claim.namespace}/{claim.pod}: {its}, chosen was {', '.join(claim.devices)}"
+
+
+def _twice(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
+    for it in rows_of(around.told.value or {}, "allocations"):
+        mine = it.get("source") == Source.ANNOTATION and part_of(it, "owner").get("uid") == pod.uid
+        if mine and it.get("state") != "released" and (why := text(it, "reason")):
+            names = {"namespace": shorten(pod.namespace), "pod": shorten(pod.name)}
+            return TWICE.found(f"{_name(pod)}: {why}", **names)
+    return None
 
 
 def _unbooked(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
