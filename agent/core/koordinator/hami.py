@@ -1,14 +1,15 @@
 """How HAMi's scheduler hands over its choice: in its own words, and in MetaX's, which Koordinator writes too.
 
-Source: Project-HAMi/HAMi pkg/device/devices.go and pkg/device/metax/protocol.go (4707fb02), koordinator
-pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go (a7a1b76b).
+Source: Project-HAMi/HAMi pkg/device/devices.go and pkg/device/{nvidia/device,metax/protocol,metax/sdevice}.go
+(4707fb02), koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go (a7a1b76b).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
@@ -30,6 +31,28 @@ _HAMI = (
     re.compile(r"hami\.io/[a-z0-9-]+-devices-allocated"),
 )
 _NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Of what a container asks of each card beside their count, as HAMi's chart has them.
+
+    Percent of the cores; memory in units of so many bytes; memory in percent, which counts where no other is.
+    """
+
+    core: str
+    memory: str
+    unit: int
+    ratio: str = ""
+
+
+#: Domain of the cards' resource to what else is asked of them.
+_NAMES = {
+    "nvidia.com": _Names("nvidia.com/gpucores", "nvidia.com/gpumem", 1 << 20, "nvidia.com/gpumem-percentage"),
+    "metax-tech.com": _Names("metax-tech.com/vcore", "metax-tech.com/vmemory", 1 << 30),
+}
+#: From here on it was written in bytes: HAMi takes no larger number of units.
+_BYTES = {"metax-tech.com": 1 << 21}
 #: What a container gets, as the scheduler gave it.
 Given = list[tuple[PodContainer, Sequence[Grant]]]
 
@@ -48,7 +71,11 @@ def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     if not isinstance(said, list) or not all(isinstance(its, list) for its in said):
         raise ValueError(f"{METAX_ALLOCATED} is no list of lists")
     lists = [[_metax_part(it) for it in its] for its in said]
-    given = _flat(pod, resource, lists[0]) if len(lists) == 1 else _by_container(pod, lists, METAX_ALLOCATED)
+    given = (
+        _flat(pod, resource, lists[0])
+        if len(lists) == 1
+        else _by_container(pod, resource, lists, METAX_ALLOCATED)
+    )
     return _claims(pod, resource, cards, given, METAX_ALLOCATED)
 
 
@@ -58,7 +85,7 @@ def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
         for key in sorted(filter(pattern.fullmatch, pod.annotations)):
             given = [_hami_parts(it, key) for it in pod.annotations[key].removesuffix(";").split(";")]
             if any(it.uuid in cards for its in given for it in its):
-                return _claims(pod, resource, cards, _by_container(pod, given, key), key)
+                return _claims(pod, resource, cards, _by_container(pod, resource, given, key), key)
     return ()
 
 
@@ -97,21 +124,64 @@ def _flat(pod: Candidate, resource: str, grants: Sequence[Grant]) -> Given:
     parts, most = split(pod, lambda it: it.limits.get(resource, 0))
     if most != len(grants):
         raise ValueError(f"{METAX_ALLOCATED} names {len(grants)} cards, its containers ask for {most}")
-    return [(it, grants[part]) for it, part in parts]
+    return [(it, _held(it, resource, grants[part], METAX_ALLOCATED)) for it, part in parts]
 
 
-def _by_container(pod: Candidate, given: Sequence[Sequence[Grant]], key: str) -> Given:
+def _by_container(pod: Candidate, resource: str, given: Sequence[Sequence[Grant]], key: str) -> Given:
     """The cards as the scheduler gave them to each container; older ones left init containers out."""
     for its in (pod.containers, [it for it in pod.containers if not it.init]):
         if len(its) == len(given):
-            return [(it, _held(it, grants, key)) for it, grants in zip(its, given, strict=True)]
+            return [(it, _held(it, resource, grants, key)) for it, grants in zip(its, given, strict=True)]
     raise ValueError(f"{key} speaks of {len(given)} containers, the pod has {len(pod.containers)}")
 
 
-def _held(it: PodContainer, grants: Sequence[Grant], key: str) -> Sequence[Grant]:
-    """No more than the container asks for, where it asks in Koordinator's words."""
-    said = any(name.startswith(PREFIX) for name in it.limits)
-    return believed(wish(it.limits), grants, key) if said and grants else grants
+def _held(it: PodContainer, resource: str, grants: Sequence[Grant], key: str) -> Sequence[Grant]:
+    """No more than the container asks for, in Koordinator's words or else in HAMi's."""
+    if not grants:
+        return grants
+    if _in_koordinators_words(it):
+        return believed(wish(it.limits), grants, key)
+    own = _asked(resource, it.limits)
+    return [
+        replace(
+            grant,
+            core=_least(grant.core, own.core, f"{own.core} % of the cores", key),
+            memory=_least(grant.memory, own.memory, f"{(own.memory or 0) >> 20} MiB", key),
+            ratio=own.ratio,
+        )
+        for grant in grants
+    ]
+
+
+def _in_koordinators_words(it: PodContainer) -> bool:
+    return any(name.startswith(PREFIX) for name in it.limits)
+
+
+def _asked(resource: str, limits: Mapping[str, int]) -> Grant:
+    """What is asked of each card in HAMi's own words.
+
+    A percentage of memory goes with the bytes that the scheduler made of it: whoever holds a container to its
+    share takes the smaller one.
+    """
+    domain = resource.partition("/")[0]
+    names = _NAMES.get(domain)
+    if names is None:
+        return Grant(0)
+    core, memory, ratio = (limits.get(name) for name in (names.core, names.memory, names.ratio))
+    unit = 1 if (memory or 0) >= _BYTES.get(domain, 1 << 63) else names.unit
+    percent = None if memory or not ratio else min(ratio, 100)
+    return Grant(0, "", min(core, 100) if core else None, memory * unit if memory else None, percent)
+
+
+def _least(given: int | None, asked: int | None, words: str, key: str) -> int | None:
+    """Nothing that is given is all that is asked for.
+
+    Raises:
+        ValueError: More is given than was asked for.
+    """
+    if given is not None and asked is not None and given > asked:
+        raise ValueError(f"{key} gives more of a card than its container asks for: {words}")
+    return asked if given is None else given
 
 
 def _claims(pod: Candidate, resource: str, cards: Cards, given: Given, key: str) -> list[Claim]:
@@ -120,7 +190,9 @@ def _claims(pod: Candidate, resource: str, cards: Cards, given: Given, key: str)
         raise ValueError(f"{key} is not believed of a pod of {OTHER}")
     for _, grants in its:
         _check(grants, cards, key)
-    return [claim(pod, it, grants) for it, grants in its]
+    found = [(it, claim(pod, it, grants)) for it, grants in its]
+    # In HAMi's words a count of cards alone asks for none of them whole.
+    return [one if _in_koordinators_words(it) else replace(one, remark="") for it, one in found]
 
 
 def _check(grants: Sequence[Grant], cards: Cards, key: str) -> None:

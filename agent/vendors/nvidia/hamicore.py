@@ -17,7 +17,7 @@ LOCKS = "/tmp/vgpulock"
 def environment(directory: str, parameters: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
     """What the library reads: bytes of each card, and percent of its cores."""
     limits = {
-        "CUDA_DEVICE_MEMORY_LIMIT": parameters.get("memory") or _memory(parameters.get("ratio"), devices),
+        "CUDA_DEVICE_MEMORY_LIMIT": _memory(parameters, devices),
         "CUDA_DEVICE_SM_LIMIT": parameters.get("core"),
     }
     said = {name: value for name, value in limits.items() if value}
@@ -32,7 +32,11 @@ def mounts(directory: str, parameters: Mapping[str, str], devices: Sequence[Devi
     return (Mount(library, library), Mount(LOCKS, LOCKS, read_only=False))
 
 
-def _memory(percent: str | None, devices: Sequence[Device]) -> str | None:
-    """So much of the smallest card, in bytes: one limit holds for all of them."""
+def _memory(parameters: Mapping[str, str], devices: Sequence[Device]) -> str | None:
+    """Bytes, or a percentage of the smallest card, one limit for all of them; of both the smaller one."""
+    said, percent = parameters.get("memory"), parameters.get("ratio", "")
     sizes = [it.memory for it in devices if it.memory]
-    return str(min(sizes) * int(percent) // 100) if percent and percent.isdecimal() and sizes else None
+    if not (percent.isdecimal() and sizes):
+        return said
+    share = min(sizes) * int(percent) // 100
+    return str(min(share, int(said))) if said and said.isdecimal() else said or str(share)

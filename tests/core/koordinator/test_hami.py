@@ -158,6 +158,79 @@ def test_what_hamis_scheduler_does_not_write_is_refused(text: str, why: str) -> 
         hami(pod(GPU, {KEY: text}), GPU, CARDS)
 
 
+ASKED_NVIDIA = [
+    ({"nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 10}, {"core": "10", "memory": str(1 << 30)}),
+    ({"nvidia.com/gpumem": 4096, "nvidia.com/gpucores": 50}, {"core": "10", "memory": str(1 << 30)}),
+    ({"nvidia.com/gpucores": 200}, {"core": "10", "memory": str(1 << 30)}),
+    ({"nvidia.com/gpumem": 1024}, {"core": "10", "memory": str(1 << 30)}),
+    ({"nvidia.com/gpumem-percentage": 25}, {"core": "10", "memory": str(1 << 30), "ratio": "25"}),
+    ({"nvidia.com/gpumem-percentage": 200}, {"core": "10", "memory": str(1 << 30), "ratio": "100"}),
+    (
+        {"nvidia.com/gpumem": 1024, "nvidia.com/gpumem-percentage": 1},
+        {"core": "10", "memory": str(1 << 30)},
+    ),
+    ({"metax-tech.com/vcore": 1, "metax-tech.com/vmemory": 1}, {"core": "10", "memory": str(1 << 30)}),
+    ({"nvidia.com/gpumem": 1023}, "gives more of a card than its container asks for: 1023 MiB"),
+    ({"nvidia.com/gpucores": 9}, "gives more of a card than its container asks for: 9 % of the cores"),
+]
+ASKED_METAX = [
+    ({"metax-tech.com/vcore": 10, "metax-tech.com/vmemory": 1}, {"core": "10", "memory": str(1 << 30)}),
+    ({"metax-tech.com/vmemory": 1 << 30}, {"core": "10", "memory": str(1 << 30)}),
+    ({"metax-tech.com/vmemory": (1 << 30) - 1}, "asks for: 1023 MiB"),
+    ({"metax-tech.com/vcore": 9, "metax-tech.com/vmemory": 1}, "asks for: 9 % of the cores"),
+    ({"nvidia.com/gpumem": 1}, {"core": "10", "memory": str(1 << 30)}),
+]
+WORDS = {
+    "HAMi's": (hami, GPU, {KEY: "GPU-a,NVIDIA,1024,10:;"}, ASKED_NVIDIA),
+    "HAMi's of MetaX": (hami, SGPU, {KEY: "GPU-a,Metax-SGPU,1024,10:;"}, ASKED_METAX),
+    "MetaX's": (metax, SGPU, {METAX_ALLOCATED: f"[[{A}]]"}, ASKED_METAX),
+    "MetaX's beside another": (metax, SGPU, {METAX_ALLOCATED: f"[[{A}], []]"}, ASKED_METAX),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "limits", "expected"),
+    [(name, limits, expected) for name, its in WORDS.items() for limits, expected in its[-1]],
+)
+def test_nothing_grants_more_than_the_container_asks_for_in_hamis_names(
+    words: str, limits: Mapping[str, int], expected: Mapping[str, str] | str
+) -> None:
+    dialect, resource, said, _ = WORDS[words]
+    main, others = PodContainer("main", {resource: 1, **limits}), (SIDE,) * words.endswith("another")
+    it = pod(resource, said, main, *others)
+
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            dialect(it, resource, CARDS)
+    else:
+        (found,) = dialect(it, resource, CARDS)
+        assert (found.parameters, found.remark) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 30}, {"core": "30", "memory": str(1 << 30)}),
+        ({"nvidia.com/gpumem-percentage": 100}, {}),
+        ({}, {}),
+    ],
+    ids=["as asked", "the whole card", "nothing asked"],
+)
+def test_what_is_left_unsaid_is_as_much_as_is_asked_for(
+    limits: Mapping[str, int], expected: Mapping[str, str]
+) -> None:
+    it = pod(GPU, {KEY: "GPU-a,NVIDIA,0,0:;"}, PodContainer("main", {GPU: 1, **limits}))
+
+    assert [one.parameters for one in hami(it, GPU, CARDS)] == [expected]
+
+
+def test_each_of_several_cards_gives_as_much_as_is_asked_of_one() -> None:
+    its = {KEY: "GPU-a,NVIDIA,1024,10:GPU-b,NVIDIA,1024,10:;"}
+    it = pod(GPU, its, PodContainer("main", {GPU: 2, "nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 10}))
+
+    assert [one.parameters for one in hami(it, GPU, CARDS)] == [{"core": "10", "memory": str(1 << 30)}]
+
+
 def test_a_pod_that_kubernetes_own_scheduler_bound_is_not_believed() -> None:
     for said, dialect in (({KEY: "GPU-a,NVIDIA,1,1:;"}, hami), ({METAX_ALLOCATED: f"[[{A}]]"}, metax)):
         with pytest.raises(ValueError, match="not believed"):

@@ -27,6 +27,7 @@ def edits(parameters: Mapping[str, str], directory: str = "/opt/vgpu/") -> Conta
             {"core": "30", "memory": "1024", "ratio": "12"},
             {"CUDA_DEVICE_MEMORY_LIMIT": "1024", "CUDA_DEVICE_SM_LIMIT": "30"},
         ),
+        ({"memory": str(1 << 40), "ratio": "50"}, {"CUDA_DEVICE_MEMORY_LIMIT": str(41758208 << 10)}),
         ({"core": "30"}, {"CUDA_DEVICE_SM_LIMIT": "30"}),
         ({"memory": "1024"}, {"CUDA_DEVICE_MEMORY_LIMIT": "1024"}),
         ({"ratio": "50"}, {"CUDA_DEVICE_MEMORY_LIMIT": str(41758208 << 10)}),
