@@ -54,6 +54,8 @@ def render(document: Mapping[str, Any], now: float) -> list[RenderableType]:
     if promised := [_promise(it) for it in _in_use(document) if it.get("claim") or it.get("handed")]:
         columns = ["allocation", "promised to", "by", "cards", "share", "remark"]
         parts.append(screen.table("what schedulers chose", columns, promised))
+    if unheeded := [[_pod({"owner": it}), it.get("reason")] for it in rows_of(document, "unheeded")]:
+        parts.append(screen.table("choices of schedulers that are not heeded", ["pod", "reason"], unheeded))
     if rows_of(document, "devices"):
         parts.append(_topology(rows_of(document, "devices")))
     return parts

@@ -20,7 +20,7 @@ from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
 from agent.core.labels import Wanted
 from agent.core.model import Command
-from agent.core.unheeded import unheeded
+from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
 from agent.deviceinfos import DeviceInfosFile
@@ -140,6 +140,7 @@ class Line:
             self._schedulers.look_again,
             Askers(lambda: allocator.promises, scheduled),
         )
+        self._unheeded = Lookout(lambda: allocator.promises)
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )
@@ -288,7 +289,7 @@ class Line:
             allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
-            unheeded=unheeded(self._allocator.promises),
+            unheeded=self._unheeded.found,
             stale_locks=self._scheduled.stale,
             reported=self._reported,
         )
@@ -309,6 +310,7 @@ class Line:
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
             reported=self._reported,
             pods_unseen=self._scheduled.unseen,
+            unheeded=self._unheeded.found,
             complaints=self._node.complaints,
             waits=self._node.waits,
             counters=self._counters(),

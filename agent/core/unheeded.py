@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from agent.core.attribution import heard
 from agent.core.claims import Candidate, Claim
@@ -12,6 +13,24 @@ from agent.core.model import Allocation, Resource
 from agent.core.notices import PodRef, Unheeded
 from agent.core.promises import Promises, by_minor, dialects
 from agent.core.text import shorten
+
+
+class Lookout:
+    """Looks for them anew only where what decides it has changed: many annotations take long to read."""
+
+    def __init__(self, promises: Callable[[], Promises]) -> None:
+        self._promises = promises
+        self._seen: tuple[Any, ...] = ()
+        self._found: tuple[Unheeded, ...] = ()
+
+    @property
+    def found(self) -> tuple[Unheeded, ...]:
+        promises = self._promises()
+        it = promises.scene
+        seen = (it.candidates, it.plan, it.snapshot, it.vendors, it.locked, promises.in_use)
+        if seen != self._seen:
+            self._seen, self._found = seen, unheeded(promises)
+        return self._found
 
 
 def unheeded(promises: Promises) -> tuple[Unheeded, ...]:

@@ -147,6 +147,8 @@ class View:
     reported: Reported = Reported()
     #: Why no pod is ever seen; without them nobody is given a card that a scheduler must choose.
     pods_unseen: str = ""
+    #: What schedulers chose for pods and is not so here.
+    unheeded: tuple[Unheeded, ...] = ()
     #: None where there is none to speak with. Nothing that is served waits for it.
     api_server: ApiServer | None = None
     #: What of the config can not be served with the devices there are.

@@ -18,6 +18,7 @@ from agent.core.model import (
     Resource,
     VendorStatus,
 )
+from agent.core.notices import Unheeded
 from agent.core.vendor import Link
 from agent.core.view import ApiServer, Reported, View
 
@@ -47,6 +48,7 @@ def inspect(view: View) -> dict[str, Any]:
             _resource(view, resource, used.get(name, 0)) for name, resource in sorted(view.resources.items())
         ],
         "allocations": [_allocation(allocation) for allocation in view.allocations],
+        "unheeded": [_unheeded(it) for it in view.unheeded],
     }
 
 
@@ -191,6 +193,10 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "partitions": list(allocation.partitions),
         "claim": _claim(allocation.claim) if allocation.claim else None,
     }
+
+
+def _unheeded(it: Unheeded) -> dict[str, Any]:
+    return {"namespace": it.pod.namespace, "pod": it.pod.name, "reason": it.why}
 
 
 def _claim(claim: Claim) -> dict[str, Any]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agent.core.admission import Scene
-from agent.core.claims import Candidate, Claim, PodContainer
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Allocation, Owner
 from agent.core.notices import PodRef
 from agent.core.plan import Offer, plan
 from agent.core.promises import Promises
 from agent.core.topology import topology
-from agent.core.unheeded import unheeded
+from agent.core.unheeded import Lookout, unheeded
 from agent.core.vendor import ContainerEdits, Placement, ResourceRule, Vendor
 
 from .values import allocation, node, status
@@ -129,3 +129,68 @@ def test_a_pod_that_has_another_card_than_was_chosen_for_it_is_told_with_both() 
 
 def test_who_has_its_claim_is_as_chosen_whatever_the_annotation_says_by_now() -> None:
     assert told(pod("{{"), held("c1", Claim("u", "default", "web", "main", ("c1",)))) == []
+
+
+def _other_pods(it: Promises) -> Promises:
+    return replace(it, scene=replace(it.scene, candidates=(pod(written("c0")),)))
+
+
+def _other_plan(it: Promises) -> Promises:
+    return replace(it, scene=replace(it.scene, plan={}))
+
+
+def _other_cards(it: Promises) -> Promises:
+    return replace(it, scene=replace(it.scene, snapshot=node(status("c7"))))
+
+
+def _other_vendors(it: Promises) -> Promises:
+    return replace(it, scene=replace(it.scene, vendors={}))
+
+
+def _other_locks(it: Promises) -> Promises:
+    return replace(it, scene=replace(it.scene, locked=frozenset([("default", "web")])))
+
+
+def _other_ledger(it: Promises) -> Promises:
+    return replace(it, in_use=(held("c0", Claim("u", "default", "web", "main", ("c0",))),))
+
+
+@pytest.mark.parametrize(
+    "becomes", [_other_pods, _other_plan, _other_cards, _other_vendors, _other_locks, _other_ledger]
+)
+def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
+    becomes: Callable[[Promises], Promises],
+) -> None:
+    snapshot = node(status("c0", 0), status("c1", 1))
+    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
+    its = {"acme": vendor}
+    scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),))
+    now = [Promises(scene, ())]
+    lookout = Lookout(lambda: now[0])
+
+    before = lookout.found
+    assert len(before) == 1
+    assert lookout.found is before
+    now[0] = becomes(now[0])
+    assert lookout.found == unheeded(now[0])
+    assert lookout.found is not before
+
+
+def test_nothing_is_read_again_while_nothing_has_changed() -> None:
+    read: list[str] = []
+
+    def claims(it: Candidate, resource: str, _: Cards) -> Sequence[Claim]:
+        read.append(f"{it.name} {resource}")
+        return ()
+
+    snapshot = node(status("c0", 0))
+    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE, dialects=(Dialect("acme", claims),))
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
+    its = {"acme": vendor}
+    lookout = Lookout(
+        lambda: Promises(Scene(planned, snapshot, topology(snapshot), its, candidates=(pod("{}"),)), ())
+    )
+
+    assert [lookout.found for _ in range(3)] == [(), (), ()]
+    assert read == [f"web {WHOLE}"]

@@ -25,6 +25,7 @@ from agent.admin import CannotAsk, fetch
 from agent.core.claims import Claim
 from agent.core.koordinator.mode import NO_KIND, NO_SERVER, NOT_ASKED
 from agent.core.model import AdvertisedDevice, Owner, Source
+from agent.core.notices import PodRef, Unheeded
 from agent.core.text import printable
 from agent.core.vendor import Placement
 from agent.core.view import ApiServer, Reported
@@ -218,6 +219,22 @@ def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plu
     assert subset(document["allocations"][0], source="annotation", ids=[])
     assert subset(document["allocations"][0]["claim"], dialect="koordinator", remark=SHARE.remark)
     assert "it asks no device plugin" in as_text(document, now=5000.0, width=300)
+
+
+def test_pods_whose_schedulers_choice_is_not_heeded_are_listed_where_there_are_any() -> None:
+    told = Unheeded(PodRef("default", "web", "u"), "its annotation is no JSON")
+
+    document = document_of(replace(VIEW, unheeded=(told,)))
+
+    assert document["unheeded"] == [
+        {"namespace": "default", "pod": "web", "reason": "its annotation is no JSON"}
+    ]
+    text = as_text(document, now=5000.0, width=300)
+    assert "choices of schedulers that are not heeded" in text
+    (line,) = (it for it in text.splitlines() if "no JSON" in it)
+    assert line.split()[0] == "default/web"
+    assert document_of(VIEW)["unheeded"] == []
+    assert "not heeded" not in as_text(document_of(VIEW), now=5000.0)
 
 
 def subset(whole: dict[str, Any], **part: Any) -> bool:
