@@ -229,6 +229,13 @@ class Node:
         """The keys of the locks that schedulers take for the cards of the vendors that serve here."""
         return keys_of(dialect for it in self.vendors.values() for dialect in it.dialects)
 
+    def _named(self) -> frozenset[tuple[str, str]]:
+        """The pods that schedulers' locks name."""
+        if not (its := locks(self._scheduled.locks.value, self.locks())):
+            return frozenset()
+        waited = {it: self._clock() - first for it, first in self._scheduled.ahead.items()}
+        return named(its, self._wall(), waited)
+
     def scene(self) -> Scene:
         return Scene(
             self.plan.value,
@@ -237,7 +244,7 @@ class Node:
             self.vendors,
             self.withheld,
             self._scheduled.candidates,
-            named(locks(self._scheduled.locks.value, self.locks()), self._wall()),
+            self._named(),
             self._waits,
             self._ledger.external(),
             self._scheduled.unseen,

@@ -31,6 +31,8 @@ class Scheduled:
         self.locks: Cell[Mapping[str, str]] = Cell({})
         #: Those that are over, with why.
         self.over: Cell[Mapping[Lock, str]] = Cell({})
+        #: When those were seen first that were of a time to come, on the clock that nobody sets.
+        self.ahead: Mapping[Lock, float] = {}
         #: A sentence for each lock that time alone ended, the last ones: freed, it is over for a moment only.
         self.stale: tuple[str, ...] = ()
         #: Lists the pods that wait, as the API server has them now; None while it is known to be away.

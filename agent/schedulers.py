@@ -12,7 +12,7 @@ import structlog
 from agent.core.cell import Cell
 from agent.core.claims import Cards
 from agent.core.koordinator.external import changes, external
-from agent.core.koordinator.locks import LOCKS, locks, over, stale
+from agent.core.koordinator.locks import LOCKS, ahead, locks, over, stale
 from agent.core.ledger import Ledger
 from agent.core.model import NodeSnapshot, Plan, Source
 from agent.core.overlaps import overlaps
@@ -136,7 +136,10 @@ class Schedulers:
     def _follow_locks(self) -> None:
         pods, now = self._scheduled.pods.value, self._wall()
         its = locks(self._scheduled.locks.value, self._keys())
-        reasons = {it: over(it, pods, self._ledger.in_use(), now) for it in its}
+        seen = self._clock()
+        self._scheduled.ahead = ahead(its, self._scheduled.ahead, now, seen)
+        waited = {it: seen - first for it, first in self._scheduled.ahead.items()}
+        reasons = {it: over(it, pods, self._ledger.in_use(), now, waited.get(it, 0.0)) for it in its}
         done = {it: why for it, why in reasons.items() if why}
         known = self._scheduled.stale
         self._scheduled.stale = (*known, *(it for it in stale(done) if it not in known))[-STALE:]

@@ -10,6 +10,7 @@ import structlog
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.inventory import Inventory
+from agent.core.koordinator.locks import EXPIRES, LOCKS, lock
 from agent.core.ledger import Ledger
 from agent.core.model import (
     Allocation,
@@ -200,3 +201,17 @@ def test_what_is_cleared_is_told_as_what_it_was() -> None:
         "a-0: has no fault that waits for a proof",
         "a-0: forgotten: it is not there, and nobody uses it",
     ]
+
+
+def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last() -> None:
+    (key,), value, now = LOCKS, "2999-01-01T00:00:00Z,default,web", [7.0]
+    held = lock(key, value)
+    assert held is not None
+    scheduled = Scheduled()
+    scheduled.locks.set({key: value})
+    scheduled.ahead = {held: 7.0}
+    node = Node(Inventory(), Ledger(), lambda: now[0], scheduled)
+
+    assert node.scene().locked == {("default", "web")}
+    now[0] += EXPIRES
+    assert node.scene().locked == frozenset()

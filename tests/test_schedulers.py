@@ -15,7 +15,7 @@ from kubelet.fakes import eventually
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, PodContainer
 from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.locks import EXPIRED, EXPIRES, LOCKS
+from agent.core.koordinator.locks import AHEAD, EXPIRED, EXPIRES, LOCKS
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan
 from agent.core.plan import Offer, plan
@@ -60,13 +60,14 @@ class Here:
         self.changes = 0
         self.keys: tuple[str, ...] = LOCKS
         self.now = TAKEN
+        self.steady = 1.0
         self.schedulers = Schedulers(
             self.scheduled,
             self.ledger,
             self.plan,
             self.snapshot,
             self.changed,
-            lambda: 1.0,
+            lambda: self.steady,
             keys=lambda: self.keys,
             every=every,
             wall=lambda: self.now,
@@ -261,6 +262,24 @@ async def test_a_lock_that_time_ended_is_remembered_once_it_is_freed_and_no_othe
     assert here.scheduled.over.value == {}
     (said,) = here.scheduled.stale
     assert f"{STAMP},default,late has not come for its devices, {EXPIRED}" in said
+
+
+async def test_a_lock_of_a_time_to_come_is_over_once_it_has_been_seen_for_long_enough() -> None:
+    here = Here()
+    here.now = TAKEN - 86400.0
+    here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+    await here.pods()
+    here.steady += EXPIRES - 1
+    await here.pods()
+    assert here.scheduled.over.value == {}
+
+    here.steady += 1
+    await here.pods()
+    assert [*here.scheduled.over.value.values()] == [AHEAD]
+    assert AHEAD in here.scheduled.stale[-1]
+    here.scheduled.locks.set({})
+    await here.pods()
+    assert here.scheduled.ahead == {}
 
 
 async def test_time_alone_ends_a_lock_without_any_news() -> None:

@@ -248,7 +248,7 @@ async def test_a_koordlet_whose_hand_is_seen_and_its_pod_is_not_reads_the_file(p
     assert "koordlet-not-reporting" not in ailments(await patient.findings())
 
 
-async def test_a_lock_of_a_time_to_come_is_one_that_nobody_frees(patient: Patient) -> None:
+async def test_a_lock_of_a_time_to_come_is_found(patient: Patient) -> None:
     node(patient, annotations={LOCK: f"{ago(-600)},default,a"})
 
     findings = await patient.findings()

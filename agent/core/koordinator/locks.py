@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from agent.core.claims import Candidate, Dialect
@@ -20,6 +21,11 @@ LOCKS = ("hami.io/mutex.lock",)
 #: Seconds after which schedulers themselves take a lock away from its holder.
 EXPIRES = 300.0
 EXPIRED = f"it is older than {EXPIRES:g} s"
+#: Of one of a time to come: schedulers would keep it until then.
+AHEAD = (
+    f"it is of a time to come and has been there for {EXPIRES:g} s: the clock of its scheduler or of this "
+    "node is wrong"
+)
 MAX_VALUE = 1024
 
 
@@ -62,15 +68,37 @@ def keys_of(dialects: Iterable[Dialect]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*LOCKS, *(key for it in dialects for key in it.locks))))
 
 
-def named(its: Iterable[Lock], now: float) -> frozenset[tuple[str, str]]:
-    """The pods, by namespace and name, that locks name which have not expired."""
-    return frozenset((it.namespace, it.pod) for it in its if it.pod and now - it.taken < EXPIRES)
+def ahead(its: Iterable[Lock], known: Mapping[Lock, float], now: float, seen: float) -> dict[Lock, float]:
+    """When each lock was seen first that lay further ahead of `now` then than it may last.
+
+    `known`: those of before. `seen`: this moment, on a clock that nobody sets.
+    """
+    return {it: known.get(it, seen) for it in its if it in known or it.taken - now > EXPIRES}
 
 
-def over(it: Lock, pods: Iterable[Candidate], allocations: Iterable[Allocation], now: float) -> str:
+def named(
+    its: Iterable[Lock], now: float, waited: Mapping[Lock, float] = MappingProxyType({})
+) -> frozenset[tuple[str, str]]:
+    """The pods, by namespace and name, that locks name which have not expired.
+
+    `waited`: seconds since those were seen that were ahead.
+    """
+    return frozenset(
+        (it.namespace, it.pod) for it in its if it.pod and max(now - it.taken, waited.get(it, 0.0)) < EXPIRES
+    )
+
+
+def over(
+    it: Lock,
+    pods: Iterable[Candidate],
+    allocations: Iterable[Allocation],
+    now: float,
+    waited: float = 0.0,
+) -> str:
     """Why the lock is to be freed; empty while it is not.
 
-    A pod that is not known may be about to be bound: only time ends its lock.
+    A pod that is not known may be about to be bound: only time ends its lock. `waited`: seconds since it was
+    seen, of one that was ahead.
     """
     mine = [pod for pod in pods if it.pod and (pod.namespace, pod.name) == (it.namespace, it.pod)]
     if mine and all(pod.over for pod in mine):
@@ -82,7 +110,9 @@ def over(it: Lock, pods: Iterable[Candidate], allocations: Iterable[Allocation],
     )
     if any(_is_served(pod, served) or _asks_nobody(pod, served, given) for pod in mine):
         return "its pod has its devices"
-    return EXPIRED if now - it.taken >= EXPIRES else ""
+    if now - it.taken >= EXPIRES:
+        return EXPIRED
+    return AHEAD if waited >= EXPIRES else ""
 
 
 def stale(found: Mapping[Lock, str]) -> tuple[str, ...]:
@@ -90,7 +120,7 @@ def stale(found: Mapping[Lock, str]) -> tuple[str, ...]:
     return tuple(
         f"the lock {it.key} of the node is over: {shorten(it.value)} has not come for its devices, {why}"
         for it, why in found.items()
-        if why == EXPIRED
+        if why in (EXPIRED, AHEAD)
     )
 
 

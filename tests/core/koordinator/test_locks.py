@@ -9,7 +9,20 @@ import strategies
 from hypothesis import given
 
 from agent.core.claims import Candidate, Dialect, PodContainer
-from agent.core.koordinator.locks import EXPIRES, Lock, freeing, keys_of, lock, locks, named, over
+from agent.core.koordinator.locks import (
+    AHEAD,
+    EXPIRED,
+    EXPIRES,
+    Lock,
+    ahead,
+    freeing,
+    keys_of,
+    lock,
+    locks,
+    named,
+    over,
+    stale,
+)
 from agent.core.model import Owner, Source
 
 from ..values import GPU, allocation
@@ -104,6 +117,42 @@ def test_a_lock_of_the_old_form_ends_by_time_alone() -> None:
 def test_a_lock_that_has_expired_names_nobody() -> None:
     assert named([HELD], TAKEN + 1) == {("default", "web")}
     assert named([HELD], TAKEN + EXPIRES) == frozenset()
+
+
+NOW = TAKEN - EXPIRES - 1
+
+
+def test_a_lock_of_a_time_to_come_is_over_when_it_has_been_seen_for_as_long_as_one_may_last() -> None:
+    assert over(HELD, [], [], NOW, EXPIRES - 1) == ""
+    assert over(HELD, [], [], NOW, EXPIRES) == AHEAD
+    assert over(HELD, [], [], TAKEN + EXPIRES, EXPIRES) == EXPIRED
+    assert over(HELD, [replace(WEB, over=True)], [], NOW, EXPIRES) == "its pod is over"
+    (said,) = stale({HELD: AHEAD, replace(HELD, pod="other"): "its pod is over"})
+    assert said.startswith(
+        f"the lock {KEY} of the node is over: {VALUE} has not come for its devices, it is of a"
+    )
+
+
+def test_a_lock_of_a_time_to_come_names_its_pod_no_longer_than_another() -> None:
+    assert named([HELD], NOW, {HELD: EXPIRES - 1}) == {("default", "web")}
+    assert named([HELD], NOW, {HELD: EXPIRES}) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "expected"),
+    [
+        ({}, NOW, {HELD: 7.0}),
+        ({}, NOW + 1, {}),
+        ({HELD: 5.0}, NOW, {HELD: 5.0}),
+        ({HELD: 5.0}, TAKEN + 1, {HELD: 5.0}),
+        ({replace(HELD, pod="before"): 5.0}, TAKEN, {}),
+    ],
+    ids=["seen now", "not further than it may last", "seen before", "by a clock that was set", "freed since"],
+)
+def test_it_counts_from_when_it_was_seen_first(
+    known: dict[Lock, float], now: float, expected: dict[Lock, float]
+) -> None:
+    assert ahead([HELD], known, now, 7.0) == expected
 
 
 def test_the_patch_frees_this_lock_and_no_other() -> None:
