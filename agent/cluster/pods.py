@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -65,7 +66,7 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         static=bool(static),
         ended=text(status, "phase") in _OVER,
         scheduler=_scheduler(pod),
-        pending=text(status, "phase") in ("", "Pending"),
+        pending=text(status, "phase") in ("", "Pending") or _starts_anew(status, booted()),
     )
 
 
@@ -126,6 +127,33 @@ def _promises(metadata: Mapping[str, Any], reads: tuple[str, ...]) -> Iterator[t
         if left < 0:
             return
         yield key, value
+
+
+def booted() -> float:
+    """When this node was started, Unix seconds by the clock as it goes now."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _starts_anew(status: Mapping[str, Any], boot: float) -> bool:
+    """Whether a pod that is shown as Running has a container that ran before this boot, and not since.
+
+    No process outlives a boot, but what the API server shows of it does, until the kubelet has started the
+    container again. A kubelet that has lost its memory asks for its devices anew before it does
+    (pkg/kubelet/cm/devicemanager/manager.go, GetDeviceRunContainerOptions).
+    """
+    if text(status, "phase") != "Running":
+        return False
+    lists = (status.get(key) for key in ("initContainerStatuses", "containerStatuses"))
+    its = (it for found in lists if isinstance(found, list) for it in found if isinstance(it, dict))
+    lasts = (max(_starts(it), default=0.0) for it in islice(its, MAX_CONTAINERS))
+    return any(0.0 < it < boot for it in lasts)
+
+
+def _starts(container: Mapping[str, Any]) -> Iterator[float]:
+    """When it was started, as far as its status tells; Unix seconds."""
+    for key in ("state", "lastState"):
+        for how in ("running", "terminated"):
+            yield _time(text(part_of(part_of(container, key), how), "startedAt"))
 
 
 def _time(written: str) -> float:

@@ -52,7 +52,7 @@ class Candidate:
     ended: bool = False
     #: The scheduler that it asks for, or that wrote its cards; empty where nobody says.
     scheduler: str = ""
-    #: Whether none of its containers has started yet.
+    #: Whether none of its containers has started yet, or one of them has not since the node was started.
     pending: bool = True
 
     @property

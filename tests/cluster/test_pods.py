@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -140,6 +141,42 @@ def test_a_pod_that_is_being_deleted_has_not_ended_yet(parts: dict[str, Any], en
 )
 def test_a_pod_waits_until_its_containers_run(phase: str, waits: bool) -> None:
     assert taken(status={"phase": phase}).waits is waits
+
+
+BEFORE, SINCE = {"startedAt": "2026-01-30T20:00:00Z"}, {"startedAt": "2026-01-30T22:00:00Z"}
+BOOT = 1769806800.0  # 21:00
+
+
+@pytest.mark.parametrize(
+    ("containers", "waits"),
+    [
+        ([{"state": {"running": BEFORE}}], True),
+        ([{"state": {"terminated": BEFORE}}], True),
+        ([{"state": {"waiting": {}}, "lastState": {"terminated": BEFORE}}], True),
+        ([{"state": {"running": SINCE}}, {"state": {"running": BEFORE}}], True),
+        ([{"state": {"running": SINCE}, "lastState": {"terminated": BEFORE}}], False),
+        ([{"state": {"terminated": SINCE}, "lastState": {"terminated": BEFORE}}], False),
+        ([{"state": {"waiting": {}}}], False),
+        ([{"state": {"running": {"startedAt": "long ago"}}}], False),
+        ([5, {"state": 5, "lastState": {"terminated": 5}}], False),
+        (5, False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("key", ["containerStatuses", "initContainerStatuses"])
+def test_a_pod_that_ran_before_the_node_was_started_waits_until_its_containers_run_again(
+    key: str, containers: object, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "booted", lambda: BOOT)
+
+    assert taken(status={"phase": "Running", key: containers}).waits is waits
+    assert taken(status={"phase": "Failed", key: containers}).waits is False
+    gone = {"deletionTimestamp": "2026-01-30T22:00:00Z"}
+    assert taken(status={"phase": "Running", key: containers}, metadata=gone).waits is False
+
+
+def test_the_node_was_started_before_this_test() -> None:
+    assert 0.0 < pods.booted() < time.time()
 
 
 def test_a_pod_that_is_being_deleted_waits_no_more() -> None:

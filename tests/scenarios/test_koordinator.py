@@ -11,6 +11,7 @@ import anyio
 import pytest
 import recorded
 
+from agent.cluster.pods import candidate
 from agent.core.koordinator.allocated import ALLOCATED, BOUND
 from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.koordinator.locks import LOCKS
@@ -367,6 +368,42 @@ async def test_where_no_scheduler_is_heeded_no_annotation_takes_a_card(node: Nod
 
     assert set().union(*[await node.cards_of(pod) for pod in pods]) == set(node.cards.uuids)
     assert not [it for it in node.view.allocations if it.source is Source.ANNOTATION]
+
+
+@ANY_KUBELET
+@pytest.mark.parametrize("started", ["2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z"])
+async def test_a_pod_that_ran_before_a_boot_of_which_nobody_knows_gets_its_card_again(
+    node: Node, started: str
+) -> None:
+    await node.start(whole(GPU, placement="claim"))
+    await node.counts({GPU: (4, 4)})
+    asks = {GPU: 1, "koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+    pod, card = Pod("kept", (Container(asks, "main"),)), node.cards.uuids[2]
+    limits = {name: str(count) for name, count in asks.items()}
+    annotations = {ALLOCATED: json.dumps({"gpu": [{"minor": 2, "id": card}]})}
+    shown = candidate(
+        {
+            "metadata": {
+                "uid": pod.uid,
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "annotations": annotations,
+            },
+            "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [{"name": "main", "state": {"running": {"startedAt": started}}}],
+            },
+        }
+    )
+    assert shown is not None
+    node.agent.pods.set((shown,))
+
+    verdict = await node.kubelet.admit(pod)
+
+    assert verdict.admitted is (started < "2026")
+    if verdict.admitted:
+        assert await node.cards_of(pod) == {card}
 
 
 # Locks on the node
