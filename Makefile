@@ -77,10 +77,18 @@ image: setup  ## Build the container image into build/image/xpu-agent.tar; BASE=
 tools: build/tools/helm  ## Build helm into build/tools (Go)
 
 # As helm's own release has it: a helm that is only installed renders for Kubernetes 1.20 where nobody names a version.
-build/tools/helm:
-	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install \
-		-ldflags "$(foreach it,chartutil lint/rules,-X helm.sh/helm/v3/pkg/$(it).k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/$(it).k8sVersionMinor=$(HELM_KUBERNETES))" \
-		helm.sh/helm/v3/cmd/helm@$(HELM)
+HELM_FLAGS = $(foreach it,chartutil lint/rules,-X helm.sh/helm/v3/pkg/$(it).k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/$(it).k8sVersionMinor=$(HELM_KUBERNETES))
+# Named by version and flags, so that a helm of others is built anew.
+HELM_STAMP = build/tools/helm-$(HELM)-$(shell echo '$(HELM_FLAGS)' | cksum | cut -d' ' -f1).stamp
+
+build/tools/helm: $(HELM_STAMP)
+	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -ldflags "$(HELM_FLAGS)" helm.sh/helm/v3/cmd/helm@$(HELM)
+	@touch $@
+
+$(HELM_STAMP):
+	@mkdir -p $(@D)
+	@rm -f build/tools/helm-*.stamp
+	@touch $@
 
 chart: setup tools  ## Lint the chart, render its matrix, test manifests, examples and alert rules
 	build/tools/helm lint --strict deploy/chart/xpu-agent

@@ -73,3 +73,35 @@ def test_every_dependency_has_its_line_of_why() -> None:
     for requirement in project["dependencies"]:
         name = re.split(r"[<>=]", requirement)[0]
         assert f"| {name} |" in contributing, name
+
+
+def test_helm_is_built_anew_for_another_version_or_other_flags_and_never_else(tmp_path: Path) -> None:
+    """The Makefile's rule, with a `go` that notes what it is asked for."""
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    go, asked = tmp_path / "bin/go", tmp_path / "asked"
+    go.parent.mkdir()
+    go.write_text(
+        f'#!/bin/sh\n[ -e "{tmp_path}/cut-short" ] && exit 1\necho "$*" >> "{asked}"\ntouch "$GOBIN/helm"\n'
+    )
+    go.chmod(0o755)
+
+    def make(*variables: str) -> int:
+        """How often it was built so far."""
+        subprocess.run(
+            ["make", "-s", "tools", *variables],
+            cwd=tmp_path,
+            capture_output=True,
+            env={"PATH": f"{go.parent}:/usr/bin:/bin"},
+            check=not (tmp_path / "cut-short").exists(),
+        )
+        return len(asked.read_text().splitlines())
+
+    assert [make(), make()] == [1, 1]
+    assert [make("HELM=v3.0.0"), make("HELM=v3.0.0")] == [2, 2]
+    assert asked.read_text().splitlines()[-1].endswith("helm@v3.0.0")
+    assert [make("HELM_KUBERNETES=9"), make("HELM_KUBERNETES=9")] == [3, 3]
+    assert "k8sVersionMinor=9" in asked.read_text().splitlines()[-1]
+    (tmp_path / "cut-short").touch()
+    assert make() == 3
+    (tmp_path / "cut-short").unlink()
+    assert [make(), make()] == [4, 4]
