@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -29,6 +30,8 @@ MAX_UID = 128
 #: Characters of what the kubelet says of a pod.
 MAX_MESSAGE = 4096
 MAX_SCHEDULER = 253
+#: Digits of a resourceVersion: those of 64 bits.
+MAX_VERSION = 20
 #: How koord-scheduler calls itself to the API server (seen of v1.8.0 on kube-apiserver 1.36).
 KOORD_SCHEDULER = "koord-scheduler"
 #: Of a mirror pod: the uid of the static pod that it shows, and the same again as the mark of a mirror.
@@ -54,6 +57,7 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
     if not (uid and name and namespace):
         return None
     static = _static_uid(metadata, text(spec, "nodeName"))
+    is_new = text(status, "phase") in ("", "Pending")
     return Candidate(
         static or uid,
         namespace,
@@ -66,15 +70,25 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         static=bool(static),
         ended=text(status, "phase") in _OVER,
         scheduler=_scheduler(pod),
-        pending=text(status, "phase") in ("", "Pending") or _starts_anew(status, booted()),
+        pending=is_new or _starts_anew(status, booted()),
+        appeared=_version(metadata) if is_new else 0,
     )
 
 
 async def follow(mirror: Cell[Mirror[Candidate]], pods: Cell[tuple[Candidate, ...]]) -> None:
     """Keep the cell as the mirror is, oldest first, for ever. While the server is away the last ones stay."""
+    appeared: dict[str, int] = {}
     async for seen in mirror.watch():
         if seen.synced:
-            pods.set(one_of_each_uid(seen.objects.values()))
+            its = one_of_each_uid(seen.objects.values())
+            appeared = {it.uid: appeared.get(it.uid) or it.appeared for it in its}
+            pods.set(tuple(replace(it, appeared=appeared[it.uid]) for it in its))
+
+
+def _version(metadata: Mapping[str, Any]) -> int:
+    """That of the object; the API server's only grow (KEP-5504)."""
+    version = text(metadata, "resourceVersion")
+    return int(version) if version.isdecimal() and len(version) <= MAX_VERSION else 0
 
 
 def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:

@@ -51,8 +51,8 @@ class Attribution:
 def attribute(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> Attribution:
     """The claim behind a request for `count` IDs on these cards.
 
-    Only containers that ask for exactly as many IDs come into question; the pod that was bound first, or
-    waits longest, comes first.
+    Only containers that ask for exactly as many IDs come into question; the pod that the kubelet heard of
+    first, was bound first, or waits longest, comes first.
     """
     room = _Room(resource, waiting)
     wanted = set(cards)
@@ -172,20 +172,22 @@ class _Room:
         """The cards that are left for it where others, who ask for the like, got its own."""
         cards: list[str] = []
         for card in claim.devices:
-            left = self._left(card, claim.uid)
-            if left is None or left in cards:
+            left = self._left(card, claim.uid, cards)
+            if left is None:
                 return ()
             cards.append(left)
         return tuple(cards)
 
-    def _left(self, card: str, uid: str) -> str | None:
+    def _left(self, card: str, uid: str, others: Collection[str]) -> str | None:
+        """The card at the end of the chain of who has whose, besides those others."""
         holders = self._waiting.holders
         for _ in range(len(holders) + 1):
             holder = holders.get(card, uid)
             if holder == uid:
                 return card
             promised = (one for it in self.of(holder) for one in it.devices)
-            after = next((one for one in promised if holders.get(one) != holder), None)
+            its_own = (one for one in promised if holders.get(one) != holder and one not in others)
+            after = next(its_own, None)
             if after is None:
                 return None
             card = after
@@ -202,10 +204,10 @@ class _Room:
             for card in it.devices
         )
 
-    def _order(self, pod: Candidate) -> tuple[bool, float, float, str]:
+    def _order(self, pod: Candidate) -> tuple[bool, int, float, float, str]:
         said = (dialect.bound(pod) for dialect in self._waiting.dialects)
         bound = next((it for it in said if it is not None), pod.created)
-        return pod.uid in self._waiting.refused, bound, pod.created, pod.uid
+        return pod.uid in self._waiting.refused, pod.appeared, bound, pod.created, pod.uid
 
 
 def waiting(

@@ -6,7 +6,7 @@ Standard library only: a vendor's dialects are written in these words.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 #: How the keys begin of the annotations in which schedulers promise devices. No others of a pod are kept.
 PROMISES = (
@@ -54,6 +54,9 @@ class Candidate:
     scheduler: str = ""
     #: Whether none of its containers has started yet, or one of them has not since the node was started.
     pending: bool = True
+    #: The resourceVersion at which it was seen here first, while it had not started; 0 where nobody knows.
+    #: The kubelet hears of pods in this order, and admits them so: schedulers bind several at once.
+    appeared: int = field(default=0, compare=False)
 
     @property
     def waits(self) -> bool:
@@ -78,8 +81,10 @@ def merged(known: Iterable[Candidate], listed: Iterable[Candidate]) -> tuple[Can
     pods = {(it.namespace, it.name, it.uid): it for it in known}
     for it in listed:
         place = (it.namespace, it.name, it.uid)
-        if place not in pods or not pods[place].over:
+        if place not in pods:
             pods[place] = it
+        elif not pods[place].over:
+            pods[place] = replace(it, appeared=pods[place].appeared or it.appeared)
     return one_of_each_uid(pods.values())
 
 

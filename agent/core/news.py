@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from agent.core.claims import Candidate, Claim
+from agent.core.claims import Candidate
 from agent.core.health import LOST_CONTACT
 from agent.core.model import (
     Allocation,
@@ -220,11 +220,14 @@ def _of_claims(before: Glance, after: Glance) -> Iterator[Notice]:
     known = {it.id: it for it in after.allocations}
     for it in after.swaps:
         if it.number > last:
-            yield Notice("SwapRepaired", _swapped(it), "Normal", _holder(it, known.get(it.allocation)))
+            pod = _holder(it, known.get(it.allocation))
+            yield Notice("SwapRepaired", _swapped(it, pod), "Normal", pod)
 
 
-def _swapped(swap: Swap) -> str:
+def _swapped(swap: Swap, pod: PodRef | None) -> str:
     before, after = (f"{it.namespace}/{it.pod}" if it else "nobody" for it in (swap.before, swap.after))
+    if pod is not None and swap.after is None:
+        after = f"{pod.namespace}/{pod.name}, which was promised nothing that is left"
     return (
         f"allocation {swap.allocation} of {swap.resource} follows what the kubelet did: "
         f"it was answered for {before}, as the scheduler had promised, and is for {after}"
@@ -292,21 +295,30 @@ def _of_limits(before: Glance, after: Glance) -> Iterator[Notice]:
     """That a container was answered with the share of another claim than turned out to be its own."""
     known = {it.id: it for it in before.allocations}
     for it in after.allocations:
-        claim = it.claim
-        if claim is None or it.handed is None or it.state is AllocationState.RELEASED:
+        pod, container = _whose(it)
+        if not container or it.handed is None or it.state is AllocationState.RELEASED:
             continue
         was = known.get(it.id)
         if was is None and it.source is Source.CHECKPOINT:
             continue  # told in another life of the agent
-        if was is None or (was.handed, was.claim) != (it.handed, claim):
-            pod = PodRef(claim.namespace, claim.pod, claim.uid)
-            yield Notice("LimitsDiffer", _differing(it, it.handed, claim), pod=pod)
+        if was is None or (was.handed, was.claim) != (it.handed, it.claim):
+            yield Notice("LimitsDiffer", _differing(it, it.handed, container), pod=pod)
 
 
-def _differing(it: Allocation, handed: Mapping[str, str], claim: Claim) -> str:
+def _whose(it: Allocation) -> tuple[PodRef | None, str]:
+    """The pod that has it, and the container."""
+    if it.claim is not None:
+        return PodRef(it.claim.namespace, it.claim.pod, it.claim.uid), it.claim.container
+    if it.owner is not None and it.owner.pod:
+        return PodRef(it.owner.namespace, it.owner.pod, it.owner.uid), it.owner.container
+    return None, ""
+
+
+def _differing(it: Allocation, handed: Mapping[str, str], container: str) -> str:
+    promised = "nothing that is left" if it.claim is None else _share(it.claim.parameters)
     return (
-        f"allocation {it.id} of {it.resource}: container {claim.container} was given {_share(handed)}, "
-        f"the scheduler promised it {_share(claim.parameters)}; what a container was given can not be "
+        f"allocation {it.id} of {it.resource}: container {container} was given {_share(handed)}, "
+        f"the scheduler promised it {promised}; what a container was given can not be "
         "changed: make the pod anew"
     )
 

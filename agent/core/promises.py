@@ -81,17 +81,20 @@ class Promises:
         topology = self.scene.topology
         if planned.vendor not in self.scene.vendors or planned.rule.placement == "local":
             return prefer(planned, available, required, size, topology)
-        return steering.steered(planned, available, required, size, topology, self._waiting(planned.name))
+        waiting = self._waiting(planned.name, frozenset(available))
+        return steering.steered(planned, available, required, size, topology, waiting)
 
-    def _waiting(self, resource: str) -> Waiting:
+    def _waiting(self, resource: str, free: frozenset[str] = frozenset()) -> Waiting:
+        """`free`: IDs that the kubelet gives out now; the ledger may have who had them for a while yet."""
         planned, scene = self.scene.plan[resource], self.scene
         is_whole = planned.rule.sharing.kind == "exclusive"
+        its = (it for it in self.in_use if free.isdisjoint(it.ids))
         return Waiting(
             scene.candidates,
             dialects(scene.vendors[planned.vendor], planned),
             by_minor(scene, planned.vendor),
             places(self.in_use, resource, scene.candidates),
-            steering.holders(self.in_use, resource) if is_whole else {},
+            steering.holders(its, resource) if is_whole else {},
             scene.locked,
             {it.uuid for it in planned.cards if not it.healthy},
             self.refused,
@@ -125,7 +128,8 @@ class Promises:
         if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
             why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
             return Attribution(doubt=why)
-        return attribute(resource, len(ids), {it.uuid for it in devices}, self._waiting(resource))
+        waiting = self._waiting(resource, frozenset(ids))
+        return attribute(resource, len(ids), {it.uuid for it in devices}, waiting)
 
     def _on_its_card(
         self,

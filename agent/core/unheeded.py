@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,10 +38,9 @@ def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
     scene = promises.scene
     plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
     vendors = {it.vendor: by_minor(scene, it.vendor) for it in plan.values() if it.vendor in scene.vendors}
-    heeded = {it.claim.uid for it in promises.in_use if it.claim is not None}
     found = []
     for pod in scene.candidates:
-        if pod.over or not pod.annotations or pod.uid in heeded:
+        if pod.over or not pod.annotations:
             continue
         if (pod.namespace, pod.name) in scene.locked:
             pod = replace(pod, scheduler="")  # as who asks for devices is judged
@@ -62,17 +61,21 @@ def _whys(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> Itera
         vendor = scene.vendors[planned.vendor]
         cards = by_minor(scene, vendor.name)
         claims, wrong = heard(pod, planned.name, dialects(vendor, planned), cards)
-        if wrong:
+        mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
+        if wrong and all(it.claim is None for it in mine):
             chooses = "is refused" if planned.rule.placement == "claim" else "gets what the kubelet chooses"
             yield f"{planned.name}: {wrong[0]}; it {chooses}"
         for claim in claims:
-            yield from _elsewhere(promises.in_use, planned.name, claim)
+            yield from _elsewhere(mine, claim, {card for it in claims for card in it.devices})
 
 
-def _elsewhere(in_use: Sequence[Allocation], resource: str, claim: Claim) -> Iterator[str]:
-    """That its container has other cards, as the kubelet says."""
-    for it in in_use:
-        mine = it.resource == resource and it.place == (claim.uid, claim.container)
-        if mine and it.claim is None and claim.devices and set(it.cards) != set(claim.devices):
-            has, chosen = (", ".join(map(shorten, its)) for its in (it.cards, claim.devices))
-            yield f"{resource}: container {shorten(claim.container)} has {has}, chosen was {chosen}"
+def _is_of(it: Allocation, pod: Candidate) -> bool:
+    return it.place is not None and it.place[0] == pod.uid
+
+
+def _elsewhere(mine: Sequence[Allocation], claim: Claim, chosen: Collection[str]) -> Iterator[str]:
+    """That its container has cards that were not chosen for its pod."""
+    for it in mine:
+        if it.place == (claim.uid, claim.container) and claim.devices and not {*it.cards} <= {*chosen}:
+            has, were = (", ".join(map(shorten, its)) for its in (it.cards, claim.devices))
+            yield f"{it.resource}: container {shorten(claim.container)} has {has}, chosen was {were}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from agent.cluster import pods
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.core.claims import PROMISES, Candidate, PodContainer
+from agent.core.claims import PROMISES, Candidate, PodContainer, merged
 from agent.core.koordinator.allocated import ALLOCATED
 
 GPU = "nvidia.com/gpu"
@@ -310,6 +311,37 @@ async def test_candidates_come_oldest_first() -> None:
     young, old = taken(), taken(metadata={"uid": "u-0", "creationTimestamp": EARLY})
 
     assert followed(Mirror({"team-a/a": young, "team-a/b": old}, synced=True)) == (old, young)
+
+
+@pytest.mark.parametrize(
+    ("version", "phase", "appeared"),
+    [
+        ("1234", "Pending", 1234),
+        ("1234", "Running", 0),
+        ("", "Pending", 0),
+        ("12a", "Pending", 0),
+        ("9" * 21, "Pending", 0),
+    ],
+)
+def test_when_it_appeared_is_said_by_the_version_of_a_pod_that_has_not_started(
+    version: str, phase: str, appeared: int
+) -> None:
+    assert taken(metadata={"resourceVersion": version}, status={"phase": phase}).appeared == appeared
+
+
+async def test_when_a_pod_appeared_stays_though_it_changes() -> None:
+    mirror, cell = Cell(Mirror[Candidate]()), Cell[tuple[Candidate, ...]](())
+    following = asyncio.create_task(pods.follow(mirror, cell))
+    for version, name in ((5, "a"), (9, "b")):
+        it = taken(metadata={"resourceVersion": str(version)}, spec={"schedulerName": name})
+        mirror.set(Mirror({"team-a/a": it}, synced=True))
+        while not [one for one in cell.value if one.scheduler == name]:
+            await cell.changed()
+    following.cancel()
+
+    assert [it.appeared for it in cell.value] == [5]
+    (listed,) = merged(cell.value, [taken(metadata={"resourceVersion": "12"})])
+    assert listed.appeared == 5
 
 
 async def test_until_the_list_was_here_the_pods_of_before_stay() -> None:

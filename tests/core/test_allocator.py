@@ -789,6 +789,24 @@ def test_the_kubelet_is_steered_to_the_cards_of_who_asks_next(
     assert heeding(*pods).allocator.preferred(WHOLE, *asked) == expected
 
 
+async def test_of_whom_the_kubelet_gives_ids_anew_has_them_no_more_though_the_ledger_has_it_yet() -> None:
+    """Two pods have each other's cards, and the one of c1 has gone; its card is chosen for the next one."""
+
+    def has(name: str, card: str) -> Allocation:
+        owner = Owner(f"uid-{name}", "main", "default", name)
+        return allocation(name, [card], resource=WHOLE, owner=owner, devices=(card,))
+
+    room = heeding(bound("next", "c0"), bound("stays", "c1", pending=False))
+    for it in (has("stays", "c0"), has("gone", "c1")):
+        room.ledger.record(it)
+
+    assert room.allocator.preferred(WHOLE, ["c1"], [], 1) == ["c1"]
+    await room.allocator.allocate(WHOLE, [["c1"]])
+
+    claims_ = [it.claim for it in room.ledger.all() if it.claim is not None]
+    assert [(it.pod, it.devices) for it in claims_] == [("next", ("c1",))]
+
+
 def test_shares_are_spread_evenly_over_the_cards_that_were_chosen() -> None:
     room = heeding(bound("web", "c5", "c4", resource=SHARE, count=3))
 

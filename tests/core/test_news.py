@@ -344,6 +344,13 @@ def test_a_swap_is_told_once_though_its_allocation_is_gone() -> None:
     assert only(first, replace(swapped(claim(DB), number=2), allocations=())).pod == DB
 
 
+def test_who_has_what_was_anothers_and_no_claim_is_named_too() -> None:
+    told = only(WELL, swapped(None, Owner(DB.uid, "main", "default", "db")))
+
+    assert told.pod == DB
+    assert told.message.endswith("and is for default/db, which was promised nothing that is left")
+
+
 def limited(handed: dict[str, str] | None, **more: Any) -> Glance:
     its = replace(claim(WEB), parameters={"core": "50", "memory": "1024"})
     held = replace(allocation("a1", ["GPU-0"], claim=its), handed=handed, **more)
@@ -359,6 +366,15 @@ def test_limits_that_were_anothers_are_told_on_the_pod_that_has_them() -> None:
         WEB,
     )
     assert "was given no limits, the scheduler" in only(WELL, limited({})).message
+
+
+def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_them() -> None:
+    owner = Owner(WEB.uid, "main", "default", "web")
+    told = only(WELL, limited({"core": "30"}, claim=None, owner=owner))
+
+    assert (told.reason, told.pod) == ("LimitsDiffer", WEB)
+    assert "main was given core=30, the scheduler promised it nothing that is left; what" in told.message
+    assert news(WELL, limited({"core": "30"}, claim=None)) == ()
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,14 @@ def test_a_pod_that_has_another_card_than_was_chosen_for_it_is_told_with_both() 
     assert told(it, held("c0")) == []
 
 
+def test_who_has_what_was_left_of_anothers_choice_is_told_with_both() -> None:
+    left = Claim("u", "default", "web", "main", ("c1",))
+
+    assert told(pod(written("c0")), held("c1", left)) == [
+        "acme.com/whole: container main has c1, chosen was c0"
+    ]
+
+
 def test_who_has_its_claim_is_as_chosen_whatever_the_annotation_says_by_now() -> None:
     assert told(pod("{{"), held("c1", Claim("u", "default", "web", "main", ("c1",)))) == []
 
