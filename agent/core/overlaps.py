@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.claims import Candidate
@@ -24,6 +24,9 @@ class _Use:
 
     card: str
     device_id: str
+    of: Allocation
+    #: The pod's.
+    uid: str
     core: float
     memory: float
 
@@ -36,48 +39,47 @@ def overlaps(
     Of two such the later one is meant. A pod that has ended or is gone uses no card any more: a scheduler
     gives its card away before the kubelet and the ledger let go of it.
     """
+    if not any(it.source is Source.ANNOTATION for it in in_use):
+        return {}
     there = [it for it in pods if not it.ended]
-    users = [(it, uid) for it in in_use if (uid := _uid(it, there))]
-    found = {}
+    uids, names = {it.uid for it in there}, {(it.namespace, it.name): it.uid for it in there}
+    users = [(it, uid) for it in in_use if (uid := _uid(it, uids, names))]
+    on: dict[str, list[_Use]] = {}
     for it, uid in users:
-        if it.source is not Source.ANNOTATION:
-            continue
-        others = [(one, whose) for one, whose in users if whose != uid and _is_before(one, it)]
-        if others and (full := list(_full(it, others, plan, snapshot))):
-            found[it.id] = "; ".join(_few(full))
-    return found
+        for use in _uses(it, uid, plan, snapshot):
+            on.setdefault(use.card, []).append(use)
+    found: dict[str, list[str]] = {}
+    for card, uses in on.items():
+        for own in uses:
+            if own.of.source is Source.ANNOTATION and (holders := _holders(own, uses)):
+                found.setdefault(own.of.id, []).append(_sentence(card, holders))
+    return {name: "; ".join(_few(its)) for name, its in found.items()}
 
 
-def _uid(it: Allocation, there: Sequence[Candidate]) -> str:
+def _uid(it: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], str]) -> str:
     """The uid of the pod that has it; empty where that is not there, or nobody says who it is."""
     if it.place is not None:
-        return next((pod.uid for pod in there if pod.uid == it.place[0]), "")
-    name = (it.owner.namespace, it.owner.pod) if it.owner else None
-    return next((pod.uid for pod in there if (pod.namespace, pod.name) == name), "")
+        return it.place[0] if it.place[0] in uids else ""
+    return names.get((it.owner.namespace, it.owner.pod), "") if it.owner else ""
+
+
+def _holders(own: _Use, uses: Iterable[_Use]) -> Sequence[Allocation]:
+    """Those before it on its card, one of each pod, where they leave too little of it; else none."""
+    # Init containers hand their IDs on: an ID of a pod counts once.
+    taken: dict[tuple[str, str, str], tuple[float, float]] = {}
+    holders: dict[str, Allocation] = {}
+    for it in uses:
+        if it.uid != own.uid and _is_before(it.of, own.of):
+            place = (it.uid, it.of.resource, it.device_id)
+            core, memory = taken.get(place, (0.0, 0.0))
+            taken[place] = max(core, it.core), max(memory, it.memory)
+            holders.setdefault(it.uid, it.of)
+    core, memory = (sum(its) for its in zip((own.core, own.memory), *taken.values(), strict=True))
+    return [*holders.values()] if max(core, memory) > _WHOLE else []
 
 
 def _is_before(one: Allocation, it: Allocation) -> bool:
     return one.source is not Source.ANNOTATION or (one.since, one.id) < (it.since, it.id)
-
-
-def _full(
-    it: Allocation, others: Sequence[tuple[Allocation, str]], plan: Plan, snapshot: NodeSnapshot
-) -> Iterator[str]:
-    """A sentence for each of its cards that others leave too little of."""
-    uses = [(one, uid, use) for one, uid in others for use in _uses(one, plan, snapshot)]
-    for own in _uses(it, plan, snapshot):
-        # Init containers hand their IDs on: an ID of a pod counts once.
-        taken: dict[tuple[str, str, str], tuple[float, float]] = {}
-        holders: dict[str, Allocation] = {}
-        for one, uid, use in uses:
-            if use.card == own.card:
-                place = (uid, one.resource, use.device_id)
-                core, memory = taken.get(place, (0.0, 0.0))
-                taken[place] = max(core, use.core), max(memory, use.memory)
-                holders.setdefault(uid, one)
-        core, memory = (sum(its) for its in zip((own.core, own.memory), *taken.values(), strict=True))
-        if holders and max(core, memory) > _WHOLE:
-            yield _sentence(own.card, [*holders.values()])
 
 
 def _sentence(card: str, holders: Sequence[Allocation]) -> str:
@@ -99,7 +101,7 @@ def _chosen(it: Allocation) -> str:
     return f", for which {', '.join(map(shorten, wanted[:SAID]))} was chosen"
 
 
-def _uses(it: Allocation, plan: Plan, snapshot: NodeSnapshot) -> Iterator[_Use]:
+def _uses(it: Allocation, uid: str, plan: Plan, snapshot: NodeSnapshot) -> Iterator[_Use]:
     if it.source is Source.ANNOTATION:
         places = [(card, it.id) for card in it.cards]
     else:
@@ -109,7 +111,7 @@ def _uses(it: Allocation, plan: Plan, snapshot: NodeSnapshot) -> Iterator[_Use]:
         status = snapshot.device(device)
         card = (status.device.parent if status else None) or device
         core, memory = _amount(it, device, counts[device], plan, snapshot)
-        yield _Use(card, one, core, memory)
+        yield _Use(card, one, it, uid, core, memory)
 
 
 def _amount(
