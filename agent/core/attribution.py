@@ -186,7 +186,7 @@ class _Room:
             if holder == uid:
                 return card
             promised = (one for it in self.of(holder) for one in it.devices)
-            its_own = (one for one in promised if holders.get(one) != holder and one not in others)
+            its_own = (it for it in promised if holders.get(it) not in (holder, uid) and it not in others)
             after = next(its_own, None)
             if after is None:
                 return None

@@ -190,6 +190,29 @@ def test_who_comes_late_gets_what_is_left_of_as_many_cards_as_it_was_promised() 
     assert swapped(web, job, cards=["c0", "c2"], has=its) is None
 
 
+def test_a_container_that_comes_late_gets_none_that_another_of_its_pod_has() -> None:
+    pair = pod("pair", ("one", 1), ("two", 1), says="c0,c1"), pod("job", ("main", 2), says="c2,c3")
+
+    def each(it: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+        (one, *_) = spoken(it, resource, devices)
+        its = zip(it.containers, it.annotations["cards"].split(","), strict=False)
+        return (
+            [one]
+            if it.name == "job"
+            else [replace(one, container=c.name, devices=(card,)) for c, card in its]
+        )
+
+    waiting = Waiting(
+        pair,
+        (Dialect("each", each),),
+        dict.fromkeys(("c0", "c1", "c2", "c3")),
+        {("uid-pair", "one"), ("uid-job", "main")},
+        {"c0": "uid-job", "c1": "uid-job", "c2": "uid-pair"},
+    )
+    assert attribute(GPU, 1, {"c3"}, waiting).claim == claim("pair", "c3", container="two")
+    assert attribute(GPU, 1, {"c2"}, waiting).claim is None
+
+
 def silent(it: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
     return ()
 
