@@ -42,6 +42,18 @@ MATRIX: dict[str, dict[str, Any]] = {
     },
     "the host's network": {"hostNetwork": True, "metrics": {"podMonitor": {"enabled": True}}},
     "a host port": {"http": {"hostPort": 9808}, "metrics": {"serviceMonitor": {"enabled": True}}},
+    "MetaX's nodes": {
+        "pools": {"nvidia": {"enabled": False}, "metax": {"vendors": ["metax"]}},
+        "vendors": {"metax": {"writableSys": True, "configMap": "metax-device-config"}},
+        "uninstall": {"hook": True},
+    },
+    "MetaX's nodes beside NVIDIA's": {
+        "pools": {
+            "nvidia": {**POOL, "nodeSelector": {"cards": "nvidia"}},
+            "metax": {"vendors": ["metax"], "nodeSelector": {"cards": "metax"}},
+        },
+        "vendors": {"metax": {"securityContext": {"privileged": True}}},
+    },
     "no API server": {"api": {"enabled": False}, "labels": {"output": "none"}},
     "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
     "cleaning up labels": {"labels": {"output": "nodeFeature"}, "uninstall": {"hook": True}},
@@ -104,7 +116,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"pools": {"nvidia": {"vendors": []}}}, ("/pools/nvidia", "minItems")),
     (
         {"pools": {"nvidia": {"vendors": ["nvidea"]}}},
-        ("'nvidea' is no vendor here; there are nvidia, simulated",),
+        ("'nvidea' is no vendor here; there are metax, nvidia, simulated",),
     ),
     ({"pools": {"nvidia": {"enabled": False}}}, ("pools: none is on",)),
     ({"pools": {"Big": POOL}}, ("Big",)),
@@ -466,6 +478,52 @@ def test_of_the_host_there_is_what_the_agent_needs_as_directories_and_no_more(ch
     assert {path: not it.get("readOnly", False) for path, it in mounts.items()} == MOUNTS
     types = {it["hostPath"]["type"] for it in rendered.pod()["volumes"] if "hostPath" in it}
     assert types == {"Directory", "DirectoryOrCreate"}
+
+
+#: What MetaX's nodes have beside it.
+OF_METAX = {"/opt/mxdriver": False}
+
+
+@pytest.mark.parametrize(("writes", "more"), [(False, OF_METAX), (True, {**OF_METAX, "/sys": True})])
+def test_only_where_slices_are_made_may_metax_s_agents_write_to_the_host_s_sysfs(
+    chart: Chart, writes: bool, more: dict[str, bool]
+) -> None:
+    pools = {"nvidia": {"enabled": False}, "metax": {"vendors": ["metax"]}}
+    rendered = chart.render({"pools": pools, "vendors": {"metax": {"writableSys": writes}}})
+
+    mounts = rendered.mounts("metax")
+    without = {path: its for path, its in MOUNTS.items() if path != "/usr/lib64"}
+    assert {path: not it.get("readOnly", False) for path, it in mounts.items()} == {**without, **more}
+    assert mounts["/opt/mxdriver"]["mountPath"] == "/driver-root/opt/mxdriver"
+    assert rendered.env("metax")["LD_LIBRARY_PATH"] == "/driver-root/opt/mxdriver/lib"
+    context = rendered.agent("metax")["securityContext"]
+    assert (context["readOnlyRootFilesystem"], context.get("privileged")) == (True, None)
+
+
+def test_a_vendor_s_sysfs_and_config_map_go_to_pools_of_that_vendor_alone(chart: Chart) -> None:
+    pools = {
+        "nvidia": {**POOL, "nodeSelector": {"a": "1"}},
+        "metax": {"vendors": ["metax"], "nodeSelector": {"a": "2"}},
+    }
+    metax = {"writableSys": True, "configMap": "metax-device-config"}
+    rendered = chart.render({"pools": pools, "vendors": {"metax": metax}})
+
+    [volume] = [it for it in rendered.pod("metax")["volumes"] if it["name"] == "config-metax"]
+    assert volume["configMap"] == {"name": "metax-device-config"}
+    assert {it["name"]: it["mountPath"] for it in rendered.agent("metax")["volumeMounts"]}.items() >= {
+        "config-metax": "/etc/xpu-agent-metax",
+        "sys": "/sys",
+    }.items()
+    assert not {"config-metax", "sys"} & {it["name"] for it in rendered.pod("nvidia")["volumes"]}
+
+
+def test_metax_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart: Chart) -> None:
+    pod = chart.render(MATRIX["MetaX's nodes"]).pod("metax")
+
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
+    assert keys == ["feature.node.kubernetes.io/pci-9999.present", "metax-tech.com/gpu.installed"]
+    assert "metax-tech.com/gpu" in {it["key"] for it in pod["tolerations"]}
 
 
 def test_libraries_and_device_nodes_lie_where_the_vendor_looks_for_its_driver(chart: Chart) -> None:
