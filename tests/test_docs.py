@@ -104,7 +104,7 @@ def test_the_events_page_has_every_reason_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])} == ACTIONS.keys()
 
 
-@pytest.mark.parametrize("name", ["nvidia.md", "peer-bugs.md"])
+@pytest.mark.parametrize("name", ["nvidia.md", "peer-bugs.md", "vendors.md"])
 def test_the_tests_that_a_page_on_others_bugs_names_are_there(name: str) -> None:
     """`name_...` stands for all that begin so."""
     page = (ROOT / "docs" / name).read_text()
