@@ -11,9 +11,11 @@ from peers.faults import FaultyPodResources
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import NodeKubelet
+from agent.testing.simapi import SimApiServer
 from agent.testing.simkubelet.topology import Policy
 
 from .cards import Cards, Nvidia, Simulated, Sliced
+from .koordination import Koordinator, Played
 from .kubelets import Kind, built, kinds, simulated
 from .node import Node
 from .process import AgentProcess
@@ -118,6 +120,18 @@ def sliced(cards: Cards) -> Sliced:
     """The cards, where hardware is made."""
     assert isinstance(cards, Sliced)
     return cards
+
+
+@pytest.fixture
+async def koordinator(
+    node: Node, process: AgentProcess, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Koordinator]:
+    """Koordinator beside the node, at a played API server."""
+    async with SimApiServer() as api:
+        server = Played(api)
+        await server.begins()
+        monkeypatch.setenv("XPU_AGENT_KUBECONFIG", str(server.kubeconfig(node.root / "kubeconfig")))
+        yield Koordinator(server, node, process)
 
 
 @pytest.fixture
