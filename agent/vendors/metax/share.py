@@ -19,6 +19,8 @@ MIB = 1 << 20
 #: What a scheduler's claim says: percent of the compute, bytes, percent of the memory, a policy; and why
 #: what it says can not be done.
 CORE, MEMORY, RATIO, QOS, REFUSED = "core", "memory", "ratio", "qos", "refused"
+#: For `QOS`: whichever the card has.
+ANY = "any"
 LIMIT = "the limit is one partial sGPU per container; several are whole cards, each chosen by a scheduler"
 
 #: What a request gets that no scheduler chose for: an equal part of the card, all of it, or nothing.
@@ -48,7 +50,8 @@ def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "s
     asked = request.parameters
     if why := asked.get(REFUSED):
         raise RequestRefused(why)
-    wanted = policy(asked.get(QOS, ""))
+    said = asked.get(QOS, "")
+    wanted = None if said == ANY else policy(said)
     if not asked.keys() & {CORE, MEMORY, RATIO}:
         asked = _unclaimed(request, tuple(cards.values()), unclaimed)
     core, ratio, memory = (int(asked[key]) if key in asked else None for key in (CORE, RATIO, MEMORY))
@@ -74,18 +77,20 @@ def _unclaimed(request: Request, sizes: Sequence[int], how: Unclaimed) -> Mappin
 
 
 def _slice(
-    card: str, size: int, core: int | None, ratio: int | None, memory: int | None, wanted: Qos
+    card: str, size: int, core: int | None, ratio: int | None, memory: int | None, wanted: Qos | None
 ) -> Slice:
-    """What is not said follows from what is: compute and memory are then the same part of the card."""
+    """Memory that is not said is the part that the compute is; who counts no compute gets the least."""
     if ratio is None and memory is None:
         ratio = WHOLE if core is None else core
     if ratio is not None and (memory is None or ratio >= WHOLE):
         memory = size * min(ratio, WHOLE) // WHOLE
     memory = memory or 0
-    if memory > size:
+    if core is None and ratio is not None and ratio >= WHOLE:
+        core = WHOLE
+    compute = min(WHOLE, max(1, core or 0))
+    if memory > size and compute < WHOLE:
         raise RequestRefused(f"{memory // MIB} MiB are promised of {card}, which has {size // MIB}")
-    compute = min(WHOLE, max(1, core if core is not None else memory * WHOLE // max(size, 1)))
-    steps = max(1, memory // (STEP * MIB))
+    steps = max(1, min(memory, size) // (STEP * MIB))
     return Slice(card, steps * STEP, compute, None if compute == WHOLE else wanted)
 
 

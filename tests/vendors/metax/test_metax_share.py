@@ -34,8 +34,9 @@ def of(
         pytest.param({"core": "10", "memory": "1"}, 128, 10, id="never less than a step"),
         pytest.param({"core": "10", "ratio": "50"}, 32768, 10, id="a ratio alone is of the card"),
         pytest.param({"core": "50"}, 32768, 50, id="no memory is the part that the compute is"),
-        pytest.param({"memory": str(32 * GIB)}, 32768, 50, id="no compute is the part that the memory is"),
-        pytest.param({"memory": str(GIB >> 3)}, 128, 1, id="never less than 1 percent"),
+        pytest.param({"memory": str(32 * GIB)}, 32768, 1, id="who counts no compute gets the least"),
+        pytest.param({"core": "100", "memory": str(CARD + 1)}, 65536, 100, id="whole is what there is"),
+        pytest.param({"ratio": "100"}, 65536, 100, id="all of the memory alone is whole"),
         pytest.param({"core": "10", "memory": str(2 * CARD), "ratio": "100"}, 65536, 10, id="all is all"),
         pytest.param({"core": "100"}, 65536, 100, id="whole"),
         pytest.param({"core": "100", "memory": str(GIB)}, 1024, 100, id="never more memory than promised"),
@@ -111,6 +112,10 @@ def test_a_slice_has_the_policy_that_its_pod_names(said: str, means: Qos) -> Non
 
 def test_all_of_the_compute_needs_no_policy() -> None:
     assert [it.qos for it in of({"core": "100", "qos": "fixed-share"})] == [None]
+
+
+def test_who_takes_any_policy_names_none() -> None:
+    assert [it.qos for it in of({"core": "10", "qos": "any"})] == [None]
 
 
 def test_a_card_without_slices_takes_any_policy_and_keeps_the_one_that_it_has() -> None:
