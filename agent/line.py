@@ -52,6 +52,7 @@ from agent.reporting import Reporting
 from agent.scheduled import Scheduled
 from agent.schedulers import Schedulers
 from agent.sessions import Sessions
+from agent.state import directories
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
 from agent.strangers import Strangers
@@ -88,6 +89,7 @@ class Line:
         self._scheduled = scheduled
         self._pace = pace
         self._in_process = in_process
+        self._state_dir = settings.state_dir
 
         # What is known from before, and the hardware that is there now.
         memory = recalled(settings, pace.health or settings.health, clock)
@@ -214,6 +216,7 @@ class Line:
             backoff=self._pace.backoff,
             in_process=self._in_process,
             memory_limit=memory_limit,
+            directory=directories.of(self._state_dir, vendor.name),
         )
 
     async def run(self) -> None:
@@ -343,7 +346,9 @@ class Line:
         return counters
 
     async def _prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        """Have it made, and all that its container needs to start."""
         made: Sequence[Partition] = await self._fleet.call(vendor, "prepare", request, tuple(uuids))
+        await self._cdi.settle(vendor)
         return made
 
     async def _release(self, vendor: str, allocation: str) -> None:

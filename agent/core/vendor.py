@@ -323,6 +323,7 @@ class Backend(ABC):
     def cdi(self) -> Mapping[str, str]:
         """The CDI specs that containers need: file name (`vendor-class.json`) to content.
 
+        Runtimes take no spec without devices: where there are none the content is empty, and so no file.
         Asked after `discover` whenever the devices changed, before the list of devices goes out, and after
         each `prepare` and `release`, before they are answered: containers start by what it says then.
         """

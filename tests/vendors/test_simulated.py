@@ -282,7 +282,8 @@ async def findings(vendor: Vendor, faults: ScenarioFaults | None, path: Sequence
 
 
 async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_path: Path) -> None:
-    vendor = simulated(scenario=str(scenario.path), prepares=True, partitions=str(tmp_path / "slices.json"))
+    slices = str(tmp_path / "slices.json")
+    vendor = simulated(scenario=str(scenario.path), prepares=True, partitions=slices, cdi=True)
 
     found = await findings(vendor, ScenarioFaults(scenario))
 
@@ -291,7 +292,6 @@ async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_p
     assert [it.detail for it in found if it.ok is None] == [
         "the vendor has no resources of its own",
         "the vendor has no labels",
-        "the backend has no cdi",
         "the backend has no usage",
     ]
 
