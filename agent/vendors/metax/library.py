@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,8 +31,8 @@ from .values import (
 SONAME = "libmxsml.so"
 #: Where MetaX's packages put it, after the loader's own path.
 FOLDERS = ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")
-#: The host's files as a container may see them.
-ROOTS = ("/driver-root",)
+#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
+DRIVER_ROOT = "/driver-root"
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
 #: Codes of Init that say that there is no driver.
 NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)
@@ -45,10 +46,27 @@ class MxsmlError(Exception):
     `errno` is the system's number where sysfs was the cause (SYSFS_ERROR, SYSFS_WRITE_ERROR), else 0.
     """
 
-    def __init__(self, call: str, code: int, text: str = "", errno: int = 0) -> None:
-        cause = f": {os.strerror(errno)}" if errno else ""
+    def __init__(self, call: str, code: int, text: str = "", number: int = 0) -> None:
+        cause = f": {os.strerror(number)}" if number else ""
         super().__init__(f"{call} answers {code}, {text or 'no text'}{cause}")
-        self.call, self.code, self.text, self.errno = call, code, text, errno
+        self.call, self.code, self.text, self.errno = call, code, text, number
+
+    @property
+    def gone(self) -> bool:
+        """Whether it says that the card is not there."""
+        return self.code in (Code.INVALID_DEVICE_ID, Code.NO_DEVICE)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is in use. Libraries have a code for it, their sysfs writes have EBUSY."""
+        return self.code == Code.BUSY_DEVICE or (
+            self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EBUSY
+        )
+
+    @property
+    def read_only(self) -> bool:
+        """Whether sysfs can not be written here, which needs a container that may."""
+        return self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EROFS
 
 
 def start(settings: Mapping[str, Any]) -> Mxsml:
@@ -85,7 +103,8 @@ def searched(settings: Mapping[str, Any]) -> list[str]:
     """The names of all files that `load` would take, there or not; the bare one is the loader's."""
     library = settings.get("library") or ""
     if not library:
-        folders = [f"{root}{folder}" for root in ("", *ROOTS) for folder in FOLDERS]
+        root = (settings.get("containerDriverRoot") or DRIVER_ROOT).rstrip("/")
+        folders = dict.fromkeys(f"{root}{folder}" for root in ("", root) for folder in FOLDERS)
         return [SONAME, *(f"{folder}/{SONAME}" for folder in folders)]
     if not Path(library).is_dir():
         return [library]
@@ -347,6 +366,7 @@ class Mxsml:
         return handle.value or 0
 
     def register_events(self, card: int, events: int, types: int = abi.EVENT_EID) -> None:
+        """A set takes one card: a second one is INVALID_INPUT."""
         self._call("DeviceRegisterEvents", card, types, events)
 
     def wait_for_event(self, events: int) -> Event:
@@ -375,16 +395,16 @@ class Mxsml:
             raise self._error(name, Code.FUNCTION_NOT_FOUND)
         return function
 
-    def _error(self, name: str, code: int, errno: int = 0) -> MxsmlError:
-        return MxsmlError(abi.PREFIX + name, code, self.error_text(code), errno)
+    def _error(self, name: str, code: int, number: int = 0) -> MxsmlError:
+        return MxsmlError(abi.PREFIX + name, code, self.error_text(code), number)
 
     def _call(self, name: str, *arguments: Any) -> None:
         function = self._function(name)
         ctypes.set_errno(0)
         code = function(*arguments)
         if code != Code.SUCCESS:
-            errno = ctypes.get_errno() if code in (Code.SYSFS_ERROR, Code.SYSFS_WRITE_ERROR) else 0
-            raise self._error(name, code, errno)
+            number = ctypes.get_errno() if code in (Code.SYSFS_ERROR, Code.SYSFS_WRITE_ERROR) else 0
+            raise self._error(name, code, number)
 
     def _number(self, name: str, *arguments: Any, kind: type[Any] = ctypes.c_uint) -> int:
         number = kind()
