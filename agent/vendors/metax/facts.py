@@ -15,8 +15,8 @@ NATIVE, SHARED, SGPU, VGPU = "native", "shared", "sgpu", "vgpu"
 DRIVER_VERSION = vendor.DRIVER_VERSION  # 3.6.11
 MACA_VERSION = "maca-version"  # 3.5.3.18
 CONTROL_NODES = "control-nodes"  # list: /dev/mxcd; those of the setting that exist
-#: Why no slice can be made here now: the writes of the library would fail, or did.
-READ_ONLY = "sysfs-read-only"
+SYSFS = "sysfs"  # READ_ONLY where no slice can be made now: the library's writes would fail, or did
+READ_ONLY = "read-only"
 
 # Of a card.
 PCIE_ROOT = vendor.PCIE_ROOT  # pci0000:3a
@@ -25,8 +25,9 @@ NONE, PF, VF = "none", "pf", "vf"
 VIRTUAL_FUNCTIONS = "virtual-functions"  # how many the card is split into; absent where into none
 #: Of a virtual function: its own address. `pci` is the card's where the card is here, too.
 VF_PCI = "vf-pci"
+LINK_ZONE = "link-zone"  # a number from 1; cards of one number reach each other over MetaXLink
 DIES = "dies"  # of cards with several
-SGPU_CAPABLE = "sgpu-capable"  # YES where the library can make slices of it
+SGPU_CAPABLE = "sgpu-capable"  # YES or NO: whether its driver and library know slices
 SGPU_ON = "sgpu-on"  # YES or NO: whether slices are switched on now
 SLICES = "slices"  # how many lie on it, ours and foreign; absent where none does
 QOS = "qos"  # the policy of the hardware; where slices lie alone
@@ -35,6 +36,9 @@ SLICE_MEMORY = "slice-memory"
 # What is on it that we did not make; absent where nothing is.
 FOREIGN_SLICES, FOREIGN_COMPUTE = "foreign-slices", "foreign-compute"  # a count; percent
 FOREIGN_MEMORY = "foreign-memory"  # MiB
+
+#: What follows from the slices on a card.
+LAYOUT = (SGPU_CAPABLE, SGPU_ON, SLICES, QOS, SLICE_MEMORY, FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY)
 
 YES, NO = "true", "false"
 

@@ -1,0 +1,288 @@
+"""The slices (sGPU) on the cards: reads, makes and removes them. Ours bear the mark in their alias.
+
+A slice is made in four steps: written down in the journal, made, marked, crossed out. Whoever comes after a
+crash between two of them finds the journal and ends what was begun.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.core.vendor import Partition, Request, RequestRefused
+
+from . import facts, qos
+from .abi import ALIAS_SIZE, MAX_SLICES
+from .cards import Card
+from .faults import ABSENT, UNASKED
+from .journal import Entry, Journal
+from .library import Mxsml, MxsmlError
+from .share import Slice, Unclaimed
+from .share import slices as shared
+from .values import Quota, Sgpu
+
+MIB = 1 << 20
+#: An alias of ours. The allocation becomes the name of a CDI device: others are not ours.
+MARKED = re.compile(rf"{facts.MARK}([A-Za-z0-9]([A-Za-z0-9_.-]{{0,25}}[A-Za-z0-9])?)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A slice that lies on a card; `allocation` None is foreign."""
+
+    card: str
+    sgpu: Sgpu
+    allocation: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.sgpu.uuid or f"{self.card}:{self.sgpu.id}"
+
+    def partition(self) -> Partition:
+        return Partition(self.id, self.card, self.allocation)
+
+    def is_(self, wanted: Slice) -> bool:
+        same = (self.card, self.sgpu.vram, self.sgpu.compute)
+        return same == (wanted.card, wanted.memory, wanted.compute)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What lies on a card that can have slices, and what is left; no `quota` while they are switched off."""
+
+    found: tuple[Found, ...] = ()
+    quota: Quota | None = None
+    policy: qos.Qos | None = None
+
+    @property
+    def foreign(self) -> tuple[Found, ...]:
+        return tuple(it for it in self.found if it.allocation is None)
+
+    def room(self, card: Card) -> int:
+        """Bytes that slices of the card may take."""
+        if self.quota is None:
+            return card.device.memory
+        return min(self.quota.total_vram * MIB, card.device.memory or sys.maxsize)
+
+
+def look(mxsml: Mxsml, card: Card) -> Layout | None:
+    """What lies on a card; None where it can have no slices.
+
+    Raises:
+        MxsmlError: It can not be read.
+    """
+    try:
+        enabled = mxsml.sgpu_enabled(card.index)
+    except MxsmlError as error:
+        if error.code in UNASKED:
+            return None
+        raise
+    if not enabled:
+        return Layout()
+    quota = mxsml.sgpu_quota(card.index)
+    found = tuple(_found(mxsml, card, it) for it in mxsml.sgpus(card.index))
+    return Layout(found, quota, _policy(mxsml, card) if found else None)
+
+
+def _found(mxsml: Mxsml, card: Card, it: Sgpu) -> Found:
+    mark = MARKED.fullmatch(mxsml.sgpu_alias(card.index, it.id))
+    return Found(card.uuid, it, mark[1] if mark else None)
+
+
+def _policy(mxsml: Mxsml, card: Card) -> qos.Qos | None:
+    number = mxsml.sched_class(card.index)
+    return next((policy for policy, its in qos.SCHED_CLASSES.items() if its == number), None)
+
+
+class Slices:
+    """Makes and removes slices of the cards that it is given, each time as they lie now."""
+
+    def __init__(self, mxsml: Mxsml, journal: Journal, unclaimed: Unclaimed) -> None:
+        self._mxsml = mxsml
+        self._journal = journal
+        self._unclaimed: Unclaimed = unclaimed
+        #: What each card was last seen to have.
+        self._seen: dict[str, tuple[Found, ...]] = {}
+
+    def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
+        """Every slice on these cards. A card that can not be read now has what it had.
+
+        Raises:
+            MxsmlError: One can not be read, and was not before.
+        """
+        self.settle(cards)
+        return tuple(it for card in cards for it in self._of(card))
+
+    def _of(self, card: Card) -> tuple[Found, ...]:
+        try:
+            layout = look(self._mxsml, card)
+        except MxsmlError as error:
+            if error.code in ABSENT:
+                return ()
+            if card.uuid not in self._seen:
+                raise
+            return self._seen[card.uuid]
+        found = layout.found if layout else ()
+        self._seen[card.uuid] = found
+        return found
+
+    # Making
+
+    def make(self, request: Request, cards: Sequence[Card], others: Sequence[Card]) -> tuple[Found, ...]:
+        """The slices of a request on these cards; those that are there are kept, and others of it replaced.
+
+        `others` are cards on which it may have slices that nobody wants any more.
+
+        Raises:
+            RequestRefused: It can not be served as it is.
+            MxsmlError: The library refuses.
+        """
+        _markable(request.allocation)
+        self.settle(cards)
+        self._wanted(request, cards)  # what is refused switches nothing on
+        for card in cards:
+            self._switch_on(card)
+        wanted = self._wanted(request, cards)
+        for card in others:
+            self._clear(request.allocation, card)
+        return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
+
+    def _wanted(self, request: Request, cards: Sequence[Card]) -> tuple[Slice, ...]:
+        sizes: dict[str, int] = {}
+        for card in cards:
+            sizes[card.uuid] = self._layout(card).room(card)
+        return shared(request, sizes, self._unclaimed)
+
+    def _layout(self, card: Card) -> Layout:
+        layout = look(self._mxsml, card)
+        if layout is None:
+            raise RequestRefused(f"{card.uuid} can have no slices: its driver or its firmware knows no sGPU")
+        return layout
+
+    def _switch_on(self, card: Card) -> None:
+        if not self._mxsml.sgpu_enabled(card.index):
+            self._mxsml.set_sgpu_enabled(card.index, True)
+
+    def _ensured(self, request: Request, card: Card, wanted: Slice) -> Found:
+        its = [it for it in self._layout(card).found if it.allocation == request.allocation]
+        kept = next((it for it in its if it.is_(wanted)), None)
+        for it in its:
+            if it is not kept:
+                self.remove_one(card, it)
+        return kept or self._made(request, card, wanted)
+
+    def _made(self, request: Request, card: Card, wanted: Slice) -> Found:
+        layout = self._layout(card)
+        policy = qos.fitting(wanted.qos, layout.policy, card.uuid)
+        _room_for(wanted, layout)
+        if policy is not None and not layout.found:
+            self._mxsml.set_sched_class(card.index, qos.SCHED_CLASSES[policy])
+        before = tuple((it.sgpu.id, it.sgpu.uuid) for it in layout.found)
+        entry = Entry(card.uuid, request.allocation, wanted.memory, wanted.compute, before)
+        return self._create(card, entry)
+
+    def _create(self, card: Card, entry: Entry) -> Found:
+        mxsml = self._mxsml
+        self._journal.write(entry)
+        try:
+            number = mxsml.create_sgpu(card.index, entry.memory, entry.compute)
+        except MxsmlError:
+            self._settle(card, entry)  # it may have been made all the same
+            raise
+        try:
+            mxsml.set_sgpu_alias(card.index, number, facts.MARK + entry.allocation)
+        except MxsmlError:
+            mxsml.remove_sgpu(card.index, number)  # or nobody would know whose it is
+            self._journal.remove(card.uuid)
+            raise
+        self._journal.remove(card.uuid)
+        return Found(card.uuid, mxsml.sgpu(card.index, number), entry.allocation)
+
+    # What a crash left
+
+    def settle(self, cards: Iterable[Card]) -> None:
+        """End what the journal says was begun, on the cards that are here.
+
+        Raises:
+            MxsmlError: A card can not be read; its entry stays.
+        """
+        here = {card.uuid: card for card in cards if card.here}
+        for entry in self._journal.entries():
+            if entry.card in here:
+                self._settle(here[entry.card], entry)
+
+    def _settle(self, card: Card, entry: Entry) -> None:
+        layout = look(self._mxsml, card)
+        new = [it for it in layout.found if self._began(it, entry)] if layout else []
+        if len(new) == 1:
+            alias = facts.MARK + entry.allocation
+            self._mxsml.set_sgpu_alias(card.index, new[0].sgpu.id, alias)
+        elif new:
+            names = ", ".join(it.id for it in new)
+            _log(
+                f"{names}: one of these was made for {entry.allocation} before a crash, which can not be told"
+            )
+        self._journal.remove(card.uuid)
+
+    def _began(self, it: Found, entry: Entry) -> bool:
+        """Whether a slice may be the one that was begun: new, without any alias, and as it was to be."""
+        new = (it.sgpu.id, it.sgpu.uuid) not in entry.before and it.allocation is None
+        as_wanted = (it.sgpu.vram, it.sgpu.compute) == (entry.memory, entry.compute)
+        return new and as_wanted and not self._alias(it)
+
+    def _alias(self, it: Found) -> str:
+        return self._mxsml.sgpu_alias(it.sgpu.card, it.sgpu.id)
+
+    # Removing
+
+    def remove(self, allocation: str, cards: Sequence[Card]) -> None:
+        """Remove the slices of an allocation; none is fine. One that is stuck keeps no other.
+
+        Raises:
+            MxsmlError: One is in use, or a card can not be read.
+        """
+        self.settle(cards)
+        stuck: MxsmlError | None = None
+        for card in cards:
+            try:
+                self._clear(allocation, card)
+            except MxsmlError as error:
+                if error.code not in ABSENT:
+                    stuck = error
+        if stuck is not None:
+            raise stuck
+
+    def _clear(self, allocation: str, card: Card) -> None:
+        layout = look(self._mxsml, card)
+        for it in layout.found if layout else ():
+            if it.allocation == allocation:
+                self.remove_one(card, it)
+
+    def remove_one(self, card: Card, it: Found) -> None:
+        self._mxsml.remove_sgpu(card.index, it.sgpu.id)
+
+
+def _room_for(wanted: Slice, layout: Layout) -> None:
+    """Raises RequestRefused where the card has not so much left."""
+    if len(layout.found) >= MAX_SLICES:
+        raise RequestRefused(
+            f"{wanted.card} has {MAX_SLICES} slices already, which is all that a card can have"
+        )
+    free = layout.quota.free_vram if layout.quota else wanted.memory
+    if free < wanted.memory:
+        others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
+        raise RequestRefused(
+            f"{wanted.memory} MiB of {wanted.card} are asked for, {free} MiB of it are free{others}"
+        )
+
+
+def _markable(allocation: str) -> None:
+    mark = facts.MARK + allocation
+    if len(mark) >= ALIAS_SIZE or not MARKED.fullmatch(mark):
+        raise ValueError(f"an allocation called {allocation!r} can not be marked on a slice")
+
+
+def _log(text: str) -> None:
+    sys.stderr.write(f"metax: {text}\n")

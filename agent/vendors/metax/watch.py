@@ -1,0 +1,136 @@
+"""Waits for what the driver tells of the cards, and hands on what reading them found.
+
+MXSML's wait has no timeout and can not be called off, so each card has a thread that waits for ever, as in
+the vendor's own example. A thread outlives `close`: it waits on when the library is opened again, and there
+is never more than one for a card.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.core.vendor import Fault, HealthEvent, State
+
+from .library import Mxsml, MxsmlError
+
+#: What a build of the library has that can wait for events.
+NEEDED = ("EventSetCreate", "DeviceRegisterEvents", "EventSetWait", "EventSetFree")
+#: Seconds until a wait that was refused is tried again ...
+PAUSE = 1.0
+#: ... and after which one that was not has begun: what is refused is refused at once.
+SURE = 0.2
+
+Look = Callable[[int], Sequence[HealthEvent]]
+Tell = Callable[[int, MxsmlError | None], None]
+
+
+class Wait(threading.Thread):
+    """The wait for the events of one card, until it fails. It goes on once what it told was heard."""
+
+    def __init__(self, mxsml: Mxsml, index: int, tell: Tell) -> None:
+        super().__init__(name=f"metax-events-{index}", daemon=True)
+        self._mxsml = mxsml
+        self._index = index
+        self._tell = tell
+        self.heard = threading.Event()
+        self.began = time.monotonic()
+
+    @property
+    def stands(self) -> bool:
+        return self.is_alive() and time.monotonic() - self.began > SURE
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it failed, and that long ago."""
+        return not self.is_alive() and time.monotonic() - self.began > PAUSE
+
+    def run(self) -> None:
+        events = 0
+        try:
+            events = self._mxsml.create_event_set()
+            self._mxsml.register_events(self._index, events)
+            while True:
+                told = self._mxsml.wait_for_event(events)
+                self.heard.clear()
+                self._tell(told.card, None)
+                self.heard.wait()
+        except MxsmlError as error:
+            if events:
+                self._mxsml.free_event_set(events)
+            self._tell(self._index, error)
+
+
+class Watch:
+    """The cards under watch. `put` and `tell` come from the thread that discovers, `news` from the other."""
+
+    def __init__(self, mxsml: Mxsml, look: Look) -> None:
+        """`look` reads the health of the card of this number now, and returns what is new of it."""
+        self._mxsml = mxsml
+        self._look = look
+        self._can_wait = all(map(mxsml.has, NEEDED))
+        self._cards: Mapping[int, str] = {}
+        self._waits: dict[int, Wait] = {}
+        self._blind: set[str] = set()
+        self._changed = threading.Condition()
+        self._told: dict[int, MxsmlError | None] = {}
+        self._found: list[HealthEvent] = []
+
+    def put(self, cards: Mapping[int, str]) -> None:
+        """Watch these cards, given as number to uuid, from now on."""
+        self._cards = dict(cards)
+
+    def tell(self, events: Sequence[HealthEvent]) -> None:
+        """Hand on what reading the cards found."""
+        with self._changed:
+            self._found += events
+            self._changed.notify_all()
+
+    def news(self, timeout: float) -> list[HealthEvent]:
+        """Wait for news of the cards."""
+        cards = self._cards
+        if self._can_wait:
+            self._wait_for(cards)
+        with self._changed:
+            self._changed.wait_for(lambda: self._told or self._found, timeout)
+            told, self._told = self._told, {}
+            found, self._found = self._found, []
+        for wait in self._waits.values():
+            wait.heard.set()
+        for index, error in told.items():
+            found += self._meaning(cards, index, error)
+        return [*found, *self._seen_again(cards)]
+
+    def _wait_for(self, cards: Mapping[int, str]) -> None:
+        for index in cards:
+            if index not in self._waits or self._waits[index].is_due:
+                self._waits[index] = Wait(self._mxsml, index, self._hear)
+                self._waits[index].start()
+
+    def _hear(self, index: int, error: MxsmlError | None) -> None:
+        with self._changed:
+            self._told[index] = error
+            self._changed.notify_all()
+
+    def _meaning(
+        self, cards: Mapping[int, str], index: int, error: MxsmlError | None
+    ) -> Sequence[HealthEvent]:
+        """What an event says; MetaX has not published its numbers, so the card itself is asked."""
+        uuid = cards.get(index)
+        if uuid is None or (error and uuid in self._blind):
+            return ()
+        if error is None:
+            return self._look(index)
+        self._blind.add(uuid)
+        return (HealthEvent(uuid, unwatched(error)),)
+
+    def _seen_again(self, cards: Mapping[int, str]) -> list[HealthEvent]:
+        """Good news of the cards whose watch was broken and stands now."""
+        back = [uuid for index, uuid in cards.items() if uuid in self._blind and self._waits[index].stands]
+        self._blind -= set(back)
+        return [HealthEvent(uuid, None) for uuid in back]
+
+
+def unwatched(error: MxsmlError) -> Fault:
+    return Fault("unwatched", f"waiting for the card's events failed: {error}", state=State.UNKNOWN)
