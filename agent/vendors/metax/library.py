@@ -44,11 +44,15 @@ class MxsmlError(Exception):
     """Raised when a call of MXSML fails. `code` is abi.Code's, or one that we do not know.
 
     `errno` is the system's number where sysfs was the cause (SYSFS_ERROR, SYSFS_WRITE_ERROR), else 0.
+    `numbers` are those that the call was made with: card, slice, quotas.
     """
 
-    def __init__(self, call: str, code: int, text: str = "", number: int = 0) -> None:
+    def __init__(
+        self, call: str, code: int, text: str = "", number: int = 0, numbers: Sequence[int] = ()
+    ) -> None:
         cause = f": {os.strerror(number)}" if number else ""
-        super().__init__(f"{call} answers {code}, {text or 'no text'}{cause}")
+        asked = ", ".join(map(str, numbers))
+        super().__init__(f"{call}({asked}) answers {code}, {text or 'no text'}{cause}")
         self.call, self.code, self.text, self.errno = call, code, text, number
 
     @property
@@ -85,17 +89,18 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
-    refused = []
-    for name in searched(settings):
-        if name != SONAME and not Path(name).exists():
+    names = searched(settings)
+    refused, empty = [], []
+    for name in names:
+        if len(names) > 1 and name != SONAME and not Path(name).exists():
+            empty.append(str(Path(name).parent))
             continue
         try:
             return ctypes.CDLL(name, use_errno=True)
         except OSError as error:
             refused.append(str(error))
-    places = [str(Path(name).parent) for name in searched(settings) if name != SONAME]
-    if places:
-        refused.append(f"no {SONAME} to load in {' or '.join(places)}")
+    if empty:
+        refused.append(f"no {SONAME} in {' or '.join(empty)}")
     raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
 
 
@@ -395,8 +400,8 @@ class Mxsml:
             raise self._error(name, Code.FUNCTION_NOT_FOUND)
         return function
 
-    def _error(self, name: str, code: int, number: int = 0) -> MxsmlError:
-        return MxsmlError(abi.PREFIX + name, code, self.error_text(code), number)
+    def _error(self, name: str, code: int, number: int = 0, numbers: Sequence[int] = ()) -> MxsmlError:
+        return MxsmlError(abi.PREFIX + name, code, self.error_text(code), number, numbers)
 
     def _call(self, name: str, *arguments: Any) -> None:
         function = self._function(name)
@@ -404,7 +409,7 @@ class Mxsml:
         code = function(*arguments)
         if code != Code.SUCCESS:
             number = ctypes.get_errno() if code in (Code.SYSFS_ERROR, Code.SYSFS_WRITE_ERROR) else 0
-            raise self._error(name, code, number)
+            raise self._error(name, code, number, [int(it) for it in arguments if isinstance(it, int)])
 
     def _number(self, name: str, *arguments: Any, kind: type[Any] = ctypes.c_uint) -> int:
         number = kind()
