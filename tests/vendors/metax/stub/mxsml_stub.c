@@ -68,7 +68,7 @@ enum {
     INVALID_DEVICE = 6, INVALID_DIE = 7, PERMISSION_DENIED = 8, INVALID_INPUT = 9, INSUFFICIENT_SIZE = 10,
     BUSY_DEVICE = 23, LOAD_DLL_FAILURE = 26
 };
-enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, RULES = 64, EVENTS = 256, PROCESSES = 64, PCI_EVENTS = 64 };
+enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, RULES = 64, EVENTS = 256, PROCESSES = 64, PCI_EVENTS = 64, SETS = 1024 };
 enum { FIRST_PF = 100, ALL = SLOTS, NOBODY = -1, STEP = 128, NAMES = 32, UUID = 96 };
 enum { BARE = 0, PF = 1, VF = 2, BRAND_C = 2, EID = 1 };
 
@@ -135,24 +135,32 @@ static struct {
 typedef struct { u32 slot, mode, vf; } Found;
 static struct { Found device[SLOTS * VFS], pf[SLOTS]; u32 devices, pfs; } list;
 
-typedef struct { int used, registered, news; u32 slot, index; u64 taken; } EventSet;
+typedef struct { int used, registered; u32 slot, index; u64 taken, look, serial; } EventSet;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct stat seen;
 static int loaded;
-static EventSet sets[SLOTS] __attribute__((unused));
+static char control[4001];
+/* How often another control file was named: sets of an earlier one are over. */
+static u64 look;
 
 /* ---- the control file ---- */
 
-static const char *control_path(void)
+/* Called with the mutex held, by init alone: threads that wait must not read the environment while others write it. */
+static void name_control(void)
 {
     const char *path = getenv("XPU_MXSML_STUB");
-    return path == NULL ? "/nonexistent" : path;
+    path = path == NULL ? "/nonexistent" : path;
+    if (strcmp(control, path) == 0)
+        return;
+    snprintf(control, sizeof control, "%s", path);
+    loaded = 0;
+    look++;
 }
 
 static const char *path_with(const char *suffix, char out[4200])
 {
-    snprintf(out, 4200, "%.4000s%.100s", control_path(), suffix);
+    snprintf(out, 4200, "%s%.100s", control, suffix);
     return out;
 }
 
@@ -350,18 +358,20 @@ static void parse_line(const char *line)
 static void refresh(void)
 {
     struct stat now;
+    if (control[0] == 0)
+        name_control();
     if (!loaded) {
         reset_script();
         link_groups();
     }
-    if (stat(control_path(), &now) != 0) {
+    if (stat(control, &now) != 0) {
         loaded = 1;
         return;
     }
     if (loaded && now.st_ino == seen.st_ino && now.st_mtim.tv_sec == seen.st_mtim.tv_sec
         && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
         return;
-    FILE *file = fopen(control_path(), "re");
+    FILE *file = fopen(control, "re");
     if (file == NULL)
         return;
     char line[512];
@@ -638,7 +648,9 @@ static void look_for_devices(void)
 /* After an init that failed there are no devices. */
 static Ret init(const char *symbol, int again)
 {
-    Ret ret = enter(symbol);
+    pthread_mutex_lock(&mutex);
+    name_control();
+    Ret ret = scripted(symbol, NOBODY);
     if (ret != SUCCESS)
         memset(&list, 0, sizeof list);
     else if (again || list.devices + list.pfs == 0)
@@ -741,11 +753,6 @@ API Ret mxSmlGetVirtualDevicesByPhysicalId(u32 index, DeviceIds *out)
 
 API Ret mxSmlGetDeviceDieCount(u32 index, u32 *out) { ENTER_DEVICE(index); *out = CARD->dies; LEAVE(SUCCESS); }
 API Ret mxSmlGetBoardSerial(u32 index, char *out, u32 *size)
-{
-    ENTER_DEVICE(index);
-    LEAVE(put_text(out, size, CARD->serial));
-}
-API Ret mxSmlGetChipSerial(u32 index, char *out, u32 *size)
 {
     ENTER_DEVICE(index);
     LEAVE(put_text(out, size, CARD->serial));
@@ -1188,30 +1195,57 @@ static u64 newest_event(void)
     return newest;
 }
 
-static int watch_control(void)
+/* One for the process: there are not many to have. */
+static int news = -1;
+static int is_watched;
+static pthread_cond_t heard = PTHREAD_COND_INITIALIZER;
+static EventSet sets[SETS];
+static u64 sets_made;
+
+static void watch_control(void)
 {
     char folder[4200];
-    int news = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    char *slash = strrchr(strcpy(folder, path_with("", (char[4200]){0})), '/');
+    char *slash = strrchr(strcpy(folder, control), '/');
     if (slash != NULL)
         *slash = 0;
+    if (news < 0)
+        news = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (news >= 0)
         inotify_add_watch(news, slash == NULL ? "." : folder, IN_MOVED_TO);
-    return news;
+}
+
+/* Called with the mutex held, which is free meanwhile. Of those that wait, one watches for all. */
+static void await_news(void)
+{
+    char buffer[4096];
+    if (is_watched) {
+        pthread_cond_wait(&heard, &mutex);
+        return;
+    }
+    struct pollfd watched = {.fd = news, .events = POLLIN, .revents = 0};
+    is_watched = 1;
+    pthread_mutex_unlock(&mutex);
+    if (poll(&watched, 1, 1000) > 0)
+        while (read(news, buffer, sizeof buffer) > 0)
+            ;
+    pthread_mutex_lock(&mutex);
+    is_watched = 0;
+    pthread_cond_broadcast(&heard);
 }
 
 static int is_set(const EventSet *set)
 {
-    return set >= sets && set < sets + SLOTS && set->used;
+    return set >= sets && set < sets + SETS && set->used && set->look == look;
 }
 
 API Ret mxSmlEventSetCreate(EventSet **out)
 {
     ENTER();
-    for (EventSet *set = sets; set < sets + SLOTS; set++) {
-        if (set->used)
+    for (EventSet *set = sets; set < sets + SETS; set++) {
+        if (is_set(set))
             continue;
-        *set = (EventSet){.used = 1, .news = watch_control(), .taken = newest_event()};
+        *set = (EventSet){.used = 1, .taken = newest_event(), .look = look, .serial = ++sets_made};
+        watch_control();
         *out = set;
         LEAVE(SUCCESS);
     }
@@ -1249,21 +1283,16 @@ static int take_event(EventSet *set, EventInfo *out)
 /* There is no time limit: it returns with an event, or with what the script lets it fail with. */
 API Ret mxSmlEventSetWait(EventSet *set, EventInfo *out)
 {
-    char buffer[4096];
     ENTER();
-    while (is_set(set) && set->registered) {
+    u64 mine = set->serial;
+    while (is_set(set) && set->serial == mine && set->registered) {
         refresh();
         const Rule *fail = find_rule(FAIL, SYMBOL, (int)set->slot);
         if (fail != NULL)
             LEAVE(fail_with((Ret)fail->value, fail->error));
         if (take_event(set, out))
             LEAVE(SUCCESS);
-        struct pollfd watched = {.fd = set->news, .events = POLLIN, .revents = 0};
-        pthread_mutex_unlock(&mutex);
-        if (poll(&watched, 1, 1000) > 0)
-            while (read(watched.fd, buffer, sizeof buffer) > 0)
-                ;
-        pthread_mutex_lock(&mutex);
+        await_news();
     }
     LEAVE(FAILURE);
 }
@@ -1273,7 +1302,6 @@ API Ret mxSmlEventSetFree(EventSet *set)
     ENTER();
     if (!is_set(set))
         LEAVE(FAILURE);
-    close(set->news);
     set->used = 0;
     LEAVE(SUCCESS);
 }
@@ -1289,9 +1317,16 @@ API size_t mxsml_stub_sizeof(const char *name)
     SIZE_OF(DeviceInfo);
     SIZE_OF(DeviceIds);
     SIZE_OF(MemoryInfo);
+    SIZE_OF(Unavailable);
+    SIZE_OF(Ecc);
     SIZE_OF(PciEvent);
+    SIZE_OF(Remote);
+    SIZE_OF(DieRemote);
+    SIZE_OF(Topo);
     SIZE_OF(SgpuInfo);
     SIZE_OF(Quota);
+    SIZE_OF(SgpuMemory);
     SIZE_OF(ProcessInfo);
+    SIZE_OF(EventInfo);
     return 0;
 }
