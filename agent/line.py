@@ -11,10 +11,12 @@ from typing import Any
 import anyio
 
 from agent.allocating import TimedAllocator
+from agent.annotating import Annotating
 from agent.askers import Askers
 from agent.cdi import CdiDirectory
 from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
+from agent.core.annotations import Annotated
 from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
@@ -188,6 +190,7 @@ class Line:
         self._labelling = Labelling(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
+        self._annotating = Annotating(config, self._node.snapshot, self._ledger, lambda: self._node.vendors)
         self._features = FeaturesFile(
             self._labelling.wanted,
             pace.specs,
@@ -237,6 +240,7 @@ class Line:
             self._cdi.run,
             self._withhold_what_has_no_spec,
             self._labelling.run,
+            self._annotating.run,
             self._features.run,
             self._reporting.run,
             self._infos.run,
@@ -256,6 +260,11 @@ class Line:
     def wanted_labels(self) -> Cell[Wanted | None]:
         """The labels that the API server is to be told; None while nobody knows."""
         return self._labelling.wanted
+
+    @property
+    def wanted_annotations(self) -> Cell[Annotated | None]:
+        """Those of vendors that the Node is to have; None while nobody knows."""
+        return self._annotating.wanted
 
     @property
     def exchange(self) -> Exchange:
@@ -310,6 +319,7 @@ class Line:
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
+            annotations_error=self._annotating.error,
             reported=self._reported,
             pods_unseen=self._scheduled.unseen,
             complaints=self._node.complaints,

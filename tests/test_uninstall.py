@@ -257,6 +257,27 @@ async def test_labels_that_agents_told_go_where_there_is_an_api_server(
         assert labels(server) == {"pool": "a"}
 
 
+async def test_annotations_that_vendors_had_written_go_and_those_of_others_stay(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    annotations = {"acme.com/devices": "1", "xpu-agent.io/annotations": "acme.com/devices", "their.io/x": "2"}
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        metadata = {"name": "n", "annotations": annotations}
+        server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        server.forbid("patch", "/api/v1/nodes/n")
+        assert await unlabelled(machine, kubeconfig) == 1
+        assert "annotations of n are not removed: 403" in capsys.readouterr().err
+        server.permit("patch", "/api/v1/nodes/n")
+
+        assert await unlabelled(machine, kubeconfig) == 0
+
+        node = server.find("Node", "n")
+    assert node is not None
+    assert node["metadata"]["annotations"] == {"their.io/x": "2"}
+    assert "annotations of n: removed" in capsys.readouterr().out
+
+
 async def test_labels_that_can_not_be_removed_are_told_when_all_else_is_gone(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

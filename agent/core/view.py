@@ -142,6 +142,8 @@ class View:
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
+    #: Why the Node's annotations are not as vendors want them; those who schedule by them err meanwhile.
+    annotations_error: str = ""
     #: Why a scheduler's lock of the Node that is over can not be freed; schedulers end it themselves later.
     locks_error: str = ""
     reported: Reported = Reported()
@@ -175,6 +177,7 @@ class View:
             "checkpoint": self.checkpoint_error,
             "CDI specs": self.cdi_error,
             "labels": self.labels_error,
+            "annotations": self.annotations_error,
             "report": self.reported.error if self.reported.wanted else "",
         }
         unwritten = (f"{what}: {error}" for what, error in files.items() if error)

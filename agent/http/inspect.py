@@ -36,6 +36,7 @@ def inspect(view: View) -> dict[str, Any]:
         "evidence": {"errors": dict(view.evidence_errors)},
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},
+        "annotations": {"error": view.annotations_error},
         "locks": {"error": view.locks_error},
         "report": _report(view.reported),
         "apiServer": _api_server(view.api_server),

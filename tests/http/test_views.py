@@ -76,6 +76,7 @@ def test_a_resource_that_nobody_has_begun_to_register_is_a_reason_not_to_be_read
         ({"complaints": ("vendor nvidia: unknown MIG profile",)}, "vendor nvidia: unknown MIG profile"),
         ({"checkpoint_error": "/state: no space"}, "checkpoint: /state: no space"),
         ({"cdi_error": "/var/run/cdi: no space"}, "CDI specs: /var/run/cdi: no space"),
+        ({"annotations_error": "403 Forbidden"}, "annotations: 403 Forbidden"),
         ({"labels_error": "/f: no directory"}, "labels: /f: no directory"),
         ({"config_awaited": True, "config_error": "no such config"}, "config: no such config"),
     ],

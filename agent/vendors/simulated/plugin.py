@@ -11,10 +11,20 @@ from agent.core.koordinator.resources import unserved_name
 from agent.core.vendor import SettingsError, Vendor
 from agent.vendors.simulated.claims import DIALECT
 from agent.vendors.simulated.edits import VISIBLE, container_edits, edits_by_cdi
-from agent.vendors.simulated.labels import labels
+from agent.vendors.simulated.labels import given_out, labels
 
 RESOURCE = "xpu-agent.io/simulated"
-SETTINGS = ("devices", "scenario", "resource", "labels", "prepares", "partitions", "cdi", "deviceNodes")
+SETTINGS = (
+    "devices",
+    "scenario",
+    "resource",
+    "labels",
+    "prepares",
+    "partitions",
+    "cdi",
+    "annotation",
+    "deviceNodes",
+)
 
 
 @hookimpl
@@ -24,6 +34,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
     if not (settings.get("scenario") or settings.get("devices")):
         return None
     resource = settings.get("resource", RESOURCE)
+    annotation = settings.get("annotation", "")
     return Vendor(
         name="simulated",
         backend="agent.vendors.simulated.backend:SimulatedBackend",
@@ -31,6 +42,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
         resource=resource,
         settings=dict(settings),
         labels=partial(labels, resource) if settings.get("labels") else None,
+        annotations=partial(given_out, annotation) if annotation else None,
+        annotation_keys=(annotation,) if annotation else (),
         prepares=bool(settings.get("prepares", False)),
         dialects=(DIALECT,),
         visible=VISIBLE,
@@ -47,6 +60,8 @@ def _check(settings: Mapping[str, Any]) -> None:
     for name in ("labels", "deviceNodes", "cdi"):
         if type(settings.get(name, False)) is not bool:
             raise SettingsError(f"{name}: {settings[name]!r} is neither true nor false")
+    if not isinstance(settings.get("annotation", ""), str):
+        raise SettingsError(f"annotation: {settings['annotation']!r} is no key of an annotation")
     resource = settings.get("resource", RESOURCE)
     if not isinstance(resource, str):
         raise SettingsError(f"resource: {resource!r} is no text", ("resource",))
