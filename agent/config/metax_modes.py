@@ -1,7 +1,7 @@
 """MetaX's ConfigMap `metax-device-config`: in which mode the cards of this node are.
 
-Source: koordinator.sh, user manual of MetaX GPUs: `version`, `cluster-config`, and `nodes-config`, whose entry
-of a node holds before that of the cluster.
+Source: koordinator.sh, user manual of MetaX GPUs. Its keys: `version`, `cluster-config` and `nodes-config`,
+of which the entry of the node's own name holds before that of the cluster.
 """
 
 from __future__ import annotations

@@ -43,7 +43,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Annotated[int, Meta(ge=2, le=MAX_REPLICAS)], _agent(f"a whole number from 2 to {MAX_REPLICAS}")
     ] = 2
     unclaimed: Annotated[Unclaimed, _backend("share, whole or refuse")] = "share"
-    slice_edits: Annotated[Literal["cdi", "nodes"], _backend("cdi or nodes")] = "cdi"
     slice_nodes: Annotated[
         tuple[_Pattern, ...], _backend("a list of paths below /dev, with {minor}, {sgpu}, {card} or {render}")
     ] = ("/dev/dri/renderD{minor}",)

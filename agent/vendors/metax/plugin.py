@@ -32,7 +32,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         resource=SGPU if sliced else GPU,
         settings=options.for_backend(),
         prepares=sliced,
-        by_cdi=sliced and options.slice_edits == "cdi",
+        by_cdi=sliced,
         resources=partial(offering, options),
         labels=labels,
         annotations=partial(node_annotations, options) if sliced else None,

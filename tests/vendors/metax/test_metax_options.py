@@ -20,7 +20,6 @@ from agent.vendors.metax.options import SETTINGS, Options
         ({"x": 1}, ("x",), "known here: "),
         ({"shareNums": 1}, ("shareNums",), "expected a whole number from 2 to 131072, found 1"),
         ({"unclaimed": "half"}, ("unclaimed",), "expected share, whole or refuse"),
-        ({"sliceEdits": "env"}, ("sliceEdits",), "expected cdi or nodes"),
         ({"sliceNodes": ["/dev/dri/{bdf}"]}, ("sliceNodes", 0), "{minor}, {sgpu}, {card} or {render}"),
         ({"sliceNodes": ["/etc/passwd"]}, ("sliceNodes", 0), "paths below /dev"),
         ({"controlNodes": "/dev/mxcd"}, ("controlNodes",), "a list of paths below /dev"),
@@ -42,7 +41,6 @@ def test_the_process_hears_every_setting_of_its_own_and_no_other() -> None:
     assert told == {
         "mode": "sgpu",
         "unclaimed": "share",
-        "sliceEdits": "cdi",
         "sliceNodes": ["/dev/dri/renderD{minor}"],
         "controlNodes": ["/dev/mxcd"],
         "visibleDevices": "",
