@@ -301,25 +301,23 @@ class Mxsml:
         return Sgpu(it.parentDeviceId, it.sgpuId, _string(it.uuid), it.minor, it.vramQuota, it.computeQuota)
 
     def sgpus(self, card: int) -> tuple[Sgpu, ...]:
-        """All slices of a card.
+        """All slices of a card, which are as many as the library counts.
 
-        Numbers have gaps, so every one that may be is asked for; none is more than abi.MAX_SLICES.
-        Raises MxsmlError also when fewer answer than the library counts.
+        Numbers have gaps, and what a number without a slice answers differs; so each one is asked for.
+        Raises MxsmlError also when fewer answer than are counted.
         """
-        count, found, missing = self.sgpu_count(card), [], None
+        found: list[Sgpu] = []
+        count, missing = self.sgpu_count(card), None
         if not count:
             self.sgpu_enabled(card)  # which tells an error from none
-            return ()
         for number in range(abi.MAX_SLICES + 1):
+            if len(found) == count:
+                return tuple(found)
             try:
                 found.append(self.sgpu(card, number))
             except MxsmlError as error:
-                if error.code not in (Code.OPERATION_NOT_SUPPORT, Code.INVALID_INPUT):
-                    raise
                 missing = error
-        if len(found) < count and missing:
-            raise missing
-        return tuple(found)
+        raise missing or self._error("GetSgpuCount", Code.FAILURE, numbers=[card])
 
     def sgpu_available(self, card: int, sgpu: int) -> bool:
         return self._number("GetSgpuState", card, sgpu, kind=ctypes.c_int) == 1

@@ -229,7 +229,11 @@ TELLS: list[tuple[str, Callable[[Mxsml], Any], Any]] = [
     ("memory", lambda it: it.memory(0), Memory(65536 * 1024, 858 * 1024)),
     ("memory of a die", lambda it: it.memory(1, die=1), Memory(32768 * 1024, 429 * 1024)),
     ("utilization", lambda it: it.utilization(1), 77),
-    ("processes", lambda it: it.processes(0), (Process(7, "python3", 2048, (0,)),)),
+    (
+        "processes",
+        lambda it: it.processes(0),
+        (Process(7, "python3", 2048, (0,)), Process(8, "python3", 4096, ())),
+    ),
     ("state", lambda it: (it.state(0), it.state(1)), (True, False)),
     ("unavailable", lambda it: it.unavailable(1), Unavailable(0, "")),
     ("unavailable die", lambda it: it.unavailable(1, die=1), Unavailable(9, "hbm is broken")),
@@ -281,6 +285,7 @@ def test_what_the_library_tells_is_a_plain_value(
     stub.make_slice(0, 1024, 20, "by hand", f"{CARD}-12:2")
     stub.sched_class(0, SchedClass.BURST_SHARE)
     stub.run_process(0, 0, pid=7, memory=2048)
+    stub.run_process(0, pid=8, memory=4096)
 
     assert call(mxsml) == expected
 
@@ -325,6 +330,13 @@ def test_slices_are_found_where_their_numbers_have_gaps(stub: MxsmlStub, mxsml: 
         stub.vanish(0, number)
 
     assert [it.id for it in mxsml.sgpus(0)] == [*range(1, 7), *range(8, 14), 15]
+
+
+def test_more_slices_than_a_card_can_have_are_not_believed(mxsml: Mxsml, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mxsml, "sgpu_count", lambda card: 99)
+    monkeypatch.setattr(mxsml, "sgpu", lambda card, number: number)
+
+    assert answer(lambda: mxsml.sgpus(0)).code == Code.FAILURE
 
 
 def test_a_card_without_slices_has_none(stub: MxsmlStub, mxsml: Mxsml) -> None:
