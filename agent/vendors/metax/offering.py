@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from agent.core.text import shorten
-from agent.core.vendor import Device, Offering, ResourceRule, Sharing
+from agent.core.vendor import Device, Offering, ResourceRule, Sharing, State
 
 from . import facts
 from .names import GPU, SGPU
@@ -74,7 +74,9 @@ def _unsliceable(cards: Iterable[Device]) -> Iterator[str]:
     if any(it.attributes.get(facts.SYSFS) == facts.READ_ONLY for it in its):
         yield "mode is sgpu, and sysfs is read-only: the container needs a writable /sys"
     for it in its:
-        if it.attributes.get(facts.SGPU_CAPABLE) == facts.NO:
+        capable = it.attributes.get(facts.SGPU_CAPABLE)
+        sick = it.fault is not None and it.fault.state is State.UNHEALTHY
+        if capable == facts.NO or (capable is None and not sick):
             yield f"{it.uuid} can not be sliced: its library or driver knows no sGPU; set mode native"
 
 

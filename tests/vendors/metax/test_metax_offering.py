@@ -10,6 +10,7 @@ from agent.core.vendor import (
     ContainerEdits,
     Device,
     DeviceNode,
+    Fault,
     Request,
     ResourceRule,
     Sharing,
@@ -25,8 +26,9 @@ GPU, SGPU = "metax-tech.com/gpu", "metax-tech.com/sgpu"
 GIB = 1 << 30
 
 
-def card(index: int, **attributes: str) -> Device:
-    said = {key.replace("_", "-"): it for key, it in attributes.items()}
+def card(index: int, fault: Fault | None = None, **attributes: str) -> Device:
+    told = {"sgpu_capable": facts.YES, **attributes}
+    said = {key.replace("_", "-"): it for key, it in told.items() if it}
     return Device(
         f"GPU-{index}",
         index,
@@ -34,6 +36,7 @@ def card(index: int, **attributes: str) -> Device:
         model="MXC500",
         paths=(f"/dev/dri/card{index}", f"/dev/dri/renderD{128 + index}"),
         attributes={facts.CONTROL_NODES: "/dev/mxcd", facts.DRIVER_VERSION: "3.6.11", **said},
+        fault=fault,
     )
 
 
@@ -94,12 +97,17 @@ def test_a_card_that_is_split_is_given_out_by_vgpu_alone(mode: str) -> None:
     [
         ({"sysfs": "read-only"}, "sysfs is read-only: the container needs a writable /sys"),
         ({"sgpu_capable": "false"}, "GPU-0 can not be sliced"),
+        ({"sgpu_capable": ""}, "GPU-0 can not be sliced"),
     ],
 )
 def test_sgpu_says_what_keeps_slices_from_being_made(attributes: Mapping[str, str], says: str) -> None:
     devices = (card(0, **attributes),)
     assert says in offering(Options(mode="sgpu"), (), devices).complaints[0]
     assert offering(Options(), (), devices).complaints == ()
+
+
+def test_of_a_sick_card_nobody_says_whether_it_can_be_sliced() -> None:
+    assert offering(Options(mode="sgpu"), (), (card(0, Fault("sick"), sgpu_capable=""),)).complaints == ()
 
 
 @pytest.mark.parametrize(
