@@ -93,8 +93,8 @@ FOUR = "expected native, shared, sgpu or vgpu, found"
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"cluster-config": 'mode: "mig"'}, f'cluster-config:1: mode: {FOUR} "mig"'),
-        ({"cluster-config": "\nmode: 1"}, f"cluster-config:2: mode: {FOUR} 1"),
+        ({"cluster-config": 'mode: "mig"'}, f"cluster-config:1: mode: {FOUR} the text 'mig'"),
+        ({"cluster-config": "\nmode: 1"}, f"cluster-config:2: mode: {FOUR} the number 1"),
         ({"cluster-config": "mod: sgpu"}, "cluster-config:1: mod: unknown key; did you mean 'mode'?"),
         ({"cluster-config": "sgpu"}, "cluster-config:1: expected a mapping of keys"),
         ({"cluster-config": "{"}, "cluster-config:1: "),
@@ -109,7 +109,7 @@ FOUR = "expected native, shared, sgpu or vgpu, found"
         ),
         (
             {"nodes-config": "- {nodeName: other, mode: mig}"},
-            f'nodes-config:1: [0].mode: {FOUR} "mig"',
+            f"nodes-config:1: [0].mode: {FOUR} the text 'mig'",
         ),
         ({"nodes-config": "- {nodename: a, mode: sgpu}"}, "did you mean 'nodeName'?"),
         ({}, "has none of version, cluster-config, nodes-config"),

@@ -6,7 +6,6 @@ of which the entry of the node's own name holds before that of the cluster.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -134,6 +133,6 @@ def _keys(node: Node, source: str, path: Path, known: Sequence[str]) -> Mapping[
 
 def _named(node: Node, source: str, path: Path) -> str:
     if node.value not in MODES:
-        shown = shorten(json.dumps(node.plain()), 60)
-        raise refused(source, node.line, path, f"expected native, shared, sgpu or vgpu, found {shown}")
+        message = f"expected native, shared, sgpu or vgpu, found {found(node.value)}"
+        raise refused(source, node.line, path, message)
     return str(node.value)
