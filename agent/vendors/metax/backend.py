@@ -84,6 +84,7 @@ class MetaxBackend(Backend):
             self._open, self._session = False, None
             if self._watch is not None:
                 self._watch.put({})
+                self._watch.renew()
 
     def discover(self) -> Sequence[Device]:
         with self._calls:
@@ -180,6 +181,8 @@ class MetaxBackend(Backend):
         return self._session
 
     def _rescan(self, mxsml: Mxsml) -> None:
+        if self._watch is not None:
+            self._watch.renew()
         try:
             mxsml.init()
         except MxsmlError as error:

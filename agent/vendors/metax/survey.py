@@ -22,25 +22,26 @@ def survey(mxsml: Mxsml, settings: Settings, known: Known) -> list[Card]:
     Raises:
         MxsmlError: The library does not say how many there are.
     """
-    indices = mxsml.devices()
     at = {card.index: card for card in known.values()}
-    looks = [cards.read(mxsml, settings, index, at.get(index)) for index in indices]
-    looks += _limited(mxsml, settings, indices)
+    limited = _limited(mxsml, settings)
+    looks = [
+        cards.read(mxsml, settings, index, at.get(index)) for index in mxsml.devices() if index not in limited
+    ]
+    looks += limited.values()
     named = _named(looks, known)
-    return _parted(mxsml, settings, named)
+    return _parted(mxsml, settings, named, known)
 
 
-def _limited(mxsml: Mxsml, settings: Settings, indices: Sequence[int]) -> list[Card]:
-    """Cards that the driver lets be used in part only; nobody is given one."""
+def _limited(mxsml: Mxsml, settings: Settings) -> dict[int, Card]:
+    """Cards that the driver lets be used in part only, by their numbers; nobody is given one."""
     if not mxsml.has("GetAllLimitedDevices"):
-        return []
+        return {}
     try:
-        found = [it for it in mxsml.limited_devices() if it not in indices]
-        its = [mxsml.limited_identity(index) for index in found]
+        its = [mxsml.limited_identity(index) for index in mxsml.limited_devices()]
     except MxsmlError:
-        return []  # says nothing of the others
+        return {}  # says nothing of the others
     placed = [cards.placed(settings, it) for it in its]
-    return [Card(it.index, replace(it, fault=faults.LIMITED)) for it in placed]
+    return {it.index: Card(it.index, replace(it, fault=faults.LIMITED)) for it in placed}
 
 
 def _named(looks: Iterable[Card], known: Known) -> list[Card]:
@@ -82,7 +83,7 @@ def _nameless(look: Card) -> Card:
 # What cards are split into
 
 
-def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[Card]) -> list[Card]:
+def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[Card], known: Known) -> list[Card]:
     """The cards with what lies on them; of virtual functions only in mode vgpu those whose card is here."""
     mode = settings.get("mode") or facts.NATIVE
     parents = _parents(mxsml, found)
@@ -92,7 +93,7 @@ def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[Card]) -> list[Car
     shown: list[Card] = []
     for card in found:
         if card.index not in parents:
-            shown.append(_whole(mxsml, mode, card, split.get(card.uuid, 0)))
+            shown.append(_whole(mxsml, mode, card, known.get(card.uuid), split.get(card.uuid, 0)))
         elif mode == facts.VGPU:
             shown.append(_function(card, *parents[card.index]))
     return shown
@@ -128,16 +129,14 @@ def _function(card: Card, parent: Card, number: int) -> Card:
     return replace(card, device=device)
 
 
-def _whole(mxsml: Mxsml, mode: str, card: Card, functions: int) -> Card:
-    """A card with what lies on it, which in modes that give it out whole is a fault."""
+def _whole(mxsml: Mxsml, mode: str, card: Card, known: Card | None, functions: int) -> Card:
+    """A card with what lies on it, or what last did; in modes that give it out whole that is a fault."""
     if not card.sliceable:
         return card
     layout, fault = _layout(mxsml, card)
-    told = {} if layout is None and fault else _attributes(layout)
-    kept = {
-        name: text for name, text in card.device.attributes.items() if not told or name not in facts.LAYOUT
-    }
-    said = {**kept, **told, **_functions(functions)}
+    told = _attributes(layout) if fault is None or layout else _lay(known)
+    own = {name: text for name, text in card.device.attributes.items() if name not in facts.LAYOUT}
+    said = {**own, **told, **_functions(functions)}
     if mode != facts.VGPU and functions:
         fault = fault or faults.split(mode, functions)
     if mode in (facts.NATIVE, facts.SHARED) and layout and layout.found:
@@ -163,6 +162,12 @@ def unsummed(layout: slices.Layout | None) -> Fault | None:
     return faults.unsummed(total, sliced, free) if sliced + free != total else None
 
 
+def _lay(known: Card | None) -> dict[str, str]:
+    """What last lay on a card, as far as it is known."""
+    attributes = known.device.attributes if known else {}
+    return {name: text for name, text in attributes.items() if name in facts.LAYOUT}
+
+
 def _functions(count: int) -> dict[str, str]:
     return {facts.VIRTUAL_FUNCTIONS: str(count)} if count else {}
 
@@ -176,7 +181,7 @@ def _attributes(layout: slices.Layout | None) -> dict[str, str]:
         said[facts.SLICE_MEMORY] = str(layout.quota.total_vram)
     if layout.found:
         said[facts.SLICES] = str(len(layout.found))
-        said |= {facts.QOS: layout.policy} if layout.policy else {}
+        said |= {facts.QOS: str(layout.policy)} if layout.policy else {}
     if layout.foreign:
         said[facts.FOREIGN_SLICES] = str(len(layout.foreign))
         said[facts.FOREIGN_COMPUTE] = str(sum(it.sgpu.compute for it in layout.foreign))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from agent.core.vendor import Fault, HealthEvent, State
 
@@ -23,28 +24,33 @@ PAUSE = 1.0
 SURE = 0.2
 
 Look = Callable[[int], Sequence[HealthEvent]]
-Tell = Callable[[int, MxsmlError | None], None]
 
 
 class Wait(threading.Thread):
     """The wait for the events of one card, until it fails. It goes on once what it told was heard."""
 
-    def __init__(self, mxsml: Mxsml, index: int, tell: Tell) -> None:
+    def __init__(self, watch: Watch, mxsml: Mxsml, index: int) -> None:
         super().__init__(name=f"metax-events-{index}", daemon=True)
+        self._watch = watch
         self._mxsml = mxsml
         self._index = index
-        self._tell = tell
+        self._session = watch.session
         self.heard = threading.Event()
-        self.began = time.monotonic()
+        self._began = time.monotonic()
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the library looked for its cards anew since it began, which may end it."""
+        return self._session != self._watch.session
 
     @property
     def stands(self) -> bool:
-        return self.is_alive() and time.monotonic() - self.began > SURE
+        return self.is_alive() and time.monotonic() - self._began > SURE
 
     @property
     def is_due(self) -> bool:
-        """Whether it failed, and that long ago."""
-        return not self.is_alive() and time.monotonic() - self.began > PAUSE
+        """Whether it ended, of old age or long enough ago."""
+        return not self.is_alive() and (self.is_old or time.monotonic() - self._began > PAUSE)
 
     def run(self) -> None:
         events = 0
@@ -54,12 +60,14 @@ class Wait(threading.Thread):
             while True:
                 told = self._mxsml.wait_for_event(events)
                 self.heard.clear()
-                self._tell(told.card, None)
+                self._watch.hear(self, told.card)
                 self.heard.wait()
         except MxsmlError as error:
-            if events:
-                self._mxsml.free_event_set(events)
-            self._tell(self._index, error)
+            # What looking anew ended, the library may have freed itself.
+            if events and not self.is_old:
+                with suppress(MxsmlError):  # it may be broken, that is why it goes
+                    self._mxsml.free_event_set(events)
+            self._watch.hear(self, self._index, error)
 
 
 class Watch:
@@ -71,15 +79,22 @@ class Watch:
         self._look = look
         self._can_wait = all(map(mxsml.has, NEEDED))
         self._cards: Mapping[int, str] = {}
+        #: Counts how often the library looked for its cards, and was closed.
+        self.session = 0
         self._waits: dict[int, Wait] = {}
         self._blind: set[str] = set()
         self._changed = threading.Condition()
         self._told: dict[int, MxsmlError | None] = {}
         self._found: list[HealthEvent] = []
+        self._aged = False
 
     def put(self, cards: Mapping[int, str]) -> None:
         """Watch these cards, given as number to uuid, from now on."""
         self._cards = dict(cards)
+
+    def renew(self) -> None:
+        """The library looks for its cards anew; the waits of before may end with it."""
+        self.session += 1
 
     def tell(self, events: Sequence[HealthEvent]) -> None:
         """Hand on what reading the cards found."""
@@ -93,7 +108,8 @@ class Watch:
         if self._can_wait:
             self._wait_for(cards)
         with self._changed:
-            self._changed.wait_for(lambda: self._told or self._found, timeout)
+            self._changed.wait_for(lambda: self._told or self._found or self._aged, timeout)
+            self._aged = False
             told, self._told = self._told, {}
             found, self._found = self._found, []
         for wait in self._waits.values():
@@ -105,12 +121,16 @@ class Watch:
     def _wait_for(self, cards: Mapping[int, str]) -> None:
         for index in cards:
             if index not in self._waits or self._waits[index].is_due:
-                self._waits[index] = Wait(self._mxsml, index, self._hear)
+                self._waits[index] = Wait(self, self._mxsml, index)
                 self._waits[index].start()
 
-    def _hear(self, index: int, error: MxsmlError | None) -> None:
+    def hear(self, wait: Wait, index: int, error: MxsmlError | None = None) -> None:
+        """The driver told of a card, or the wait for it failed."""
         with self._changed:
-            self._told[index] = error
+            if error is None or not wait.is_old:
+                self._told[index] = error
+            else:
+                self._aged = True
             self._changed.notify_all()
 
     def _meaning(
