@@ -23,6 +23,7 @@ STRICT = ("-Wall", "-Wextra", "-Werror")
 EVENTS, SGPU, REINIT = "events", "sgpu", "reinit"
 
 MAX_SLICES = 16
+ALIAS_SIZE = 32
 #: MiB of an MXC500.
 MEMORY = 65536
 #: Minor numbers of slices begin here, and after a reload or reboot so much later.
@@ -92,6 +93,7 @@ class Slice:
         return cls(slot, number, serial, minor, vram, compute, _unhex(alias), _unhex(annotations))
 
     def line(self) -> str:
+        assert len(self.alias.encode()) < ALIAS_SIZE, f"{self.alias} is no alias: too long"
         numbers = (self.slot, self.id, self.serial, self.minor, self.vram, self.compute)
         return f"slice {' '.join(map(str, numbers))} {_hex(self.alias)} {_hex(self.annotations_id)}"
 
@@ -360,8 +362,9 @@ class MxsmlStub:
             hardware.minors += MINORS_STEP
             hardware.toggles, hardware.classes, hardware.slices = {}, {}, []
         self._events = []
-        self._lines = [line for line in self._lines if line.split()[0] not in _COUNTED]
-        self._drop("fail Init", "fail InitWithFlags", "fail *")
+        gone = f"fail * {_NO_DEVICE} 0"  # of all cards: one that is lost stays lost
+        self._lines = [it for it in self._lines if it != gone and it.split()[0] not in _COUNTED]
+        self._drop("fail Init", "fail InitWithFlags")
 
     def reboot(self) -> None:
         """As a reload; what made a card unavailable is over, too."""
@@ -444,8 +447,12 @@ class MxsmlStub:
             time.sleep(0.005)
 
     def _kill(self, symbol: str, when: str) -> None:
+        self._lines = [line for line in self._lines if not (_begins(line, "kill") and self._fired(line))]
         self._sequence += 1
         self._add(f"kill {self._sequence} {symbol} {when}")
+
+    def _fired(self, kill: str) -> bool:
+        return Path(f"{self.control}.killed.{kill.split()[1]}").exists()
 
     @contextmanager
     def _change(self) -> Iterator[Hardware]:

@@ -234,6 +234,16 @@ def test_without_the_driver_neither_init_nor_a_call_works_until_it_is_loaded_ane
     assert mxsml.state(0)
 
 
+def test_a_lost_card_stays_lost_when_the_driver_is_loaded_anew(stub: MxsmlStub, mxsml: Mxsml) -> None:
+    stub.lose(1)
+    stub.driver_gone()
+    stub.driver_reload()
+    mxsml.init()
+
+    assert mxsml.state(0)
+    assert answer(lambda: mxsml.state(1)).gone
+
+
 # Rules of slices
 
 
@@ -564,6 +574,15 @@ def test_one_process_is_killed_after_the_removal_of_a_slice(stub: MxsmlStub) -> 
 
     assert in_a_process(stub, "it.remove_sgpu(0, 0)").returncode == -signal.SIGKILL
     assert stub.slices() == []
+
+
+def test_kills_that_came_leave_room_for_more(stub: MxsmlStub) -> None:
+    for _ in range(3):
+        stub.kill_before("GetDeviceState")
+        in_a_process(stub, "it.state(0)")
+
+    assert stub.killed() == 3
+    assert stub.control.read_text().count("kill ") == 1
 
 
 def test_a_kill_that_did_not_come_can_be_taken_back(stub: MxsmlStub) -> None:

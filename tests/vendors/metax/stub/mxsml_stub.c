@@ -68,7 +68,7 @@ enum {
     INVALID_DEVICE = 6, INVALID_DIE = 7, PERMISSION_DENIED = 8, INVALID_INPUT = 9, INSUFFICIENT_SIZE = 10,
     BUSY_DEVICE = 23, LOAD_DLL_FAILURE = 26
 };
-enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, RULES = 64, EVENTS = 256, PROCESSES = 64, PCI_EVENTS = 64, SETS = 1024 };
+enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, RULES = 256, EVENTS = 256, PROCESSES = 1024, PCI_EVENTS = 256, SETS = 1024 };
 enum { FIRST_PF = 100, ALL = SLOTS, NOBODY = -1, STEP = 128, NAMES = 32, UUID = 96 };
 enum { BARE = 0, PF = 1, VF = 2, BRAND_C = 2, EID = 1 };
 
@@ -293,8 +293,10 @@ static int parse_health(const char *line)
 
 static void add_rule(enum Kind kind, const char *symbol, long value, int error, int slot)
 {
-    if (script.rule_count == RULES)
+    if (script.rule_count == RULES) {
+        fprintf(stderr, "mxsml stub: more than %d rules\n", RULES);
         return;
+    }
     Rule *rule = &script.rules[script.rule_count++];
     *rule = (Rule){.kind = kind, .value = value, .error = error, .slot = slot};
     snprintf(rule->symbol, sizeof rule->symbol, "%s", symbol);
