@@ -1,4 +1,4 @@
-"""docs/vendors.md has a place for each fact: a check that exists, a test that exists, or why it can not be."""
+"""docs/vendors.md has a place for each fact: a check that there is, a test, or why it can not happen."""
 
 from __future__ import annotations
 

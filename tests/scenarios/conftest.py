@@ -17,6 +17,7 @@ from agent.testing.simkubelet.topology import Policy
 from .cards import Cards, Nvidia, Simulated, Sliced
 from .koordination import Koordinator, Played
 from .kubelets import Kind, built, kinds, simulated
+from .metax import MetaX
 from .node import Node
 from .process import AgentProcess
 
@@ -26,6 +27,7 @@ MakeCards = Callable[[Path, int], Cards]
 #: The whole line too, from NVIDIA's library to the kubelet.
 EVERY_VENDOR = pytest.mark.vendors.with_args(Simulated, Nvidia)
 ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would be the decorated one
+ONLY_METAX = pytest.mark.vendors.with_args(MetaX)
 #: Cards whose hardware is made.
 ONLY_SLICED = pytest.mark.vendors.with_args(Sliced)
 #: The kubelet's release makes no difference: on its own a run tries one, with the peers all.

@@ -260,5 +260,7 @@ def as_object(pod: Pod, bound: Bound) -> dict[str, Any]:
 async def until(condition: Callable[[], Awaitable[object]]) -> None:
     """Wait for what a server shows."""
     with anyio.fail_after(PATIENCE):
-        while not await condition():
+        while True:
+            if await condition():
+                return
             await anyio.sleep(LOOK)

@@ -72,6 +72,7 @@ async def test_a_pod_deleted_while_its_allocate_is_in_flight_leaves_nothing(
 async def test_foreign_slices_are_never_touched(node: Node, sliced: Sliced) -> None:
     sliced.plant("theirs", None)
     await served(node)
+    await node.until(lambda it: it.foreign_slices == {("simulated", sliced.uuids[0]): 1})
     pod = await node.admit("one", {XPU: 1})
     await node.until(lambda it: confirmed(it, pod))
     await node.kubelet.delete(pod.uid)
@@ -81,6 +82,9 @@ async def test_foreign_slices_are_never_touched(node: Node, sliced: Sliced) -> N
     await gone(node, sliced, "ours")
 
     assert sliced.slices == {"theirs": None}
+    assert node.view.foreign_slices == {("simulated", sliced.uuids[0]): 1}
+    sliced.lose()
+    await node.until(lambda it: it.foreign_slices == {})
 
 
 async def test_foreign_slices_are_never_touched_after_a_lost_checkpoint_either(
