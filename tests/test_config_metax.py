@@ -232,6 +232,16 @@ async def test_a_directory_that_the_file_names_only_now_is_followed_too(director
         await state(watch, lambda it: in_mode(it, "shared"))
 
 
+async def test_a_directory_that_holds_for_some_nodes_is_followed_too(directory: Path) -> None:
+    mount(directory, {"cluster-config": "mode: sgpu"})
+    path = directory.with_name("config.yaml")
+    sets = f"{{vendors: {{metax: {{configDir: {directory}}}}}}}"
+    path.write_text(f"nodes: [{{match: {{names: [node-1]}}, set: {sets}}}]")
+    async with following(path) as watch:
+        mount(directory, {"cluster-config": "mode: shared"})
+        await state(watch, lambda it: in_mode(it, "shared"))
+
+
 async def test_a_restart_with_a_bad_config_map_serves_in_the_last_good_mode(directory: Path) -> None:
     mount(directory, {"cluster-config": "mode: sgpu"})
     path = written(directory)

@@ -99,6 +99,7 @@ def test_annotations_that_do_not_agree_refuse_the_pod(other: str, says: str) -> 
 def test_a_policy_that_there_is_not_refuses_the_pod_and_keeps_its_claim() -> None:
     its = claims(otherwise(CASES["m-doc001"].candidate, **{ANNOTATION: "gold" * 100}))
     assert its["a"].devices == ("GPU-00000000-metax",)
+    assert len(its["a"].parameters["qos"]) < 100
     with pytest.raises(RequestRefused, match="there are best-effort, fixed-share, burst-share") as refused:
         made(its["a"])
     assert len(str(refused.value)) < 200

@@ -35,7 +35,7 @@ def of(
         pytest.param({"core": "10", "ratio": "50"}, 32768, 10, id="a ratio alone is of the card"),
         pytest.param({"core": "50"}, 32768, 50, id="no memory is the part that the compute is"),
         pytest.param({"memory": str(32 * GIB)}, 32768, 1, id="who counts no compute gets the least"),
-        pytest.param({"core": "100", "memory": str(CARD + 1)}, 65536, 100, id="whole is what there is"),
+        pytest.param({"core": "100", "memory": str(2 * CARD)}, 65536, 100, id="whole is what there is"),
         pytest.param({"ratio": "100"}, 65536, 100, id="all of the memory alone is whole"),
         pytest.param({"core": "10", "memory": str(2 * CARD), "ratio": "100"}, 65536, 10, id="all is all"),
         pytest.param({"core": "100"}, 65536, 100, id="whole"),
