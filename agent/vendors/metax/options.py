@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -85,6 +84,8 @@ _STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
 
 
 def _unknown(key: object, known: Iterable[str]) -> SettingsError:
+    import difflib
+
     near = difflib.get_close_matches(str(key)[:100], known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
     return SettingsError(f"unknown key; {hint}", (str(key),))
