@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ GPU, SGPU = "metax-tech.com/gpu", "metax-tech.com/sgpu"
 GIB = 1 << 30
 
 
-def card(index: int, fault: Fault | None = None, **attributes: str) -> Device:
+def card(index: int, **attributes: str) -> Device:
     told = {"sgpu_capable": facts.YES, **attributes}
     said = {key.replace("_", "-"): it for key, it in told.items() if it}
     return Device(
@@ -36,7 +37,6 @@ def card(index: int, fault: Fault | None = None, **attributes: str) -> Device:
         model="MXC500",
         paths=(f"/dev/dri/card{index}", f"/dev/dri/renderD{128 + index}"),
         attributes={facts.CONTROL_NODES: "/dev/mxcd", facts.DRIVER_VERSION: "3.6.11", **said},
-        fault=fault,
     )
 
 
@@ -107,7 +107,8 @@ def test_sgpu_says_what_keeps_slices_from_being_made(attributes: Mapping[str, st
 
 
 def test_of_a_sick_card_nobody_says_whether_it_can_be_sliced() -> None:
-    assert offering(Options(mode="sgpu"), (), (card(0, Fault("sick"), sgpu_capable=""),)).complaints == ()
+    sick = replace(card(0, sgpu_capable=""), fault=Fault("sick"))
+    assert offering(Options(mode="sgpu"), (), (sick,)).complaints == ()
 
 
 @pytest.mark.parametrize(
