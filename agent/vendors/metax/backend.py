@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +63,6 @@ class MetaxBackend(Backend):
         self._buses: list[str] = []
         self._baseline: Baseline | None = None
         self._watch: Watch | None = None
-        self._refused = False
         # The wait for health runs in a thread of its own, and MXSML promises nothing of two calls at once.
         self._calls = threading.RLock()
         self.node_patience = NODE_PATIENCE
@@ -119,18 +117,19 @@ class MetaxBackend(Backend):
             chosen = [self._card(uuid) for uuid in uuids]
             others = [it for it in self._sliceable() if it.uuid not in uuids]
             try:
-                made = self._writing(lambda: session.slices.make(request, chosen, others))
+                made = session.slices.make(request, chosen, others)
                 self._await_nodes(made)
-            except RequestRefused:
+            except (RequestRefused, MxsmlError) as error:
+                if isinstance(error, MxsmlError) and not error.read_only:
+                    raise
                 session.slices.remove(request.allocation, self._sliceable())
-                raise
+                raise _refusal(error) from error
             return [it.partition() for it in made]
 
     def release(self, allocation: str) -> None:
         with self._calls:
             if self._session is not None:
-                slices = self._session.slices
-                self._writing(lambda: slices.remove(allocation, self._sliceable()))
+                self._session.slices.remove(allocation, self._sliceable())
 
     def partitions(self) -> Sequence[Partition]:
         with self._calls:
@@ -138,8 +137,6 @@ class MetaxBackend(Backend):
 
     def cdi(self) -> Mapping[str, str]:
         with self._calls:
-            if self._mode != facts.SGPU or self.settings.get("sliceEdits") == "nodes":
-                return {}
             ours = [it for it in self._slices() if it.allocation]
             named = [(it.allocation or "", it.sgpu.uuid, self._nodes(it)) for it in ours]
             return cdi.spec(named, self.settings.get("visibleDevices") or "")
@@ -212,7 +209,7 @@ class MetaxBackend(Backend):
         found = dict(session.driver)
         if control := nodes.control(self.settings):
             found[facts.CONTROL_NODES] = ",".join(control)
-        if self._mode == facts.SGPU and (self._refused or sysfs.read_only(self._sysfs)):
+        if self._mode == facts.SGPU and (session.slices.read_only or sysfs.read_only(self._sysfs)):
             found[facts.SYSFS] = facts.READ_ONLY
         return found
 
@@ -265,16 +262,6 @@ class MetaxBackend(Backend):
     def _slices(self) -> tuple[Found, ...]:
         return self._opened().slices.all(self._sliceable()) if self._session else ()
 
-    def _writing(self, change: Callable[[], Any]) -> Any:
-        """Make a change, and remember whether sysfs let it; a card's attributes tell of it."""
-        try:
-            done = change()
-        except MxsmlError as error:
-            self._refused = self._refused or error.errno == errno.EROFS
-            raise
-        self._refused = False
-        return done
-
     def _nodes(self, it: Found) -> list[str]:
         return nodes.of_slice(self.settings, self._numbers(it))
 
@@ -291,6 +278,14 @@ class MetaxBackend(Backend):
                 if time.monotonic() >= until:
                     raise RequestRefused(why)
                 time.sleep(GLANCE)
+
+
+def _refusal(error: RequestRefused | MxsmlError) -> RequestRefused:
+    if isinstance(error, RequestRefused):
+        return error
+    return RequestRefused(
+        f"no slice is made: sysfs is read-only: the container needs a writable /sys ({error})"
+    )
 
 
 def _driver(mxsml: Mxsml, root: Path) -> dict[str, str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from agent.core.vendor import Partition, Request, RequestRefused
 
@@ -22,6 +23,8 @@ from .library import Mxsml, MxsmlError
 from .share import Slice, Unclaimed
 from .share import slices as shared
 from .values import Quota, Sgpu
+
+T = TypeVar("T")
 
 MIB = 1 << 20
 #: An alias of ours. The allocation becomes the name of a CDI device: others are not ours.
@@ -105,6 +108,8 @@ class Slices:
         self._unclaimed: Unclaimed = unclaimed
         #: What each card was last seen to have.
         self._seen: dict[str, tuple[Found, ...]] = {}
+        #: Whether sysfs refused the last change.
+        self.read_only = False
 
     def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
         """Every slice on these cards. A card that can not be read now has what it had.
@@ -163,7 +168,7 @@ class Slices:
 
     def _switch_on(self, card: Card) -> None:
         if not self._mxsml.sgpu_enabled(card.index):
-            self._mxsml.set_sgpu_enabled(card.index, True)
+            self._write(self._mxsml.set_sgpu_enabled, card.index, True)
 
     def _ensured(self, request: Request, card: Card, wanted: Slice) -> Found:
         its = [it for it in self._layout(card).found if it.allocation == request.allocation]
@@ -178,7 +183,7 @@ class Slices:
         policy = qos.fitting(wanted.qos, layout.policy, card.uuid)
         _room_for(wanted, layout)
         if policy is not None and not layout.found:
-            self._mxsml.set_sched_class(card.index, qos.SCHED_CLASSES[policy])
+            self._write(self._mxsml.set_sched_class, card.index, qos.SCHED_CLASSES[policy])
         before = tuple((it.sgpu.id, it.sgpu.uuid) for it in layout.found)
         entry = Entry(card.uuid, request.allocation, wanted.memory, wanted.compute, before)
         return self._create(card, entry)
@@ -187,18 +192,28 @@ class Slices:
         mxsml = self._mxsml
         self._journal.write(entry)
         try:
-            number = mxsml.create_sgpu(card.index, entry.memory, entry.compute)
+            number = self._write(mxsml.create_sgpu, card.index, entry.memory, entry.compute)
         except MxsmlError:
             self._settle(card, entry)  # it may have been made all the same
             raise
         try:
-            mxsml.set_sgpu_alias(card.index, number, facts.MARK + entry.allocation)
+            self._write(mxsml.set_sgpu_alias, card.index, number, facts.MARK + entry.allocation)
         except MxsmlError:
-            mxsml.remove_sgpu(card.index, number)  # or nobody would know whose it is
+            self._write(mxsml.remove_sgpu, card.index, number)  # or nobody would know whose it is
             self._journal.remove(card.uuid)
             raise
         self._journal.remove(card.uuid)
         return Found(card.uuid, mxsml.sgpu(card.index, number), entry.allocation)
+
+    def _write(self, change: Callable[..., T], *arguments: Any) -> T:
+        """Make a change, and remember whether sysfs let it."""
+        try:
+            done = change(*arguments)
+        except MxsmlError as error:
+            self.read_only = self.read_only or error.read_only
+            raise
+        self.read_only = False
+        return done
 
     # What a crash left
 
@@ -218,7 +233,7 @@ class Slices:
         new = [it for it in layout.found if self._began(it, entry)] if layout else []
         if len(new) == 1:
             alias = facts.MARK + entry.allocation
-            self._mxsml.set_sgpu_alias(card.index, new[0].sgpu.id, alias)
+            self._write(self._mxsml.set_sgpu_alias, card.index, new[0].sgpu.id, alias)
         elif new:
             names = ", ".join(it.id for it in new)
             _log(
@@ -261,7 +276,7 @@ class Slices:
                 self.remove_one(card, it)
 
     def remove_one(self, card: Card, it: Found) -> None:
-        self._mxsml.remove_sgpu(card.index, it.sgpu.id)
+        self._write(self._mxsml.remove_sgpu, card.index, it.sgpu.id)
 
 
 def _room_for(wanted: Slice, layout: Layout) -> None:

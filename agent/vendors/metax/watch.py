@@ -57,6 +57,7 @@ class Wait(threading.Thread):
         try:
             events = self._mxsml.create_event_set()
             self._mxsml.register_events(self._index, events)
+            self._watch.hear(self, self._index)  # what came before is in no event
             while True:
                 told = self._mxsml.wait_for_event(events)
                 self.heard.clear()

@@ -134,10 +134,13 @@ def in_a_process(host: Host, call: str, *arguments: Any, **settings: Any) -> int
     return done.returncode
 
 
-def asked(allocation: str = OURS, count: int = 1, **parameters: str) -> Request:
-    """A request for `count` IDs, with a claim where parameters are named."""
-    ids = tuple(f"id-{number}" for number in range(count))
-    return Request(allocation, SGPU, ids, parameters)
+#: The parameters of a claim on whole cards.
+CARD: Mapping[str, str] = {"core": "100"}
+
+
+def asked(said: Mapping[str, str] | None = None, *, count: int = 1, allocation: str = OURS) -> Request:
+    """A request for `count` IDs, with what a scheduler said of it, if one did."""
+    return Request(allocation, SGPU, tuple(f"id-{number}" for number in range(count)), said or {})
 
 
 def claim(core: int = 10, gibibytes: int = 1, qos: str = "") -> dict[str, str]:

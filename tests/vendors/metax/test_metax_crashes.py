@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from metax_host import OTHER, OURS, Host, asked, claim, in_a_process, marks
+from metax_host import CARD, OTHER, OURS, Host, asked, claim, in_a_process, marks
 from mxsml_stub import MxsmlStub
 
 from agent.core.vendor import RequestRefused
@@ -17,7 +17,7 @@ from agent.vendors.metax.library import MxsmlError
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
-REQUEST = asdict(asked(**claim()))
+REQUEST = asdict(asked(claim()))
 #: Where the process dies while it makes a slice, and what lies on the card then: slices, of them marked.
 MAKING = {
     "before slices are switched on": ("before", "SetSgpuToggle", [], False),
@@ -51,7 +51,7 @@ def test_a_crash_while_a_slice_is_made_leaves_one_of_ours_or_none(
 
     assert marks(backend.partitions()) == [OURS] * len(left)
     assert host.journal == []
-    backend.prepare(asked(**claim()), [stub.uuid(0)])
+    backend.prepare(asked(claim()), [stub.uuid(0)])
     assert marks(backend.partitions()) == [OURS]
     backend.release(OURS)
     assert stub.slices() == []
@@ -84,7 +84,7 @@ def test_whatever_is_asked_first_after_a_crash_finds_the_slice(
         case "partitions":
             assert marks(backend.partitions()) == [OURS]
         case "prepare":
-            backend.prepare(asked(OTHER, **claim()), [stub.uuid(1)])
+            backend.prepare(asked(claim(), allocation=OTHER), [stub.uuid(1)])
         case _:
             backend.release(OURS)
 
@@ -94,7 +94,7 @@ def test_whatever_is_asked_first_after_a_crash_finds_the_slice(
 
 def test_of_the_slices_of_several_cards_a_crash_leaves_each_marked(host: Host, stub: MxsmlStub) -> None:
     uuids = [stub.uuid(slot) for slot in range(3)]
-    request = asked(count=3, core="100")
+    request = asked(CARD, count=3)
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", asdict(request), uuids)
     stub.kill_after("SetSgpuAlias")
@@ -195,7 +195,7 @@ def test_nothing_is_made_that_could_not_be_written_down(
     host.directory.rename(host.directory.with_name("away"))
 
     with pytest.raises(OSError, match="create-"):
-        sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert stub.slices() == []
 
@@ -206,7 +206,7 @@ def test_without_a_directory_slices_are_made_all_the_same(host: Host, stub: Mxsm
     backend.open()
     backend.discover()
 
-    backend.prepare(asked(**claim()), [stub.uuid(0)])
+    backend.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(backend.partitions()) == [OURS]
 
@@ -225,14 +225,14 @@ def test_an_allocation_that_can_not_be_a_mark_makes_no_slice(
     sgpu: MetaxBackend, stub: MxsmlStub, allocation: str
 ) -> None:
     with pytest.raises(ValueError, match="can not be marked"):
-        sgpu.prepare(asked(allocation, **claim()), [stub.uuid(0)])
+        sgpu.prepare(asked(claim(), allocation=allocation), [stub.uuid(0)])
 
     assert stub.slices() == []
 
 
 def test_a_card_that_is_not_here_is_refused(sgpu: MetaxBackend) -> None:
     with pytest.raises(RequestRefused, match="GPU-nowhere is not among the cards"):
-        sgpu.prepare(asked(**claim()), ["GPU-nowhere"])
+        sgpu.prepare(asked(claim()), ["GPU-nowhere"])
 
 
 def _next(host: Host) -> MetaxBackend:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from metax_host import OURS, Host, asked, by_uuid, claim
@@ -30,17 +30,19 @@ def _reason(backend: MetaxBackend, slot: int = 0) -> str:
 
 # What reading a card says
 
+
+def _goes_astray(stub: MxsmlStub) -> None:
+    stub.enable_sgpu(0)
+    stub.astray(0, 256)
+
+
 BROKEN: dict[str, tuple[Callable[[MxsmlStub], None], str, State]] = {
     "its state": (lambda it: it.state(0, available=False), "unavailable", State.UNHEALTHY),
     "a reason": (lambda it: it.unavailable(0, 7, "overheated"), "unavailable", State.UNHEALTHY),
     "its registers": (lambda it: it.mmio(0, 0), "mmio", State.UNHEALTHY),
     "its absence": (lambda it: it.lose(0), "gone", State.UNHEALTHY),
     "its removal": (lambda it: it.remove(0), "gone", State.UNHEALTHY),
-    "memory astray": (
-        lambda it: (it.enable_sgpu(0), it.astray(0, 256))[0],
-        "slices-do-not-sum",
-        State.UNHEALTHY,
-    ),
+    "memory astray": (_goes_astray, "slices-do-not-sum", State.UNHEALTHY),
     "a failure": (lambda it: it.fail("GetDeviceState", Code.FAILURE, slot=0), "unreadable", State.UNHEALTHY),
     "sysfs": (lambda it: it.fail("GetDeviceState", Code.SYSFS_ERROR, slot=0), "unreadable", State.UNKNOWN),
     "busy": (lambda it: it.fail("GetDeviceState", Code.BUSY_DEVICE, slot=0), "unreadable", State.UNKNOWN),
@@ -267,7 +269,7 @@ def _bad(event: HealthEvent) -> bool:
 
 
 @pytest.fixture
-def watched(native: MetaxBackend, stub: MxsmlStub) -> Iterator[MetaxBackend]:
+def watched(native: MetaxBackend, stub: MxsmlStub) -> MetaxBackend:
     """With its threads waiting: an event that comes before them is nobody's."""
     stub.trace()
     native.health_events(WAIT)
@@ -360,7 +362,7 @@ def _waiting() -> int:
 
 
 def test_a_vanished_slice_leaves_its_card_well(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     stub.vanish(0, 0)
 
     devices: list[Device] = list(sgpu.discover())

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from metax_host import MIB, OTHER, OURS, Host, asked, claim, marks
+from metax_host import CARD, MIB, OTHER, OURS, Host, asked, claim, marks
 from mxsml_stub import MxsmlStub
 
 from agent.core.vendor import RequestRefused
@@ -21,7 +21,7 @@ SPEC = "metax-tech.com-sgpu.json"
 
 
 def test_a_slice_has_what_was_promised_and_bears_our_mark(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    [made] = sgpu.prepare(asked(**claim(10, 1)), [stub.uuid(2)])
+    [made] = sgpu.prepare(asked(claim(10, 1)), [stub.uuid(2)])
 
     [there] = stub.slices(2)
     assert (there.vram, there.compute, there.alias) == (1024, 10, f"xpu-{OURS}")
@@ -31,14 +31,14 @@ def test_a_slice_has_what_was_promised_and_bears_our_mark(sgpu: MetaxBackend, st
 def test_slices_are_switched_on_with_the_first_one_and_stay_so(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     assert stub.hardware().toggles == {}
 
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     sgpu.release(OURS)
 
     assert stub.hardware().toggles == {0: 1}
 
 
 def test_memory_is_rounded_down_to_steps_of_128_mebibytes(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(core="1", memory=str(1000 * MIB)), [stub.uuid(0)])
+    sgpu.prepare(asked({"core": "1", "memory": str(1000 * MIB)}), [stub.uuid(0)])
 
     assert [it.vram for it in stub.slices(0)] == [896]
 
@@ -61,7 +61,7 @@ def test_without_a_claim_a_container_gets_what_is_set(
 def test_a_whole_card_is_all_that_slices_may_take_of_it(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     stub.sgpu_quota(0, 64000)
 
-    sgpu.prepare(asked(core="100"), [stub.uuid(0)])
+    sgpu.prepare(asked(CARD), [stub.uuid(0)])
 
     assert [(it.vram, it.compute) for it in stub.slices(0)] == [(64000, 100)]
 
@@ -69,42 +69,42 @@ def test_a_whole_card_is_all_that_slices_may_take_of_it(sgpu: MetaxBackend, stub
 def test_several_whole_cards_are_one_slice_each(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     uuids = [stub.uuid(3), stub.uuid(1)]
 
-    made = sgpu.prepare(asked(count=2, core="100"), uuids)
+    made = sgpu.prepare(asked(CARD, count=2), uuids)
 
     assert [it.uuid for it in made] == uuids
     assert {it.alias for it in stub.slices()} == {f"xpu-{OURS}"}
 
 
 def test_prepare_asked_twice_makes_a_slice_once(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    first = sgpu.prepare(asked(**claim()), [stub.uuid(0)])
-    second = sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    first = sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    second = sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert first == second
     assert len(stub.slices()) == 1
 
 
 def test_a_slice_made_otherwise_is_made_anew(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim(10, 1)), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(10, 1)), [stub.uuid(0)])
 
-    sgpu.prepare(asked(**claim(20, 2)), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(20, 2)), [stub.uuid(0)])
 
     assert [(it.vram, it.compute) for it in stub.slices()] == [(2048, 20)]
 
 
 def test_a_slice_on_another_card_moves(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
-    sgpu.prepare(asked(**claim()), [stub.uuid(1)])
+    sgpu.prepare(asked(claim()), [stub.uuid(1)])
 
     assert [it.slot for it in stub.slices()] == [1]
 
 
 def test_a_slice_that_vanished_is_made_again(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     stub.vanish(0, 0)
     assert sgpu.partitions() == []
 
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [OURS]
 
@@ -112,7 +112,7 @@ def test_a_slice_that_vanished_is_made_again(sgpu: MetaxBackend, stub: MxsmlStub
 def test_after_a_reboot_a_slice_has_another_number_and_its_container_the_same_name(
     host: Host, sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     before = _devices(sgpu)
     stub.reboot()
     for minor in range(192, 200):
@@ -122,7 +122,7 @@ def test_after_a_reboot_a_slice_has_another_number_and_its_container_the_same_na
     sgpu.open()
     sgpu.discover()
 
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     after = _devices(sgpu)
     assert before.keys() == after.keys() == {OURS}
@@ -132,7 +132,7 @@ def test_after_a_reboot_a_slice_has_another_number_and_its_container_the_same_na
 def test_release_removes_what_prepare_made_and_is_quiet_when_nothing_is_there(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
-    sgpu.prepare(asked(count=2, core="100"), [stub.uuid(0), stub.uuid(1)])
+    sgpu.prepare(asked(CARD, count=2), [stub.uuid(0), stub.uuid(1)])
 
     sgpu.release(OURS)
     sgpu.release(OURS)
@@ -141,7 +141,7 @@ def test_release_removes_what_prepare_made_and_is_quiet_when_nothing_is_there(
 
 
 def test_a_slice_in_use_can_not_be_released_and_keeps_no_other(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(count=2, core="100"), [stub.uuid(0), stub.uuid(1)])
+    sgpu.prepare(asked(CARD, count=2), [stub.uuid(0), stub.uuid(1)])
     stub.run_process(0, 0)
 
     with pytest.raises(MxsmlError):
@@ -154,8 +154,8 @@ def test_a_slice_in_use_can_not_be_released_and_keeps_no_other(sgpu: MetaxBacken
 
 
 def test_releasing_one_allocation_leaves_the_others(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
-    sgpu.prepare(asked(OTHER, **claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(), allocation=OTHER), [stub.uuid(0)])
 
     sgpu.release(OURS)
 
@@ -171,9 +171,9 @@ def test_a_slice_without_our_mark_is_seen_counted_and_never_touched(
 ) -> None:
     foreign = stub.make_slice(0, 4096, 25, alias)
 
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     sgpu.release(OURS)
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     attributes = sgpu.discover()[0].attributes
 
     assert stub.slices(0)[0] == foreign
@@ -184,7 +184,7 @@ def test_a_slice_without_our_mark_is_seen_counted_and_never_touched(
 
 
 def test_a_card_without_foreign_slices_says_nothing_of_them(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     attributes = sgpu.discover()[0].attributes
 
@@ -198,7 +198,7 @@ def test_what_a_card_has_no_room_for_is_refused_with_what_is_free(
     stub.make_slice(0, WHOLE - 512, 1)
 
     with pytest.raises(RequestRefused, match=r"1024 MiB .* 512 MiB of it are free, 1 slices .* not ours"):
-        sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [None]
 
@@ -208,7 +208,7 @@ def test_a_seventeenth_slice_is_refused(sgpu: MetaxBackend, stub: MxsmlStub) -> 
         stub.make_slice(0, 128, 1)
 
     with pytest.raises(RequestRefused, match="16 slices already"):
-        sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
 
 # Policies
@@ -228,7 +228,7 @@ def test_the_first_slice_of_a_card_brings_its_policy(
 ) -> None:
     stub.sched_class(0, SchedClass.FIXED_SHARE)
 
-    sgpu.prepare(asked(**claim(qos=policy)), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(qos=policy)), [stub.uuid(0)])
 
     assert stub.hardware().classes.get(0, SchedClass.BEST_EFFORT) == expected
     assert sgpu.discover()[0].attributes["qos"] == (policy or "best-effort")
@@ -237,10 +237,10 @@ def test_the_first_slice_of_a_card_brings_its_policy(
 def test_another_policy_on_a_card_with_slices_is_refused_naming_both(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
-    sgpu.prepare(asked(**claim(qos="fixed-share")), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(qos="fixed-share")), [stub.uuid(0)])
 
     with pytest.raises(RequestRefused, match=r"burst-share.*fixed-share"):
-        sgpu.prepare(asked(OTHER, **claim(qos="burst-share")), [stub.uuid(0)])
+        sgpu.prepare(asked(claim(qos="burst-share"), allocation=OTHER), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [OURS]
     assert stub.hardware().classes[0] == SchedClass.FIXED_SHARE
@@ -251,22 +251,22 @@ def test_the_policy_of_foreign_slices_counts_too(sgpu: MetaxBackend, stub: Mxsml
     stub.sched_class(0, SchedClass.BURST_SHARE)
 
     with pytest.raises(RequestRefused, match=r"best-effort.*burst-share"):
-        sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
 
 def test_a_slice_of_all_compute_fits_any_policy(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     stub.sched_class(0, SchedClass.BURST_SHARE)
 
-    sgpu.prepare(asked(core="100", memory=str(1 << 30)), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(100)), [stub.uuid(0)])
 
     assert stub.hardware().classes[0] == SchedClass.BURST_SHARE
 
 
 def test_a_free_card_takes_any_policy(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim(qos="fixed-share")), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(qos="fixed-share")), [stub.uuid(0)])
     sgpu.release(OURS)
 
-    sgpu.prepare(asked(OTHER, **claim(qos="burst-share")), [stub.uuid(0)])
+    sgpu.prepare(asked(claim(qos="burst-share"), allocation=OTHER), [stub.uuid(0)])
 
     assert stub.hardware().classes[0] == SchedClass.BURST_SHARE
 
@@ -286,7 +286,7 @@ def test_what_is_no_slice_is_refused_and_switches_nothing_on(
     sgpu: MetaxBackend, stub: MxsmlStub, parameters: dict[str, str], cards: int, says: str
 ) -> None:
     with pytest.raises(RequestRefused, match=says):
-        sgpu.prepare(asked(count=cards, **parameters), [stub.uuid(slot) for slot in range(cards)])
+        sgpu.prepare(asked(parameters, count=cards), [stub.uuid(slot) for slot in range(cards)])
 
     assert stub.slices() == []
     assert stub.hardware().toggles == {}
@@ -298,7 +298,7 @@ def test_a_refusal_takes_back_the_slices_that_were_made_before_it(
     stub.make_slice(1, WHOLE - 512, 1)
 
     with pytest.raises(RequestRefused):
-        sgpu.prepare(asked(count=2, core="100"), [stub.uuid(0), stub.uuid(1)])
+        sgpu.prepare(asked(CARD, count=2), [stub.uuid(0), stub.uuid(1)])
 
     assert marks(sgpu.partitions()) == [None]
 
@@ -309,7 +309,7 @@ def test_a_slice_without_its_node_is_refused_naming_slice_path_and_setting(
     host.unmake("/dev/dri/renderD160")
 
     with pytest.raises(RequestRefused, match=r"GPU-.*/dev/dri/renderD160.*sliceNodes"):
-        sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert stub.slices() == []
 
@@ -321,7 +321,7 @@ def test_a_card_that_knows_no_slices_refuses_them(host: Host) -> None:
     devices = backend.discover()
 
     with pytest.raises(RequestRefused, match="can have no slices"):
-        backend.prepare(asked(**claim()), [devices[0].uuid])
+        backend.prepare(asked(claim()), [devices[0].uuid])
 
     assert devices[0].fault is None
     assert devices[0].attributes["sgpu-capable"] == "false"
@@ -334,7 +334,7 @@ def test_a_slice_that_can_not_be_marked_is_taken_back(
     stub.fail("SetSgpuAlias", Code.FAILURE)
 
     with pytest.raises(MxsmlError):
-        sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert stub.slices() == []
     assert host.journal == []
@@ -344,19 +344,20 @@ def test_a_read_only_sysfs_is_noticed_where_a_slice_was_to_be_made(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
     stub.read_only()
-    with pytest.raises(MxsmlError):
-        sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    with pytest.raises(RequestRefused, match="sysfs is read-only: the container needs a writable /sys"):
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    sgpu.release(OURS)  # which has nothing to write
     assert {it.attributes.get("sysfs") for it in sgpu.discover()} == {"read-only"}
 
     stub.writable()
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert {it.attributes.get("sysfs") for it in sgpu.discover()} == {None}
 
 
 def test_slices_in_use_are_no_read_only_sysfs(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     stub.busy_by_errno()
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     stub.run_process(0, 0)
 
     with pytest.raises(MxsmlError):
@@ -371,7 +372,7 @@ def test_slices_in_use_are_no_read_only_sysfs(sgpu: MetaxBackend, stub: MxsmlStu
 def test_the_slices_of_a_card_that_can_not_be_read_are_those_that_were_there(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     before = sgpu.partitions()
     stub.fail("GetSgpuToggle", Code.SYSFS_ERROR)
     stub.fail("GetSgpuCount", Code.SYSFS_ERROR)
@@ -391,7 +392,7 @@ def test_a_count_of_0_that_is_an_error_is_not_no_slices(host: Host, stub: MxsmlS
 
 
 def test_a_card_that_is_gone_keeps_nobody_from_releasing(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
     stub.lose(3)
     sgpu.discover()
 
@@ -416,8 +417,8 @@ def test_the_spec_names_each_allocation_of_ours_with_the_nodes_of_its_slices(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
     stub.make_slice(0, 128, 1, "by-hand")
-    sgpu.prepare(asked(**claim()), [stub.uuid(0)])
-    sgpu.prepare(asked(OTHER, count=2, core="100"), [stub.uuid(1), stub.uuid(2)])
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    sgpu.prepare(asked(CARD, count=2, allocation=OTHER), [stub.uuid(1), stub.uuid(2)])
 
     assert _spec(sgpu)["kind"] == "metax-tech.com/sgpu"
     assert _devices(sgpu) == {
@@ -437,7 +438,7 @@ def test_the_variable_that_the_settings_name_carries_the_uuids(host: Host, stub:
     backend.open()
     backend.discover()
 
-    [made] = backend.prepare(asked(**claim()), [stub.uuid(0)])
+    [made] = backend.prepare(asked(claim()), [stub.uuid(0)])
 
     assert _devices(backend)[OURS]["env"] == [f"MACA_VISIBLE_DEVICES={made.id}"]
 
@@ -459,16 +460,24 @@ def test_the_nodes_of_a_slice_are_those_of_the_setting(
     backend.open()
     backend.discover()
 
-    backend.prepare(asked(**claim()), [stub.uuid(0)])
+    backend.prepare(asked(claim()), [stub.uuid(0)])
 
     nodes = [it["path"] for it in _devices(backend)[OURS].get("deviceNodes", [])]
     assert nodes == expected
 
 
-@pytest.mark.parametrize("more", [{"mode": "native"}, {"mode": "sgpu", "sliceEdits": "nodes"}])
-def test_no_spec_is_made_where_containers_name_none(host: Host, more: dict[str, str]) -> None:
-    backend = host.backend(**more)
+@pytest.mark.parametrize("mode", ["native", "shared", "vgpu"])
+def test_in_other_modes_what_is_left_of_slices_is_served_and_released(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, mode: str
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    sgpu.close()
+    backend = host.backend(mode=mode)
     backend.open()
     backend.discover()
 
-    assert backend.cdi() == {}
+    assert marks(backend.partitions()) == [OURS]
+    assert OURS in _devices(backend)
+    backend.release(OURS)
+    assert stub.slices() == []
+    assert backend.cdi() == {SPEC: ""}
