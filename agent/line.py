@@ -313,6 +313,7 @@ class Line:
             allocations=self._ledger.all(),
             strangers=self._strangers.found,
             processes={name: it.status for name, it in self._fleet.processes.items()},
+            foreign_slices=self._reconciler.foreign,
             resources=self._node.plan.value,
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             checkpoint_error=self._store.error,

@@ -128,6 +128,8 @@ class View:
     snapshot: NodeSnapshot = field(default_factory=NodeSnapshot)
     #: The processes of the vendors in service.
     processes: Mapping[str, ProcessStatus] = field(default_factory=dict)
+    #: Vendor and card to how many slices lie there that others made; cards without are left out.
+    foreign_slices: Mapping[tuple[str, str], int] = field(default_factory=dict)
     resources: Mapping[str, Resource] = field(default_factory=dict)
     sessions: Mapping[str, SessionStatus] = field(default_factory=dict)
     allocations: tuple[Allocation, ...] = ()

@@ -40,6 +40,12 @@ def samples(view: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 # Probes
 
 
+def test_slices_of_others_are_counted_by_card() -> None:
+    view = replace(VIEW, foreign_slices={("nvidia", "GPU-1"): 2})
+
+    assert b'xpu_agent_foreign_slices{device="GPU-1",vendor="nvidia"} 2.0' in metrics(view).body
+
+
 def test_alive_is_whoever_answers() -> None:
     assert (healthz().status, healthz().body) == (200, b"ok\n")
 
