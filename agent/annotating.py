@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -14,8 +15,8 @@ from agent.core.annotations import Annotated, grants, made
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.ledger import Ledger
-from agent.core.model import NodeSnapshot, VendorState
-from agent.core.vendor import Vendor
+from agent.core.model import DeviceStatus, NodeSnapshot, VendorState
+from agent.core.vendor import Fault, Vendor
 
 log = structlog.get_logger()
 
@@ -78,7 +79,8 @@ class Annotating:
 
     def _of(self, vendor: Vendor, config: Config, *, opened: bool) -> Mapping[str, str | None] | None:
         """None while it has not listed its devices."""
-        devices = self._snapshot.value.present(vendor.name)
+        its = (it for it in self._snapshot.value.of(vendor.name) if not it.gone)
+        devices = tuple(replace(it.device, fault=_fault(it)) for it in its)
         if not (devices or opened):
             return None
         given = grants(self._ledger.in_use(), vendor.name)
@@ -94,3 +96,10 @@ class Annotating:
         if self.error and not error:
             log.info("annotations are made again")
         self.error = error
+
+
+def _fault(it: DeviceStatus) -> Fault | None:
+    """Why nobody new gets it; None where the kubelet may give it out: both shall schedule alike."""
+    if not it.told_healthy:
+        return Fault(it.health.reason, it.health.message, it.health.state)
+    return Fault("cordoned", it.cordon.reason) if it.cordon is not None else None

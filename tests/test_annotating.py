@@ -17,8 +17,8 @@ from agent.config import Config, ConfigState, VendorSettings
 from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.ledger import Ledger
-from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.vendor import ContainerEdits, Device, Grant, ResourceRule, State, Vendor
+from agent.core.model import Cordon, DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
+from agent.core.vendor import ContainerEdits, Device, Fault, Grant, ResourceRule, State, Vendor
 
 KEY = "acme.com/devices"
 
@@ -94,6 +94,28 @@ async def test_they_follow_what_is_given_out_the_devices_and_the_config() -> Non
         rules = VendorSettings(resources=(ResourceRule("acme.com/r"),))
         here.config.set(ConfigState(Config(vendors={"acme": rules}), "test"))
         await eventually(lambda: here.texts() == {KEY: "acme.com/r c1"})
+
+
+@pytest.mark.parametrize(
+    ("told_healthy", "health", "cordon", "fault"),
+    [
+        (True, Health(State.UNKNOWN, "lost-contact"), None, None),
+        (False, Health(State.UNHEALTHY, "dbe", "2 errors"), None, Fault("dbe", "2 errors")),
+        (False, Health(State.UNKNOWN, "lost-contact"), None, Fault("lost-contact", state=State.UNKNOWN)),
+        (True, Health(State.HEALTHY), Cordon("ann", "fans"), Fault("cordoned", "fans")),
+    ],
+)
+def test_a_device_has_a_fault_where_nobody_new_gets_it(
+    told_healthy: bool, health: Health, cordon: Cordon | None, fault: Fault | None
+) -> None:
+    read = Device("c0", 0, fault=Fault("read-once"))  # what one reading says decides nothing yet
+    status = DeviceStatus("acme", read, health, told_healthy, cordon=cordon)
+    seen: list[Fault | None] = []
+    vendor = acme(lambda rules, devices, given: seen.extend(it.fault for it in devices) or {})
+
+    Here(vendor, NodeSnapshot((VendorStatus("acme", VendorState.OPEN),), (status,))).once()
+
+    assert seen == [fault]
 
 
 def test_a_vendor_that_left_the_config_wants_nothing() -> None:
