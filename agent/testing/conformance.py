@@ -181,6 +181,8 @@ async def release_is_quiet(bench: Bench) -> None:
 async def prepare_ensures(bench: Bench) -> None:
     """`prepare` asked twice makes hardware once, and `release` removes it; foreign slices stay."""
     bench.injector()
+    if not bench.vendor.prepares:
+        raise NotMade("the vendor does not prepare")
     async with bench.opened() as talk:
         talk.needs("prepare")
         uuid = (await talk.discover())[0].uuid
@@ -200,6 +202,8 @@ async def prepare_ensures(bench: Bench) -> None:
 async def prepared_outlives_the_process(bench: Bench) -> None:
     """What `prepare` made is shown by `partitions` of the next process, with its mark."""
     bench.injector()
+    if not bench.vendor.prepares:
+        raise NotMade("the vendor does not prepare")
     async with bench.opened() as talk:
         talk.needs("prepare")
         uuid = (await talk.discover())[0].uuid

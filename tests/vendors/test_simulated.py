@@ -365,6 +365,7 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
         "kubernetes.io/x",
         resources=bad_vendor.resources,
         labels=bad_vendor.labels,
+        prepares=True,
     )
 
     found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]

@@ -243,7 +243,8 @@ class MetaxBackend(Backend):
                 return ()
             look = Reading(self._session.mxsml, index, card.dies)
             said = health(look) or look.fault
-            new = self._baseline.new(card.uuid, counters(look))
+            counted = {} if card.device.parent else counters(look)
+            new = self._baseline.new(card.uuid, counted)
             if said is not None and said.state is not State.UNKNOWN:
                 new = [said, *new]
             return [HealthEvent(card.uuid, fault) for fault in new]

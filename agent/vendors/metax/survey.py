@@ -125,6 +125,7 @@ def _function(card: Card, parent: Card, number: int) -> Card:
         attributes=attributes,
         parent=its.uuid,
         slice=number,
+        counters={},  # the card's, which is told of itself
     )
     return replace(card, device=device)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from metax_host import Host
-from mxsml_stub import MxsmlStub
+from mxsml_stub import EVENTS, SGPU, MxsmlStub
 
 from agent.testing.conformance import check_vendor
 from agent.vendors.metax.abi import Code
@@ -15,7 +15,9 @@ from agent.vendors.metax.plugin import register_backend
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
-MODES = ["native", "shared", "sgpu", "vgpu"]
+DOES_NOT = "the vendor does not prepare"
+#: Mode to the checks that are not made.
+NOT_MADE = {"native": [DOES_NOT, DOES_NOT], "shared": [DOES_NOT, DOES_NOT], "sgpu": []}
 
 
 class MxsmlFaults:
@@ -42,14 +44,30 @@ class MxsmlFaults:
         return {**self._settings, "library": "/nowhere/libmxsml.so", "mode": "sgpu"}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", NOT_MADE)
 async def test_the_metax_vendor_keeps_the_contract(host: Host, stub: MxsmlStub, mode: str) -> None:
-    if mode == "vgpu":
-        for slot in range(8):
-            stub.physical(slot)
     vendor = register_backend(host.settings(mode=mode))
 
     findings = [it async for it in check_vendor(vendor, MxsmlFaults(host))]
 
     assert [it for it in findings if it.ok is False] == []
-    assert [it for it in findings if it.ok is None] == []
+    assert [it.detail for it in findings if it.ok is None] == NOT_MADE[mode]
+
+
+async def test_the_contract_is_kept_with_virtual_functions(host: Host, stub: MxsmlStub) -> None:
+    """Without faults: the stub breaks a card with all its functions."""
+    for slot in range(8):
+        stub.physical(slot)
+
+    findings = [it async for it in check_vendor(register_backend(host.settings(mode="vgpu")))]
+
+    assert [it for it in findings if it.ok is False] == []
+    assert {it.detail for it in findings if it.ok is None} == {"there is no fault injector"}
+
+
+async def test_the_contract_is_kept_by_a_library_without_events_and_slices(host: Host) -> None:
+    stub = MxsmlStub(host.stub.control.parent, without=[EVENTS, SGPU])
+
+    findings = [it async for it in check_vendor(register_backend(host.settings(**stub.settings)))]
+
+    assert [it for it in findings if it.ok is False] == []
