@@ -111,9 +111,12 @@ def test_a_device_has_a_fault_where_nobody_new_gets_it(
     read = Device("c0", 0, fault=Fault("read-once"))  # what one reading says decides nothing yet
     status = DeviceStatus("acme", read, health, told_healthy, cordon=cordon)
     seen: list[Fault | None] = []
-    vendor = acme(lambda rules, devices, given: seen.extend(it.fault for it in devices) or {})
 
-    Here(vendor, NodeSnapshot((VendorStatus("acme", VendorState.OPEN),), (status,))).once()
+    def look(rules: object, devices: Sequence[Device], given: object) -> Mapping[str, str | None]:
+        seen.extend(it.fault for it in devices)
+        return {}
+
+    Here(acme(look), NodeSnapshot((VendorStatus("acme", VendorState.OPEN),), (status,))).once()
 
     assert seen == [fault]
 

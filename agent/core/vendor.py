@@ -372,7 +372,8 @@ class Vendor:
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
     #: Annotations of the Node that follow from the configured rules, these devices and what of them is given
-    #: out: key to text. A device has a fault here where nobody new gets it, and nowhere else. One of `annotation_keys` that is None or absent is removed from the Node.
+    #: out: key to text. A device has a fault here where nobody new gets it, and nowhere else. One of
+    #: `annotation_keys` that is None or absent is removed from the Node.
     annotations: Annotations | None = None
     #: The keys of these annotations, which are the vendor's own: nobody else writes them on this node.
     annotation_keys: tuple[str, ...] = ()

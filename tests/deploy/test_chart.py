@@ -702,6 +702,8 @@ NO_POLICY = {"admissionPolicy": {"enabled": False}}
         (NO_POLICY, READ | EVENTS | UNDO),
         ({"labels": {"output": "nodeFeature"}, **NO_POLICY}, READ | EVENTS | FEATURES),
         ({"labels": {"output": "node"}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
+        ({"labels": {"output": "none"}, "nodeAnnotations": {"enabled": True}}, READ | EVENTS | PATCH),
+        ({"nodeAnnotations": {"enabled": True}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
         ({"pods": {"enabled": False}}, READ_NODES | EVENTS | PATCH | UNDO),
         ({"koordinator": {"enabled": True}}, READ | EVENTS | PATCH | UNDO | DEVICES),
         ({"api": {"enabled": False}}, set()),
@@ -912,6 +914,22 @@ def test_what_cleans_a_node_may_take_back_what_the_api_server_was_told_where_tha
     assert {f"{it['resources'][0]} {verb}" for it in rules for verb in it["verbs"]} == rights
     assert pod["automountServiceAccountToken"] is bool(rights)
     assert pod.get("serviceAccountName") == ("xpu-agent-uninstall" if rights else None)
+
+
+@pytest.mark.parametrize(("output", "rights"), [("file", UNLABEL), ("none", {"nodes get", "nodes patch"})])
+def test_what_cleans_a_node_may_take_back_the_annotations_of_vendors(
+    chart: Chart, output: str, rights: set[str]
+) -> None:
+    values = {"labels": {"output": output}, "nodeAnnotations": {"enabled": True}}
+    rendered = chart.render({"uninstall": {"hook": True}, **values})
+
+    assert {
+        f"{rule['resources'][0]} {verb}"
+        for role in (*rendered.all("ClusterRole"), *rendered.all("Role"))
+        if role["metadata"]["name"] == "xpu-agent-uninstall"
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+    } == rights
 
 
 def test_what_cleans_a_node_removes_node_features_of_the_release_s_namespace_alone(chart: Chart) -> None:
