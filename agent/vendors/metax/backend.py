@@ -128,8 +128,8 @@ class MetaxBackend(Backend):
 
     def release(self, allocation: str) -> None:
         with self._calls:
-            if self._session is not None:
-                self._session.slices.remove(allocation, self._sliceable())
+            if (session := self._session_if_any()) is not None:
+                session.slices.remove(allocation, self._sliceable())
 
     def partitions(self) -> Sequence[Partition]:
         with self._calls:
@@ -204,6 +204,10 @@ class MetaxBackend(Backend):
             raise BackendUnavailable("not-open", "open() comes first, and makes slices only with the library")
         return self._session
 
+    def _session_if_any(self) -> Session | None:
+        """The session; None where sysfs stands in for the library, and nobody can make or see slices."""
+        return None if self._open and self._session is None else self._opened()
+
     def _node(self, session: Session) -> dict[str, str]:
         """What all cards have: the driver, its nodes, and whether slices can be made."""
         found = dict(session.driver)
@@ -261,7 +265,8 @@ class MetaxBackend(Backend):
         return [it for it in self._cards.values() if it.sliceable]
 
     def _slices(self) -> tuple[Found, ...]:
-        return self._opened().slices.all(self._sliceable()) if self._session else ()
+        session = self._session_if_any()
+        return session.slices.all(self._sliceable()) if session else ()
 
     def _nodes(self, it: Found) -> list[str]:
         return nodes.of_slice(self.settings, self._numbers(it))

@@ -9,7 +9,7 @@ import pytest
 from metax_host import CARD, MIB, OTHER, OURS, Host, asked, claim, marks
 from mxsml_stub import MxsmlStub
 
-from agent.core.vendor import RequestRefused
+from agent.core.vendor import BackendUnavailable, RequestRefused
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.library import MxsmlError
@@ -480,4 +480,25 @@ def test_in_other_modes_what_is_left_of_slices_is_served_and_released(
     assert OURS in _devices(backend)
     backend.release(OURS)
     assert stub.slices() == []
+    assert backend.cdi() == {SPEC: ""}
+
+
+@pytest.mark.parametrize("call", ["partitions", "cdi", "release", "prepare"])
+def test_a_closed_backend_is_unavailable_and_not_without_slices(
+    sgpu: MetaxBackend, stub: MxsmlStub, call: str
+) -> None:
+    arguments: dict[str, tuple[Any, ...]] = {"release": (OURS,), "prepare": (asked(claim()), [stub.uuid(0)])}
+    sgpu.close()
+
+    with pytest.raises(BackendUnavailable, match="not-open"):
+        getattr(sgpu, call)(*arguments.get(call, ()))
+
+
+def test_without_the_library_there_are_no_slices_to_see(host: Host) -> None:
+    backend = host.backend(library="/nowhere/libmxsml.so")
+    backend.open()
+    backend.discover()
+
+    assert backend.partitions() == []
+    backend.release(OURS)
     assert backend.cdi() == {SPEC: ""}
