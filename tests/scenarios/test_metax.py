@@ -256,6 +256,22 @@ async def test_a_slice_whose_nodes_the_host_lacks_is_refused_with_path_and_setti
     assert metax.slices == []
 
 
+async def test_shares_of_cards_of_two_sizes_are_parts_of_their_own(node: Node, metax: MetaX) -> None:
+    metax.stub.memory(1, 32768)
+    await served(node)
+
+    for card in (0, 1):
+        half = {CORE: "50", RATIO: "50"}
+        gpu = [{"minor": card, "id": metax.uuids[card], "resources": half}]
+        asked = Pod(
+            f"half-of-{card}", (Container({SGPU: 1, CORE: 50, RATIO: 50, "koordinator.sh/gpu.shared": 1}),)
+        )
+        node.shows(asked, **{ALLOCATED: json.dumps({"gpu": gpu}), BOUND: "1795210468000000000"})
+        await node.admit_pod(asked)
+
+    assert sorted((it.slot, it.compute, it.vram) for it in metax.slices) == [(0, 50, 32768), (1, 50, 16384)]
+
+
 # What others do to the card
 
 
@@ -391,9 +407,8 @@ async def test_where_sysfs_can_not_be_written_no_slice_is_given_out_and_it_is_sa
     assert "ead-only" in verdict.message
     await node.until(lambda it: any("sysfs is read-only" in one for one in it.troubles))
     metax.stub.writable()
-    await node.counts({SGPU: (64, 64)})
-    await node.until(lambda it: not any("sysfs" in one for one in it.troubles))
     await node.admit_pod(await bound(node, metax, "late", 0))
+    await node.until(lambda it: not any("sysfs" in one for one in it.troubles))
 
 
 async def test_a_sick_card_makes_no_slice_and_keeps_those_it_has(node: Node, metax: MetaX) -> None:
