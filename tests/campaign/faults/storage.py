@@ -1,6 +1,6 @@
 """What is kept on disk is torn, old, or gone; or there is no room for it."""
 
-from __future__ import annotations
+from __future__ import shutil
 
 import asyncio
 import resource
@@ -73,7 +73,10 @@ class Deleted(_WhileAway):
         everything = self.rng.random() < 0.3
         self.detail = "with all of the state directory" if everything else ""
         for path in bed.state.iterdir() if everything else (bed.checkpoint,):
-            path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)  # what vendors keep there
+            else:
+                path.unlink()
 
 
 class Full(Fault):
