@@ -1,9 +1,10 @@
 """What is kept on disk is torn, old, or gone; or there is no room for it."""
 
-from __future__ import shutil
+from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
 from abc import abstractmethod
 from contextlib import suppress
 from random import Random
