@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
 DOES_NOT = "the vendor does not prepare"
 #: Mode to the checks that are not made.
-NOT_MADE = {"native": [DOES_NOT, DOES_NOT], "shared": [DOES_NOT, DOES_NOT], "sgpu": []}
+NOT_MADE = {"native": [DOES_NOT] * 5, "shared": [DOES_NOT] * 5, "sgpu": []}
 
 
 class MxsmlFaults:
@@ -26,6 +26,7 @@ class MxsmlFaults:
     def __init__(self, host: Host) -> None:
         self._stub = host.stub
         self._settings = host.settings()
+        self._planted = 0
 
     def inject(self, uuid: str) -> None:
         self._stub.ecc(int(uuid[-12:]), dram=1)
@@ -39,6 +40,22 @@ class MxsmlFaults:
 
     def sees(self) -> None:
         self._stub.clear("EventSetWait")
+
+    def plant(self, uuid: str) -> None:
+        slot = int(uuid[-12:])
+        self._stub.enable_sgpu(slot)
+        self._stub.make_slice(slot, 1024, 5)
+        self._planted = slot
+
+    def uproot(self) -> None:
+        (theirs,) = (it for it in self._stub.slices(self._planted) if not it.alias)
+        self._stub.vanish(self._planted, theirs.id)
+
+    def steps(self) -> Sequence[str]:
+        return ("CreateSgpu", "SetSgpuAlias")
+
+    def crash_at(self, step: str) -> None:
+        self._stub.kill_after(step)
 
     def absent(self) -> Mapping[str, Any]:
         return {**self._settings, "library": "/nowhere/libmxsml.so", "mode": "sgpu"}
