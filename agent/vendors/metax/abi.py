@@ -4,14 +4,13 @@ The facts are those that independent ports of MXSML 2.3.1 agree on (ghangz/go-mx
 ccfos/huatuo, gpustack/runtime); the licence of the vendor's header forbids copying it. Libraries of one and
 the same version differ in what they export: a symbol is looked for, a version never compared.
 
-Every structure is one of the LP64 model. Units are the library's: memory in KiB, slices' quotas in MiB, a
-slice's memory in bytes.
+Every structure is one of the LP64 model. Units are the library's: memory in KiB, slices' quotas in MiB.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_int, c_long, c_uint, c_ulong, c_ulonglong
+from ctypes import c_char, c_int, c_long, c_uint, c_ulonglong
 from enum import IntEnum
 from typing import Any
 
@@ -21,15 +20,12 @@ BDF_SIZE = 32
 UUID_SIZE = 96
 DEVICE_NAME_SIZE = 32
 VIRTUAL_DEVICES = 128
-PROCESS_NAME_SIZE = 64
-CARDS_PER_PROCESS = 64
 METAX_LINKS = 7
 MAX_SLICES = 16
 ALIAS_SIZE = 32
 ANNOTATIONS_ID_SIZE = 96
 REASON_SIZE = 64
 VERSION_SIZE = 64
-SERIAL_SIZE = 32
 MAX_PCI_EVENTS = 32
 EVENT_TIME_SIZE = 20
 EVENT_NAME_SIZE = 64
@@ -219,10 +215,6 @@ class DieMetaXLinkRemoteInfo(ctypes.Structure):
     _fields_ = [("deviceId", c_int), ("bdfId", c_char * BDF_SIZE), ("dieId", c_uint)]
 
 
-class MetaXLinkTopo(ctypes.Structure):
-    _fields_ = [("topologyId", c_uint), ("socketId", c_uint), ("dieId", c_uint)]
-
-
 class SgpuInfo(ctypes.Structure):
     """`vramQuota` in MiB, `computeQuota` in percent."""
 
@@ -242,35 +234,6 @@ class SgpuAvailableQuota(ctypes.Structure):
     """MiB, MiB and percent."""
 
     _fields_ = [("totalVramQuota", c_uint), ("vramQuota", c_uint), ("computeQuota", c_uint)]
-
-
-class SgpuMemoryInfo(ctypes.Structure):
-    """Bytes."""
-
-    _fields_ = [("total", c_long), ("used", c_long), ("free", c_long)]
-
-
-class ProcessGpuInfo(ctypes.Structure):
-    """Of GetSingleGpuProcess_v3. `sgpuId` is -1 outside of slices, `gpuMemoryUsage` in bytes."""
-
-    _fields_ = [
-        ("bdfId", c_char * BDF_SIZE),
-        ("gpuId", c_uint),
-        ("gpuMemoryUsage", c_ulong),
-        ("dieId", c_uint),
-        ("sgpuId", c_int),
-    ]
-
-
-class ProcessInfo(ctypes.Structure):
-    """Of GetSingleGpuProcess_v3."""
-
-    _fields_ = [
-        ("processId", c_uint),
-        ("processName", c_char * PROCESS_NAME_SIZE),
-        ("gpuNumber", c_uint),
-        ("processGpuInfo", ProcessGpuInfo * CARDS_PER_PROCESS),
-    ]
 
 
 class Event(ctypes.Structure):
@@ -303,38 +266,28 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "GetAllLimitedDevices": (_out(DeviceIds),),
     "GetLimitedDeviceInfo": (*_CARD, _out(DeviceInfo)),
     "GetDeviceDieCount": (*_CARD, _NUMBER),
-    "GetBoardSerial": (*_CARD, *_TEXT),
     "GetMacaVersion": _TEXT,
     "GetDeviceVersion": (*_CARD, c_uint, *_TEXT),
     "GetMemoryInfo": (*_CARD, _out(MemoryInfo)),
     "GetDieMemoryInfo": (*_CARD, c_uint, _out(MemoryInfo)),
     "GetDeviceIpUsage": (*_CARD, c_uint, _SIGNED),
-    "GetSingleGpuProcess_v3": (*_CARD, _NUMBER, _out(ProcessInfo)),
     "GetDeviceState": (*_CARD, _SIGNED),
     "GetDeviceUnavailableReason": (*_CARD, _out(UnavailableReasonInfo)),
     "GetDieUnavailableReason": (*_CARD, c_uint, _out(UnavailableReasonInfo)),
     "GetTotalEccErrors": (*_CARD, _out(EccErrorCount)),
     "GetDieTotalEccErrors": (*_CARD, c_uint, _out(EccErrorCount)),
-    "GetEccState": (*_CARD, _NUMBER),
     "GetPciMmioState": (*_CARD, _NUMBER),
     "GetPciEventInfo": (*_CARD, c_uint, _out(PciEventInfo), _NUMBER),
-    "GetSriovState": (*_CARD, _NUMBER),
     "GetDeviceTopology": (c_uint, c_uint, _NUMBER),
     "GetMetaXLinkRemoteInfo": (*_CARD, c_uint, _out(MetaXLinkRemoteInfo)),
     "GetDieMetaXLinkRemoteInfo": (*_CARD, c_uint, c_uint, _out(DieMetaXLinkRemoteInfo)),
-    "GetMetaXLinkTopo": (*_CARD, _out(MetaXLinkTopo)),
     "GetSgpuToggle": (*_CARD, _NUMBER),
     "SetSgpuToggle": (*_CARD, c_uint),
     "CreateSgpu": (*_CARD, c_uint, c_uint, _NUMBER),
     "RemoveSgpu": _SLICE,
     "GetSgpuCount": _CARD,
     "GetSgpuInfo": (*_SLICE, _out(SgpuInfo)),
-    "GetSgpuState": (*_SLICE, _SIGNED),
-    "SetSgpuVramQuota": (*_SLICE, c_uint),
-    "SetSgpuComputeQuota": (*_SLICE, c_uint),
     "GetSgpuAvailableQuota": (*_CARD, _out(SgpuAvailableQuota)),
-    "GetSgpuUsage": (*_SLICE, _SIGNED),
-    "GetSgpuMemory": (*_SLICE, _out(SgpuMemoryInfo)),
     "GetDeviceSchedClass": (*_CARD, _NUMBER),
     "SetDeviceSchedClass": (*_CARD, c_uint),
     "GetSgpuAlias": (*_SLICE, *_TEXT),

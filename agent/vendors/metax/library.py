@@ -19,12 +19,9 @@ from .values import (
     Identity,
     Memory,
     PciEvent,
-    Process,
     Quota,
     Remote,
     Sgpu,
-    SgpuMemory,
-    Socket,
     Unavailable,
 )
 
@@ -195,9 +192,6 @@ class Mxsml:
         """1 where the library knows no dies."""
         return self._number("GetDeviceDieCount", card) if self.has("GetDeviceDieCount") else 1
 
-    def board_serial(self, card: int) -> str:
-        return self._text("GetBoardSerial", card)
-
     def version(self, card: int, unit: int = abi.VersionUnit.DRIVER) -> str:
         return self._text("GetDeviceVersion", card, unit)
 
@@ -210,11 +204,6 @@ class Mxsml:
     def utilization(self, card: int) -> int:
         """Percent of the compute engine."""
         return self._number("GetDeviceIpUsage", card, abi.UsageIp.XCORE, kind=ctypes.c_int)
-
-    def processes(self, card: int) -> tuple[Process, ...]:
-        count = ctypes.c_uint(abi.CARDS_PER_PROCESS)
-        found = self._array("GetSingleGpuProcess_v3", abi.ProcessInfo, count, lambda it: (card, count, it))
-        return tuple(_process(it) for it in found)
 
     # Health
 
@@ -234,9 +223,6 @@ class Mxsml:
         it = self._struct(f"Get{name}", abi.EccErrorCount, *where)
         return EccErrors(it.sramCE, it.sramUE, it.dramCE, it.dramUE, it.retiredPage)
 
-    def ecc_enabled(self, card: int) -> bool:
-        return self._number("GetEccState", card) == 1
-
     def pci_events(self, card: int, kind: int) -> tuple[PciEvent, ...]:
         """The errors of one abi.PciEventType that the card ever had."""
         count = ctypes.c_uint(abi.MAX_PCI_EVENTS)
@@ -248,10 +234,6 @@ class Mxsml:
     def mmio_state(self, card: int) -> int:
         """Whether the card's registers answer. MetaX has not published the numbers; 1 is taken for yes."""
         return self._number("GetPciMmioState", card)
-
-    def sriov_state(self, card: int) -> int:
-        """1 where the card is split into virtual functions."""
-        return self._number("GetSriovState", card)
 
     # Topology
 
@@ -271,10 +253,6 @@ class Mxsml:
             if error.code == Code.NO_DEVICE:
                 return None
             raise
-
-    def metaxlink_socket(self, card: int) -> Socket:
-        it = self._struct("GetMetaXLinkTopo", abi.MetaXLinkTopo, card)
-        return Socket(it.topologyId, it.socketId, it.dieId)
 
     # Slices
 
@@ -319,28 +297,9 @@ class Mxsml:
                 missing = error
         raise missing or self._error("GetSgpuCount", Code.FAILURE, numbers=[card])
 
-    def sgpu_available(self, card: int, sgpu: int) -> bool:
-        return self._number("GetSgpuState", card, sgpu, kind=ctypes.c_int) == 1
-
-    def set_sgpu_vram(self, card: int, sgpu: int, vram: int) -> None:
-        """MiB, a multiple of abi.VRAM_STEP."""
-        self._call("SetSgpuVramQuota", card, sgpu, vram)
-
-    def set_sgpu_compute(self, card: int, sgpu: int, compute: int) -> None:
-        """Percent."""
-        self._call("SetSgpuComputeQuota", card, sgpu, compute)
-
     def sgpu_quota(self, card: int) -> Quota:
         it = self._struct("GetSgpuAvailableQuota", abi.SgpuAvailableQuota, card)
         return Quota(it.totalVramQuota, it.vramQuota, it.computeQuota)
-
-    def sgpu_usage(self, card: int, sgpu: int) -> float:
-        """0 to 1."""
-        return self._number("GetSgpuUsage", card, sgpu, kind=ctypes.c_int) / 10000
-
-    def sgpu_memory(self, card: int, sgpu: int) -> SgpuMemory:
-        it = self._struct("GetSgpuMemory", abi.SgpuMemoryInfo, card, sgpu)
-        return SgpuMemory(it.total, it.used)
 
     def sched_class(self, card: int) -> int:
         """How the card's slices share its compute, as abi.SchedClass."""
@@ -467,11 +426,3 @@ def _ids(it: Any) -> tuple[int, ...]:
 def _identity(card: int, it: Any) -> Identity:
     name = _string(it.deviceName)
     return Identity(card, _string(it.bdfId), _string(it.uuid), name, it.brand, it.mode, it.nodeId)
-
-
-def _process(it: Any) -> Process:
-    cards = it.processGpuInfo[: min(it.gpuNumber, abi.CARDS_PER_PROCESS)]
-    slices = sorted({on.sgpuId for on in cards if on.sgpuId >= 0})
-    return Process(
-        it.processId, _string(it.processName), sum(on.gpuMemoryUsage for on in cards), tuple(slices)
-    )

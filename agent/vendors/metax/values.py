@@ -66,15 +66,6 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Socket:
-    """A card's place among those that MetaXLink joins: equal `topology` means one group."""
-
-    topology: int
-    socket: int
-    die: int
-
-
-@dataclass(frozen=True, slots=True)
 class Sgpu:
     """A slice: `vram` in MiB, `compute` in percent. The number `id` is free again once it is removed."""
 
@@ -93,24 +84,6 @@ class Quota:
     total_vram: int
     free_vram: int
     free_compute: int
-
-
-@dataclass(frozen=True, slots=True)
-class SgpuMemory:
-    """Bytes."""
-
-    total: int
-    used: int
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What runs on a card. `slices` are the numbers of slices there that it uses, `memory` is bytes."""
-
-    pid: int
-    name: str
-    memory: int
-    slices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ KEPT_EVENTS = 64
 
 _LOAD_DLL_FAILURE, _NO_DEVICE = 26, 2
 #: Lines about what a driver forgets when it is loaded anew.
-_COUNTED = ("ecc", "pcievent", "event", "process")
+_COUNTED = ("ecc", "pcievent", "event", "use")
 
 
 class NoCompiler(Exception):
@@ -211,9 +211,6 @@ class MxsmlStub:
     def product(self, slot: int, name: str) -> None:
         self._replace(f"name {slot}", f"name {slot} {name}")
 
-    def serial(self, slot: int, text: str) -> None:
-        self._replace(f"serial {slot}", f"serial {slot} {text}")
-
     def memory(self, slot: int, mebibytes: int, used: int = 858) -> None:
         """Of the whole card, whatever dies or virtual functions share it."""
         self._replace(f"memory {slot}", f"memory {slot} {mebibytes * 1024} {used * 1024}")
@@ -282,13 +279,12 @@ class MxsmlStub:
 
     # Slices
 
-    def run_process(self, slot: int, sgpu: int = -1, *, pid: int = 4242, memory: int = 1 << 20) -> None:
-        """Let a process use a slice, which can then not be removed, or the card outside of slices."""
-        start = f"process {slot} {sgpu} {pid}"
-        self._replace(start, f"{start} {memory} python3")
+    def run_process(self, slot: int, sgpu: int) -> None:
+        """Let a process use a slice, which can then not be removed."""
+        self._replace(f"use {slot} {sgpu}", f"use {slot} {sgpu}")
 
     def end_processes(self, slot: int | None = None) -> None:
-        self._drop("process" if slot is None else f"process {slot}")
+        self._drop("use" if slot is None else f"use {slot}")
 
     def sgpu_quota(self, slot: int, mebibytes: int) -> None:
         """Set what slices of the card may have together."""
@@ -341,7 +337,7 @@ class MxsmlStub:
             ]
 
     def vanish(self, slot: int, sgpu: int) -> None:
-        """Take a slice away, also from under a process."""
+        """Take a slice away, also one in use."""
         with self._change() as hardware:
             hardware.slices = [it for it in hardware.slices if (it.slot, it.id) != (slot, sgpu)]
 

@@ -6,7 +6,7 @@
  *   cards N                     slots 0..N-1 hold a card (at most 64; 8 without this line)
  *   order S S ...               the slots in the order in which the library finds them
  *   remove I                    slot I is empty
- *   uuid I TEXT, bdf I TEXT, name I TEXT, serial I TEXT      what the card says of itself; without TEXT nothing
+ *   uuid I TEXT, bdf I TEXT, name I TEXT     what the card says of itself; without TEXT nothing
  *   node I N                    its nodeId
  *   memory I KIB USED           of the whole card
  *   dies I N                    it has N dies, which share its memory; calls that name none tell of die 0
@@ -21,7 +21,7 @@
  *   level I J LEVEL             the path between two cards, as GetDeviceTopology numbers it
  *   link I PORT J               the card's MetaXLink PORT leads to card J; such a line takes away the default links
  *   nolinks                     no card has a MetaXLink
- *   process I SGPU PID BYTES NAME    what runs on a card, in a slice or in none (-1); a slice is in use by it
+ *   use I SGPU                  the slice of the card is in use
  *   quota I MIB                 slices of the card may have so much; the card's memory without this line
  *   astray I MIB                so much is neither free nor in a slice
  *   readonly                    sysfs is: every call that writes answers SysfsWriteError, EROFS
@@ -68,7 +68,7 @@ enum {
     INVALID_DEVICE = 6, INVALID_DIE = 7, PERMISSION_DENIED = 8, INVALID_INPUT = 9, INSUFFICIENT_SIZE = 10,
     BUSY_DEVICE = 23, LOAD_DLL_FAILURE = 26
 };
-enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, RULES = 256, EVENTS = 256, PROCESSES = 1024, PCI_EVENTS = 256, SETS = 1024 };
+enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, RULES = 256, EVENTS = 256, USES = 1024, PCI_EVENTS = 256, SETS = 1024 };
 enum { FIRST_PF = 100, ALL = SLOTS, NOBODY = -1, STEP = 128, NAMES = 32, UUID = 96 };
 enum { BARE = 0, PF = 1, VF = 2, BRAND_C = 2, EID = 1 };
 
@@ -84,12 +84,8 @@ typedef struct { u32 sram_ce, sram_ue, dram_ce, dram_ue, retired; } Ecc;
 typedef struct { int bit, count; char first[20], name[64]; } PciEvent;
 typedef struct { int device; char bdf[32]; } Remote;
 typedef struct { int device; char bdf[32]; u32 die; } DieRemote;
-typedef struct { u32 topology, socket, die; } Topo;
 typedef struct { u32 parent, id, vram, sw_priority, compute, minor, priority; char uuid[96]; } SgpuInfo;
 typedef struct { u32 total, vram, compute; } Quota;
-typedef struct { long total, used, free; } SgpuMemory;
-typedef struct { char bdf[32]; u32 gpu; unsigned long memory; u32 die; int sgpu; } ProcessGpu;
-typedef struct { u32 pid; char name[64]; u32 number; ProcessGpu gpu[64]; } ProcessInfo;
 typedef struct { int device, type; char data[1024]; } EventInfo;
 
 _Static_assert(sizeof(DeviceInfo) == 184 && offsetof(DeviceInfo, uuid) == 48, "mxSmlDeviceInfo_t");
@@ -100,20 +96,19 @@ _Static_assert(sizeof(Ecc) == 20, "mxSmlEccErrorCount_t");
 _Static_assert(sizeof(PciEvent) == 92 && offsetof(PciEvent, name) == 28, "mxSmlPciEventInfo_t");
 _Static_assert(sizeof(Remote) == 36 && sizeof(DieRemote) == 40, "mxSmlMetaXLinkRemoteInfo_t");
 _Static_assert(sizeof(SgpuInfo) == 124 && offsetof(SgpuInfo, uuid) == 28, "mxSmlSgpuInfo_t");
-_Static_assert(sizeof(Quota) == 12 && sizeof(SgpuMemory) == 24, "mxSmlSgpuAvailableQuota_t");
-_Static_assert(sizeof(ProcessGpu) == 56 && sizeof(ProcessInfo) == 3656, "mxSmlProcessInfo_v3_t");
+_Static_assert(sizeof(Quota) == 12, "mxSmlSgpuAvailableQuota_t");
 _Static_assert(sizeof(EventInfo) == 1032, "mxSmlEvent_t");
 
 enum Kind { FAIL, HANG, SEGV, LATENCY, KILL_BEFORE, KILL_AFTER };
 typedef struct { enum Kind kind; char symbol[64]; long value; int error, slot; } Rule;
 typedef struct { u64 seq; u32 slot; int type; char data[256]; } Event;
-typedef struct { u32 slot, pid; int sgpu; u64 bytes; char name[64]; } Process;
+typedef struct { u32 slot, sgpu; } Use;
 typedef struct { u32 slot, type; PciEvent event; } SlotPciEvent;
 typedef struct {
     int removed, limited, state;
     u32 vfs, dies, node, mmio, usage, quota, astray;
     long memory, used;
-    char uuid[UUID], bdf[32], name[32], serial[32];
+    char uuid[UUID], bdf[32], name[32];
     Unavailable unavailable[DIES];
     Ecc ecc[DIES];
     u32 level[SLOTS];
@@ -126,9 +121,9 @@ static struct {
     int has_links, read_only, ebusy, trace;
     Rule rules[RULES];
     Event events[EVENTS];
-    Process processes[PROCESSES];
+    Use uses[USES];
     SlotPciEvent pci_events[PCI_EVENTS];
-    int rule_count, event_count, process_count, pci_event_count;
+    int rule_count, event_count, use_count, pci_event_count;
 } script;
 
 /* What an index meant when the library last looked for devices. */
@@ -173,7 +168,6 @@ static void reset_card(u32 slot)
     card->used = 858L << 10;
     snprintf(card->uuid, sizeof card->uuid, "GPU-4d580000-0000-0000-0000-%012u", slot);
     snprintf(card->bdf, sizeof card->bdf, "0000:%02x:00.0", 0x20 + slot);
-    snprintf(card->serial, sizeof card->serial, "MX%08u", slot);
     strcpy(card->name, "MXC500");
     for (u32 other = 0; other < SLOTS; other++)
         card->level[other] = other == slot ? 0 : slot / 4 == other / 4 ? 5 : 6;
@@ -226,8 +220,6 @@ static int parse_text(const char *line)
         snprintf(card->bdf, sizeof card->bdf, "%.31s", text);
     else if (strcmp(verb, "name") == 0)
         snprintf(card->name, sizeof card->name, "%.31s", text);
-    else if (strcmp(verb, "serial") == 0)
-        snprintf(card->serial, sizeof card->serial, "%.31s", text);
     else
         return 0;
     return 1;
@@ -325,14 +317,13 @@ static int parse_rule(const char *line)
 static int parse_happening(const char *line)
 {
     Event event = {0};
-    Process process = {0};
+    Use use = {0};
     if (sscanf(line, "event %llu %u %d %255[^\n]", &event.seq, &event.slot, &event.type, event.data) >= 3) {
         if (script.event_count < EVENTS)
             script.events[script.event_count++] = event;
-    } else if (sscanf(line, "process %u %d %u %llu %63[^\n]", &process.slot, &process.sgpu, &process.pid,
-                      &process.bytes, process.name) >= 4) {
-        if (script.process_count < PROCESSES)
-            script.processes[script.process_count++] = process;
+    } else if (sscanf(line, "use %u %u", &use.slot, &use.sgpu) == 2) {
+        if (script.use_count < USES)
+            script.uses[script.use_count++] = use;
     } else
         return 0;
     return 1;
@@ -754,11 +745,6 @@ API Ret mxSmlGetVirtualDevicesByPhysicalId(u32 index, DeviceIds *out)
 }
 
 API Ret mxSmlGetDeviceDieCount(u32 index, u32 *out) { ENTER_DEVICE(index); *out = CARD->dies; LEAVE(SUCCESS); }
-API Ret mxSmlGetBoardSerial(u32 index, char *out, u32 *size)
-{
-    ENTER_DEVICE(index);
-    LEAVE(put_text(out, size, CARD->serial));
-}
 API Ret mxSmlGetDeviceVersion(u32 index, u32 unit, char *out, u32 *size)
 {
     ENTER_DEVICE(index);
@@ -795,34 +781,10 @@ API Ret mxSmlGetDeviceIpUsage(u32 index, u32 ip, int *out)
     LEAVE(ip > 4 ? INVALID_INPUT : SUCCESS);
 }
 
-API Ret mxSmlGetSingleGpuProcess_v3(u32 index, u32 *size, ProcessInfo *out)
-{
-    ENTER_DEVICE(index);
-    u32 room = *size;
-    *size = 0;
-    for (int i = 0; i < script.process_count; i++) {
-        const Process *process = &script.processes[i];
-        if (process->slot != it->slot || (*size)++ >= room)
-            continue;
-        ProcessInfo *one = &out[*size - 1];
-        memset(one, 0, sizeof *one);
-        one->pid = process->pid;
-        one->number = 1;
-        strcpy(one->name, process->name);
-        strcpy(one->gpu[0].bdf, CARD->bdf);
-        one->gpu[0].gpu = index;
-        one->gpu[0].memory = process->bytes;
-        one->gpu[0].sgpu = process->sgpu;
-    }
-    LEAVE(*size > room ? INSUFFICIENT_SIZE : SUCCESS);
-}
-
 /* ---- health ---- */
 
 API Ret mxSmlGetDeviceState(u32 index, int *out) { ENTER_DEVICE(index); *out = CARD->state; LEAVE(SUCCESS); }
 API Ret mxSmlGetPciMmioState(u32 index, u32 *out) { ENTER_DEVICE(index); *out = CARD->mmio; LEAVE(SUCCESS); }
-API Ret mxSmlGetEccState(u32 index, u32 *out) { ENTER_DEVICE(index); *out = 1; LEAVE(SUCCESS); }
-API Ret mxSmlGetSriovState(u32 index, u32 *out) { ENTER_DEVICE(index); *out = CARD->vfs != 0; LEAVE(SUCCESS); }
 
 API Ret mxSmlGetDeviceUnavailableReason(u32 index, Unavailable *out)
 {
@@ -907,13 +869,6 @@ API Ret mxSmlGetDieMetaXLinkRemoteInfo(u32 index, u32 die, u32 port, DieRemote *
     LEAVE(remote_of(it, port, &out->device, out->bdf));
 }
 
-API Ret mxSmlGetMetaXLinkTopo(u32 index, Topo *out)
-{
-    ENTER_DEVICE(index);
-    *out = (Topo){it->slot / 4, it->slot % 4, 0};
-    LEAVE(SUCCESS);
-}
-
 /* ---- slices ---- */
 
 #ifndef WITHOUT_SGPU
@@ -970,8 +925,8 @@ static Ret busy(void)
 
 static int in_use(u32 slot, u32 id)
 {
-    for (int i = 0; i < script.process_count; i++)
-        if (script.processes[i].slot == slot && script.processes[i].sgpu == (int)id)
+    for (int i = 0; i < script.use_count; i++)
+        if (script.uses[i].slot == slot && script.uses[i].sgpu == id)
             return 1;
     return 0;
 }
@@ -984,25 +939,20 @@ static u32 count_slices(u32 slot)
     return count;
 }
 
-/* What is left for a slice, or for one more where `except` is SLICES. */
-static Quota quota_of(u32 slot, u32 except)
+/* What is left for one more slice. */
+static Quota quota_of(u32 slot)
 {
     const Card *card = &script.card[slot];
     Quota left = {.total = card->quota ? card->quota : (u32)(card->memory / 1024), .compute = 100};
     u32 taken = card->astray, compute = 0;
     for (u32 id = 0; id < SLICES; id++)
-        if (id != except && hardware.card[slot].slice[id].used) {
+        if (hardware.card[slot].slice[id].used) {
             taken += hardware.card[slot].slice[id].vram;
             compute += hardware.card[slot].slice[id].compute;
         }
     left.vram = taken < left.total ? left.total - taken : 0;
     left.compute = compute < 100 ? 100 - compute : 0;
     return left;
-}
-
-static int are_legal(u32 vram, u32 compute)
-{
-    return vram && vram % STEP == 0 && compute <= 100;
 }
 
 static u32 free_minor(void)
@@ -1041,12 +991,12 @@ API Ret mxSmlCreateSgpu(u32 index, u32 vram, u32 compute, u32 *out)
     ENTER_SLICEABLE(index);
     CHANGE();
     u32 id = 0;
-    Quota left = quota_of(it->slot, SLICES);
+    Quota left = quota_of(it->slot);
     while (id < SLICES && HARDWARE->slice[id].used)
         id++;
     if (!HARDWARE->toggle)
         LEAVE_CHANGED(NOT_SUPPORTED);
-    if (!are_legal(vram, compute))
+    if (!vram || vram % STEP || compute > 100)
         LEAVE_CHANGED(fail_with(SYSFS_WRITE_ERROR, EINVAL));
     if (id == SLICES || vram > left.vram || compute > left.compute)
         LEAVE_CHANGED(fail_with(SYSFS_WRITE_ERROR, ENOSPC));
@@ -1082,61 +1032,10 @@ API Ret mxSmlGetSgpuInfo(u32 index, u32 id, SgpuInfo *out)
     LEAVE(SUCCESS);
 }
 
-API Ret mxSmlGetSgpuState(u32 index, u32 id, int *out)
-{
-    ENTER_SLICE(index, id);
-    *out = CARD->state;
-    LEAVE(SUCCESS);
-}
-
-static Ret set_quotas(u32 slot, u32 id, u32 vram, u32 compute)
-{
-    Quota left = quota_of(slot, id);
-    if (!are_legal(vram, compute))
-        return fail_with(SYSFS_WRITE_ERROR, EINVAL);
-    if (vram > left.vram || compute > left.compute)
-        return fail_with(SYSFS_WRITE_ERROR, ENOSPC);
-    hardware.card[slot].slice[id].vram = vram;
-    hardware.card[slot].slice[id].compute = compute;
-    return SUCCESS;
-}
-
-API Ret mxSmlSetSgpuVramQuota(u32 index, u32 id, u32 vram)
-{
-    ENTER_SLICE(index, id);
-    CHANGE();
-    LEAVE_CHANGED(set_quotas(it->slot, id, vram, SLICE->compute));
-}
-
-API Ret mxSmlSetSgpuComputeQuota(u32 index, u32 id, u32 compute)
-{
-    ENTER_SLICE(index, id);
-    CHANGE();
-    LEAVE_CHANGED(set_quotas(it->slot, id, SLICE->vram, compute));
-}
-
 API Ret mxSmlGetSgpuAvailableQuota(u32 index, Quota *out)
 {
     ENTER_SLICEABLE(index);
-    *out = quota_of(it->slot, SLICES);
-    LEAVE(SUCCESS);
-}
-
-API Ret mxSmlGetSgpuUsage(u32 index, u32 id, int *out)
-{
-    ENTER_SLICE(index, id);
-    *out = (int)CARD->usage * 100 * in_use(it->slot, id);
-    LEAVE(SUCCESS);
-}
-
-API Ret mxSmlGetSgpuMemory(u32 index, u32 id, SgpuMemory *out)
-{
-    ENTER_SLICE(index, id);
-    *out = (SgpuMemory){.total = (long)SLICE->vram << 20};
-    for (int i = 0; i < script.process_count; i++)
-        if (script.processes[i].slot == it->slot && script.processes[i].sgpu == (int)id)
-            out->used += (long)script.processes[i].bytes;
-    out->free = out->total - out->used;
+    *out = quota_of(it->slot);
     LEAVE(SUCCESS);
 }
 
@@ -1324,11 +1223,8 @@ API size_t mxsml_stub_sizeof(const char *name)
     SIZE_OF(PciEvent);
     SIZE_OF(Remote);
     SIZE_OF(DieRemote);
-    SIZE_OF(Topo);
     SIZE_OF(SgpuInfo);
     SIZE_OF(Quota);
-    SIZE_OF(SgpuMemory);
-    SIZE_OF(ProcessInfo);
     SIZE_OF(EventInfo);
     return 0;
 }
