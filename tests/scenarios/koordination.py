@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ NODE = "node"
 KIND = "devices.scheduling.koordinator.sh"
 CRD = Path(__file__).parents[2] / "deploy/crd" / f"{KIND}.yaml"
 LOOK = 0.05
-#: What the server of a cluster names a pod's container runtime image; nobody pulls it.
+#: Nobody pulls it.
 IMAGE = "none"
 
 
@@ -152,8 +153,8 @@ class Koordinator:
     scheduler: Scheduler = field(default_factory=Scheduler)
     manager: Manager = field(default_factory=Manager)
     pods: dict[str, Bound] = field(default_factory=dict)
-    #: The scheduler binds one pod after the other.
-    clock: itertools.count[int] = field(default_factory=lambda: itertools.count(1_795_210_468))
+    #: The scheduler binds one pod after the other; a lock of long ago is one that nobody waits for.
+    clock: itertools.count[int] = field(default_factory=lambda: itertools.count(int(time.time()) - 60))
 
     async def starts(self, offered: Mapping[str, int], *rules: Mapping[str, Any]) -> None:
         """Start the agent, and wait for what it is to offer and to tell."""
