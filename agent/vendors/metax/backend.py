@@ -91,6 +91,7 @@ class MetaxBackend(Backend):
                 return fallback.devices(self.settings)
             found = self._surveyed(session.mxsml)
             self._group(session, found)
+            session.slices.probe(card for card in found if card.sliceable)
             found = survey.labelled(found, self._node(session), session.zones)
             self._cards = {card.uuid: card for card in found}
             self._watched(session.mxsml)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -214,6 +215,18 @@ class Slices:
             raise
         self.read_only = False
         return done
+
+    def probe(self, cards: Iterable[Card]) -> None:
+        """Where sysfs refused the last change, find out whether it still does: write what stands there."""
+        for card in cards if self.read_only else ():
+            try:
+                enabled = self._mxsml.sgpu_enabled(card.index)
+            except MxsmlError:
+                continue
+            self.read_only = False
+            with suppress(MxsmlError):
+                self._write(self._mxsml.set_sgpu_enabled, card.index, enabled)
+            return
 
     # What a crash left
 

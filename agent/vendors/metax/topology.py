@@ -52,7 +52,7 @@ def lanes(mxsml: Mxsml, card: Card) -> Counter[str]:
                 if error.code in UNASKED:
                     break  # no MetaXLink at all
                 continue
-            if remote is not None and (pci := sysfs.bdf(remote.bdf)) and pci != card.device.pci:
+            if remote is not None and (pci := sysfs.bdf(remote.bdf)):
                 found[pci] += 1
     return found
 

@@ -158,6 +158,16 @@ def test_a_journal_that_makes_no_sense_is_thrown_away(host: Host, sgpu: MetaxBac
     assert host.journal == []
 
 
+def test_an_entry_under_the_name_of_another_card_is_thrown_away(host: Host, stub: MxsmlStub) -> None:
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+    [name] = host.journal
+    (host.directory / name).rename(host.directory / "create-another.json")
+
+    assert marks(_next(host).partitions()) == [None]
+    assert host.journal == []
+
+
 def test_an_entry_waits_for_its_card(host: Host, stub: MxsmlStub) -> None:
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])

@@ -236,6 +236,21 @@ def test_counters_begin_anew_with_the_driver(native: MetaxBackend, stub: MxsmlSt
     assert "ecc" in _reasons(native)
 
 
+def test_fewer_errors_than_before_are_those_since_the_driver_was_loaded_anew(
+    native: MetaxBackend, stub: MxsmlStub
+) -> None:
+    stub.ecc(0, dram=5)
+    native.discover()
+    native.health_events(WAIT)
+    stub.ecc(0, dram=2)
+    native.discover()
+
+    [event] = native.health_events(WAIT)
+
+    assert event.fault is not None
+    assert "2, were 0" in event.fault.message
+
+
 @pytest.mark.parametrize("text", ["", "[", "{}", '{"cards": 7}', '{"cards": {"a": 1}}'])
 def test_counters_on_disk_that_make_no_sense_are_begun_anew(host: Host, text: str) -> None:
     (host.directory / "counters.json").write_text(text)
@@ -286,6 +301,15 @@ def test_an_event_has_its_card_read_at_once(watched: MetaxBackend, stub: MxsmlSt
     assert event.uuid == stub.uuid(3)
     assert event.fault is not None
     assert event.fault.reason == "unavailable"
+
+
+def test_what_broke_before_anybody_watched_is_found_when_the_watch_begins(
+    native: MetaxBackend, stub: MxsmlStub
+) -> None:
+    stub.unavailable(3, 7, "fell off")
+    stub.event(3)
+
+    assert _heard(native, _bad).uuid == stub.uuid(3)
 
 
 def test_an_event_of_a_card_that_is_well_says_nothing(watched: MetaxBackend, stub: MxsmlStub) -> None:
@@ -342,10 +366,28 @@ def test_opening_again_and_again_leaves_one_waiting_thread_for_each_card(
     stub.unavailable(3, 7, "fell off")
     assert _heard(watched, _bad, before=lambda: stub.event(3)).uuid == stub.uuid(3)
     for _ in range(TURNS):
-        if _waiting() <= 8:  # threads of the tests before end soon
+        if len(_waits()) <= 8:  # threads of the tests before end soon
             return
         watched.health_events(WAIT)
-    raise AssertionError(f"{_waiting()} threads wait for 8 cards")
+    raise AssertionError(f"{len(_waits())} threads wait for 8 cards")
+
+
+def test_waits_that_end_with_their_session_are_no_broken_watch(
+    watched: MetaxBackend, stub: MxsmlStub
+) -> None:
+    watched.close()
+    stub.fail("EventSetWait", Code.FAILURE)
+    for it in _waits():
+        it.join(30)
+    stub.clear()
+    watched.open()
+    watched.discover()
+
+    for _ in range(TURNS):
+        assert watched.health_events(WAIT) == []
+        if stub.calls("EventSetWait") >= 16:
+            return
+    raise AssertionError("nobody waits again")
 
 
 def test_a_closed_backend_tells_no_news(watched: MetaxBackend, stub: MxsmlStub) -> None:
@@ -357,8 +399,8 @@ def test_a_closed_backend_tells_no_news(watched: MetaxBackend, stub: MxsmlStub) 
     assert watched.health_events(WAIT) == ()
 
 
-def _waiting() -> int:
-    return sum(it.name.startswith("metax-events-") for it in threading.enumerate())
+def _waits() -> list[threading.Thread]:
+    return [it for it in threading.enumerate() if it.name.startswith("metax-events-")]
 
 
 def test_a_vanished_slice_leaves_its_card_well(sgpu: MetaxBackend, stub: MxsmlStub) -> None:

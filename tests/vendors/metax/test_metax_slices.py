@@ -254,6 +254,18 @@ def test_the_policy_of_foreign_slices_counts_too(sgpu: MetaxBackend, stub: Mxsml
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
 
+def test_a_policy_that_nobody_knows_is_left_to_those_whose_slices_lie_there(
+    sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    stub.make_slice(0, 128, 1)
+    stub.sched_class(0, 7)
+
+    sgpu.prepare(asked(claim(qos="fixed-share")), [stub.uuid(0)])
+
+    assert stub.hardware().classes[0] == 7
+    assert "qos" not in sgpu.discover()[0].attributes
+
+
 def test_a_slice_of_all_compute_fits_any_policy(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     stub.sched_class(0, SchedClass.BURST_SHARE)
 
@@ -349,10 +361,11 @@ def test_a_read_only_sysfs_is_noticed_where_a_slice_was_to_be_made(
     sgpu.release(OURS)  # which has nothing to write
     assert {it.attributes.get("sysfs") for it in sgpu.discover()} == {"read-only"}
 
+    before = stub.hardware().toggles
     stub.writable()
-    sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert {it.attributes.get("sysfs") for it in sgpu.discover()} == {None}
+    assert {slot: on for slot, on in stub.hardware().toggles.items() if on} == before
 
 
 def test_slices_in_use_are_no_read_only_sysfs(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
