@@ -57,9 +57,9 @@ def uninstall(
 ) -> int:
     """Remove CDI specs, files for others, sockets, labels, our cards of the Device and the lock; print each.
 
-    Running pods keep their devices. `more`: files that count as the agent's beside those that it has written
-    down. `take_back` raises AgentError where something stays at the API server. `force` goes on while an
-    agent serves; that one writes it all again within a minute.
+    Running pods keep their devices, and vendors what they keep of slices. `more`: files that count as the
+    agent's beside those that it has written down. `take_back` raises AgentError where something stays at the
+    API server. `force` goes on while an agent serves; that one writes it all again within a minute.
     The list of what is the agent's goes last, and only when all on it is gone.
 
     Raises:
@@ -96,8 +96,18 @@ def _remove_all(
     # Not before all on the list is gone: the next try needs it. A lock in use stays.
     for path in () if serving or kept or (refused and told) else _own(state_dir):
         kept += _remove(path)
+    if not serving:
+        _remove_empty(state_dir / place.VENDORS)
     if kept or refused:
         raise NotRemoved("; ".join([*kept, *refused]))
+
+
+def _remove_empty(directory: Path) -> None:
+    """Remove the vendors' directories that hold nothing; what is kept there the next agent needs."""
+    with suppress(OSError):
+        for it in (*directory.iterdir(), directory):
+            with suppress(OSError):
+                it.rmdir()
 
 
 def _own(state_dir: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
+from agent.state import directories
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains
 from agent.testing.simapi import SimApiServer
@@ -69,6 +70,20 @@ def test_nothing_is_left_but_checkpoints_and_logs(
     assert not machine.spec.exists()
     assert not machine.features.exists()
     assert f"{machine.spec}: removed" in capsys.readouterr().out
+
+
+def test_directories_of_vendors_go_where_they_hold_nothing(machine: Machine) -> None:
+    for name in ("one", "other"):
+        assert directories.of(machine.state, name) is not None
+    (machine.state / "vendors" / "other" / "journal").touch()
+
+    assert machine.uninstall() == 0
+    assert machine.left() == {*KEPT, "vendors"}
+    assert [it.name for it in (machine.state / "vendors").iterdir()] == ["other"]
+
+    (machine.state / "vendors" / "other" / "journal").unlink()
+    assert machine.uninstall() == 0
+    assert machine.left() == KEPT
 
 
 def test_files_of_others_beside_ours_stay(machine: Machine) -> None:
