@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,13 @@ from agent.core.vendor import (
     Usage,
 )
 
-from . import cdi, facts, fallback, library, nodes, survey, sysfs, topology
+from . import cdi, driver, facts, fallback, library, nodes, survey, sysfs, topology
 from .baseline import Baseline
-from .cards import KIB, Card, Reading, counters, health
+from .cards import Card, Reading, counters, health, usage
 from .journal import Journal
+from .layouts import Found
 from .library import Mxsml, MxsmlError
-from .slices import Found, Slices
+from .slices import Slices
 from .watch import Watch
 
 #: Seconds until the nodes of a new slice are there: who makes them (udev) is told by the kernel.
@@ -147,7 +147,7 @@ class MetaxBackend(Backend):
             if self._session is None:
                 return ()
             mxsml = self._session.mxsml
-            return [it for card in self._cards.values() if card.here and (it := _usage(mxsml, card))]
+            return [it for card in self._cards.values() if card.here and (it := usage(mxsml, card))]
 
     # The library
 
@@ -155,7 +155,7 @@ class MetaxBackend(Backend):
         mxsml = library.start(self.settings)
         journal = Journal(self.directory)
         slices = Slices(mxsml, journal, self.settings.get("unclaimed") or "share")
-        self._session = Session(mxsml, slices, _driver(mxsml, self._sysfs))
+        self._session = Session(mxsml, slices, driver.attributes(mxsml, self._sysfs))
         self._buses = sysfs.cards(self._sysfs)
 
     def _can_fall_back(self, error: BackendUnavailable) -> bool:
@@ -293,32 +293,3 @@ def _refusal(error: RequestRefused | MxsmlError) -> RequestRefused:
     return RequestRefused(
         f"no slice is made: sysfs is read-only: the container needs a writable /sys ({error})"
     )
-
-
-def _driver(mxsml: Mxsml, root: Path) -> dict[str, str]:
-    """What the driver says of itself, for all cards."""
-    found = {facts.DRIVER_VERSION: sysfs.driver_version(root) or _of_first_card(mxsml)}
-    with suppress(MxsmlError):  # it says nothing of the cards
-        found[facts.MACA_VERSION] = mxsml.maca_version()
-    return {name: text for name, text in found.items() if text}
-
-
-def _of_first_card(mxsml: Mxsml) -> str:
-    for index in mxsml.devices():
-        try:
-            return mxsml.version(index)
-        except MxsmlError:
-            continue
-    return ""
-
-
-def _usage(mxsml: Mxsml, card: Card) -> Usage | None:
-    look = Reading(mxsml, card.index, card.dies)
-    memory = look.each(mxsml.memory)
-    if not memory:
-        return None
-    percent = look.get(mxsml.utilization, default=None)
-    used = min(
-        sum(it.used for it in memory) * KIB, card.device.memory or sum(it.total for it in memory) * KIB
-    )
-    return Usage(card.uuid, used, None if percent is None else min(max(percent, 0), 100) / 100)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.core.vendor import Device, Fault
+from agent.core.vendor import Device, Fault, Usage
 
 from . import facts, faults, nodes, sysfs
 from .abi import FIRST_PF, PciEventType, VirtMode
@@ -184,3 +184,16 @@ def completed(sick: Card, known: Card) -> Card:
         attributes={**then.attributes, **now.attributes},
     )
     return replace(sick, device=device, dies=max(sick.dies, known.dies), mmio=known.mmio)
+
+
+def usage(mxsml: Mxsml, card: Card) -> Usage | None:
+    """What runs on a card; None where that can not be read."""
+    look = Reading(mxsml, card.index, card.dies)
+    memory = look.each(mxsml.memory)
+    if not memory:
+        return None
+    percent = look.get(mxsml.utilization, default=None)
+    used = min(
+        sum(it.used for it in memory) * KIB, card.device.memory or sum(it.total for it in memory) * KIB
+    )
+    return Usage(card.uuid, used, None if percent is None else min(max(percent, 0), 100) / 100)

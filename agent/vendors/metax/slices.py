@@ -6,98 +6,24 @@ crash between two of them finds the journal and ends what was begun.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent.core.vendor import Partition, Request, RequestRefused
+from agent.core.vendor import Request, RequestRefused
 
 from . import facts, qos
 from .abi import ALIAS_SIZE, MAX_SLICES
 from .cards import Card
-from .faults import ABSENT, UNASKED
+from .faults import ABSENT
 from .journal import Entry, Journal
+from .layouts import MARKED, Found, Layout, look
 from .library import Mxsml, MxsmlError
 from .share import Slice, Unclaimed
 from .share import slices as shared
-from .values import Quota, Sgpu
 
 T = TypeVar("T")
-
-MIB = 1 << 20
-#: An alias of ours. The allocation becomes the name of a CDI device: others are not ours.
-MARKED = re.compile(rf"{facts.MARK}([A-Za-z0-9]([A-Za-z0-9_.-]{{0,25}}[A-Za-z0-9])?)", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A slice that lies on a card; `allocation` None is foreign."""
-
-    card: str
-    sgpu: Sgpu
-    allocation: str | None = None
-
-    @property
-    def id(self) -> str:
-        return self.sgpu.uuid or f"{self.card}:{self.sgpu.id}"
-
-    def partition(self) -> Partition:
-        return Partition(self.id, self.card, self.allocation)
-
-    def is_(self, wanted: Slice) -> bool:
-        same = (self.card, self.sgpu.vram, self.sgpu.compute)
-        return same == (wanted.card, wanted.memory, wanted.compute)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What lies on a card that can have slices, and what is left; no `quota` while they are switched off."""
-
-    found: tuple[Found, ...] = ()
-    quota: Quota | None = None
-    policy: qos.Qos | None = None
-
-    @property
-    def foreign(self) -> tuple[Found, ...]:
-        return tuple(it for it in self.found if it.allocation is None)
-
-    def room(self, card: Card) -> int:
-        """Bytes that slices of the card may take."""
-        if self.quota is None:
-            return card.device.memory
-        return min(self.quota.total_vram * MIB, card.device.memory or sys.maxsize)
-
-
-def look(mxsml: Mxsml, card: Card) -> Layout | None:
-    """What lies on a card; None where it can have no slices.
-
-    Raises:
-        MxsmlError: It can not be read.
-    """
-    try:
-        enabled = mxsml.sgpu_enabled(card.index)
-    except MxsmlError as error:
-        if error.code in UNASKED:
-            return None
-        raise
-    if not enabled:
-        return Layout()
-    quota = mxsml.sgpu_quota(card.index)
-    found = tuple(_found(mxsml, card, it) for it in mxsml.sgpus(card.index))
-    return Layout(found, quota, _policy(mxsml, card) if found else None)
-
-
-def _found(mxsml: Mxsml, card: Card, it: Sgpu) -> Found:
-    mark = MARKED.fullmatch(mxsml.sgpu_alias(card.index, it.id))
-    return Found(card.uuid, it, mark[1] if mark else None)
-
-
-def _policy(mxsml: Mxsml, card: Card) -> qos.Qos | None:
-    number = mxsml.sched_class(card.index)
-    return next((policy for policy, its in qos.SCHED_CLASSES.items() if its == number), None)
 
 
 class Slices:
@@ -173,7 +99,7 @@ class Slices:
 
     def _ensured(self, request: Request, card: Card, wanted: Slice) -> Found:
         its = [it for it in self._layout(card).found if it.allocation == request.allocation]
-        kept = next((it for it in its if it.is_(wanted)), None)
+        kept = next((it for it in its if it.fits(wanted)), None)
         for it in its:
             if it is not kept:
                 self.remove_one(card, it)
@@ -243,7 +169,7 @@ class Slices:
 
     def _settle(self, card: Card, entry: Entry) -> None:
         layout = look(self._mxsml, card)
-        new = [it for it in layout.found if self._began(it, entry)] if layout else []
+        new = [it for it in layout.found if self._began(card, it, entry)] if layout else []
         if len(new) == 1:
             alias = facts.MARK + entry.allocation
             self._write(self._mxsml.set_sgpu_alias, card.index, new[0].sgpu.id, alias)
@@ -254,14 +180,11 @@ class Slices:
             )
         self._journal.remove(card.uuid)
 
-    def _began(self, it: Found, entry: Entry) -> bool:
+    def _began(self, card: Card, it: Found, entry: Entry) -> bool:
         """Whether a slice may be the one that was begun: new, without any alias, and as it was to be."""
         new = (it.sgpu.id, it.sgpu.uuid) not in entry.before and it.allocation is None
         as_wanted = (it.sgpu.vram, it.sgpu.compute) == (entry.memory, entry.compute)
-        return new and as_wanted and not self._alias(it)
-
-    def _alias(self, it: Found) -> str:
-        return self._mxsml.sgpu_alias(it.sgpu.card, it.sgpu.id)
+        return new and as_wanted and not self._mxsml.sgpu_alias(card.index, it.sgpu.id)
 
     # Removing
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.core.vendor import Device, Fault
 
-from . import cards, facts, faults, slices
+from . import cards, facts, faults, layouts
 from .cards import Card
 from .library import Mxsml, MxsmlError
 
@@ -135,7 +135,7 @@ def _whole(mxsml: Mxsml, mode: str, card: Card, known: Card | None, functions: i
     if not card.sliceable:
         return card
     layout, fault = _layout(mxsml, card)
-    told = _attributes(layout) if fault is None or layout else _lay(known)
+    told = layouts.attributes(layout) if fault is None or layout else _lay(known)
     own = {name: text for name, text in card.device.attributes.items() if name not in facts.LAYOUT}
     said = {**own, **told, **_functions(functions)}
     if mode != facts.VGPU and functions:
@@ -146,21 +146,12 @@ def _whole(mxsml: Mxsml, mode: str, card: Card, known: Card | None, functions: i
     return replace(card, device=device)
 
 
-def _layout(mxsml: Mxsml, card: Card) -> tuple[slices.Layout | None, Fault | None]:
+def _layout(mxsml: Mxsml, card: Card) -> tuple[layouts.Layout | None, Fault | None]:
     try:
-        layout = slices.look(mxsml, card)
+        layout = layouts.look(mxsml, card)
     except MxsmlError as error:
         return None, faults.reading(error)
-    return layout, unsummed(layout)
-
-
-def unsummed(layout: slices.Layout | None) -> Fault | None:
-    """Whether the memory of the slices and what is free are the card's."""
-    if layout is None or layout.quota is None:
-        return None
-    total, free = layout.quota.total_vram, layout.quota.free_vram
-    sliced = sum(it.sgpu.vram for it in layout.found)
-    return faults.unsummed(total, sliced, free) if sliced + free != total else None
+    return layout, layouts.unsummed(layout)
 
 
 def _lay(known: Card | None) -> dict[str, str]:
@@ -171,23 +162,6 @@ def _lay(known: Card | None) -> dict[str, str]:
 
 def _functions(count: int) -> dict[str, str]:
     return {facts.VIRTUAL_FUNCTIONS: str(count)} if count else {}
-
-
-def _attributes(layout: slices.Layout | None) -> dict[str, str]:
-    """What lies on a card, as the agent's half reads it."""
-    if layout is None:
-        return {facts.SGPU_CAPABLE: facts.NO}
-    said = {facts.SGPU_CAPABLE: facts.YES, facts.SGPU_ON: facts.YES if layout.quota else facts.NO}
-    if layout.quota:
-        said[facts.SLICE_MEMORY] = str(layout.quota.total_vram)
-    if layout.found:
-        said[facts.SLICES] = str(len(layout.found))
-        said |= {facts.QOS: str(layout.policy)} if layout.policy else {}
-    if layout.foreign:
-        said[facts.FOREIGN_SLICES] = str(len(layout.foreign))
-        said[facts.FOREIGN_COMPUTE] = str(sum(it.sgpu.compute for it in layout.foreign))
-        said[facts.FOREIGN_MEMORY] = str(sum(it.sgpu.vram for it in layout.foreign))
-    return said
 
 
 def labelled(found: Iterable[Card], node: Mapping[str, str], zones: Mapping[str, int]) -> list[Card]:
