@@ -116,14 +116,14 @@ async def test_the_recorded_pods_of_koordinator_get_the_slices_that_it_chose(
     assert [metax.policy(it) for it in (0, 1, 3)] == ["fixed-share", "best-effort", "best-effort"]
 
 
-@pytest.mark.parametrize("policy", ["", *POLICIES])
-async def test_the_first_slice_on_an_idle_card_sets_its_policy(node: Node, metax: MetaX, policy: str) -> None:
+@pytest.mark.parametrize("qos", ["", *POLICIES])
+async def test_the_first_slice_on_an_idle_card_sets_its_policy(node: Node, metax: MetaX, qos: str) -> None:
     await served(node)
-    metax.be(1, "burst-share" if policy != "burst-share" else "fixed-share")
+    metax.be(1, "burst-share" if qos != "burst-share" else "fixed-share")
 
-    await node.admit_pod(await bound(node, metax, "first", 1, policy))
+    await node.admit_pod(await bound(node, metax, "first", 1, qos))
 
-    assert metax.policy(1) == (policy or "best-effort")
+    assert metax.policy(1) == (qos or "best-effort")
 
 
 async def test_a_policy_that_there_is_not_is_refused_with_the_three(node: Node, metax: MetaX) -> None:
