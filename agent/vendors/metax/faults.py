@@ -13,7 +13,7 @@ FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
 
 GONE = Fault("gone", "MXSML knows the card no more: it left the bus, or its driver let go of it")
 NOT_AVAILABLE = Fault("unavailable", "the driver says that the card is not available")
-MMIO = Fault("mmio", "the card's registers do not answer")
+MMIO = Fault("mmio", "the state of the card's registers is another than when it was first read")
 LIMITED = Fault("limited", "the driver lets the card be used in part only")
 UNMONITORED = Fault("unmonitored", "the driver does not say whether the card is well", state=State.UNKNOWN)
 NO_LIBRARY = Fault(

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from agent.core.vendor import Fault, HealthEvent, State
 
+from .faults import UNASKED
 from .library import Mxsml, MxsmlError
 
 #: What a build of the library has that can wait for events.
@@ -84,6 +85,8 @@ class Watch:
         self.session = 0
         self._waits: dict[int, Wait] = {}
         self._blind: set[str] = set()
+        #: Cards that have no events: polling is what there is.
+        self._mute: set[int] = set()
         self._changed = threading.Condition()
         self._told: dict[int, MxsmlError | None] = {}
         self._found: list[HealthEvent] = []
@@ -120,7 +123,7 @@ class Watch:
         return [*found, *self._seen_again(cards)]
 
     def _wait_for(self, cards: Mapping[int, str]) -> None:
-        for index in cards:
+        for index in cards.keys() - self._mute:
             if index not in self._waits or self._waits[index].is_due:
                 self._waits[index] = Wait(self, self._mxsml, index)
                 self._waits[index].start()
@@ -139,6 +142,9 @@ class Watch:
     ) -> Sequence[HealthEvent]:
         """What an event says; MetaX has not published its numbers, so the card itself is asked."""
         uuid = cards.get(index)
+        if error is not None and error.code in UNASKED:
+            self._mute.add(index)
+            return ()
         if uuid is None or (error and uuid in self._blind):
             return ()
         if error is None:
@@ -148,9 +154,12 @@ class Watch:
 
     def _seen_again(self, cards: Mapping[int, str]) -> list[HealthEvent]:
         """Good news of the cards whose watch was broken and stands now."""
-        back = [uuid for index, uuid in cards.items() if uuid in self._blind and self._waits[index].stands]
+        back = [uuid for index, uuid in cards.items() if uuid in self._blind and self._stands(index)]
         self._blind -= set(back)
         return [HealthEvent(uuid, None) for uuid in back]
+
+    def _stands(self, index: int) -> bool:
+        return index in self._mute or self._waits[index].stands
 
 
 def unwatched(error: MxsmlError) -> Fault:

@@ -354,6 +354,23 @@ def test_a_library_without_events_leaves_health_to_the_polls(host: Host) -> None
     assert _reason(backend) == "unavailable"
 
 
+@pytest.mark.parametrize("symbol", ["EventSetCreate", "DeviceRegisterEvents"])
+def test_a_card_without_events_is_left_to_the_polls(
+    native: MetaxBackend, stub: MxsmlStub, symbol: str
+) -> None:
+    stub.fail(symbol, Code.OPERATION_NOT_SUPPORT)
+    stub.trace()
+    for _ in range(TURNS):
+        assert native.health_events(WAIT) == []
+        if stub.calls(symbol) >= 8:
+            break
+
+    stub.unavailable(0, 7, "fell off")
+
+    assert native.health_events(WAIT) == []
+    assert _reason(native) == "unavailable"
+
+
 def test_opening_again_and_again_leaves_one_waiting_thread_for_each_card(
     watched: MetaxBackend, stub: MxsmlStub
 ) -> None:
