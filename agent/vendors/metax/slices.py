@@ -42,16 +42,21 @@ class Slices:
         """Every slice on these cards. A card that can not be read now has what it had.
 
         Raises:
-            MxsmlError: One can not be read, and was not before.
+            MxsmlError: One can not be read, and was not before; or the library knows none of them any more.
         """
         self.settle(cards)
-        return tuple(it for card in cards for it in self._of(card))
+        absent: list[MxsmlError] = []
+        found = [it for card in cards for it in self._of(card, absent)]
+        if absent and len(absent) == len(cards):
+            raise absent[0]  # it is the driver that is gone, and not every card with its slices
+        return tuple(found)
 
-    def _of(self, card: Card) -> tuple[Found, ...]:
+    def _of(self, card: Card, absent: list[MxsmlError]) -> tuple[Found, ...]:
         try:
             layout = look(self._mxsml, card)
         except MxsmlError as error:
             if error.code in ABSENT:
+                absent.append(error)
                 return ()
             if card.uuid not in self._seen:
                 raise

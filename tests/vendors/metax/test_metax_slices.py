@@ -404,6 +404,14 @@ def test_a_count_of_0_that_is_an_error_is_not_no_slices(host: Host, stub: MxsmlS
         host.reopened(backend).partitions()
 
 
+def test_slices_are_not_gone_because_the_driver_is(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.driver_gone()
+
+    with pytest.raises(MxsmlError):
+        sgpu.partitions()
+
+
 def test_a_card_that_is_gone_keeps_nobody_from_releasing(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     sgpu.prepare(asked(claim()), [stub.uuid(0)])
     stub.lose(3)
