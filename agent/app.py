@@ -9,6 +9,7 @@ import anyio
 import structlog
 
 from agent.config import ConfigState
+from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
@@ -115,6 +116,12 @@ class Agent:
         """The labels that the node is to have; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.wanted_labels
+
+    @property
+    def wanted_annotations(self) -> Cell[Annotated | None]:
+        """The annotations of vendors that the node is to have; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.wanted_annotations
 
     @property
     def exchange(self) -> Exchange:

@@ -10,12 +10,15 @@ import structlog
 
 from agent import files
 from agent.core.cell import Cell
+from agent.core.errors import VendorError
 
 log = structlog.get_logger()
 
-#: Vendor to file name to content.
+#: Vendor to file name to content; empty is a file that shall not be there.
 Specs = Mapping[str, Mapping[str, str]]
 MAX_BYTES = 8 << 20
+#: Seconds that a disk gets to take the specs that a container waits for.
+PATIENCE = 8.0
 
 
 class CdiDirectory:
@@ -36,6 +39,7 @@ class CdiDirectory:
         self._specs = specs
         self._every = every
         self._note = note
+        self._turn = anyio.Lock()
         #: Vendor to why its containers may not find their devices; none while all is as it should be.
         self.errors: Cell[Mapping[str, str]] = Cell({})
 
@@ -43,12 +47,34 @@ class CdiDirectory:
         """Follow the specs for ever. They stay when the agent ends: containers restart while we are away."""
         while True:
             specs = self._specs.value
-            await self._keep(specs)
+            await self._keep()
             with anyio.move_on_after(self._every):
                 if self._specs.value == specs:
                     await self._specs.changed()
 
-    async def _keep(self, specs: Specs) -> None:
+    async def settle(self, vendor: str, within: float = PATIENCE) -> None:
+        """Wait until the specs that this vendor wants now are on disk, which is looked at anew.
+
+        Raises:
+            VendorError: They are not, after so many seconds.
+        """
+        if not self._specs.value.get(vendor):
+            return
+        try:
+            with anyio.fail_after(within):
+                await self._keep()
+        except TimeoutError:
+            raise VendorError(
+                f"{vendor}: its CDI specs are not in {self._path} after {within:g} s; is the disk well?"
+            ) from None
+        if error := self.errors.value.get(vendor):
+            raise VendorError(f"{vendor}: its CDI specs can not be written: {error}")
+
+    async def _keep(self) -> None:
+        async with self._turn:
+            await self._write(self._specs.value)
+
+    async def _write(self, specs: Specs) -> None:
         # A disk that hangs must not hold up the end of the agent.
         errors = await anyio.to_thread.run_sync(keep, self._path, specs, self._note, abandon_on_cancel=True)
         for vendor, error in errors.items():
@@ -58,7 +84,7 @@ class CdiDirectory:
 
 
 def keep(directory: Path, specs: Specs, note: Callable[[Path], object] = lambda path: None) -> dict[str, str]:
-    """Write the specs that are not on disk as they should be; vendor to what is wrong with some of its."""
+    """Have the specs on disk as they should be; vendor to what is wrong with some of its."""
     wrong: dict[str, str] = {}
     writers: dict[str, str] = {}
     for vendor, its in sorted(specs.items()):
@@ -69,7 +95,7 @@ def keep(directory: Path, specs: Specs, note: Callable[[Path], object] = lambda 
                 continue
             if why := _written(directory / name, its[name]):
                 reasons.append(why)
-            else:
+            elif its[name]:
                 note(directory / name)
         if reasons:
             wrong[vendor] = "; ".join(reasons)
@@ -79,7 +105,9 @@ def keep(directory: Path, specs: Specs, note: Callable[[Path], object] = lambda 
 def _written(path: Path, text: str) -> str:
     """What keeps the file from being as it should be."""
     try:
-        if _content(path) != text:
+        if not text:
+            path.unlink(missing_ok=True)
+        elif _content(path) != text:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             files.replace(path, text)
     except OSError as exc:

@@ -115,7 +115,7 @@ def _devices(document: Mapping[str, Any], now: float) -> list[list[Any]]:
     rows = []
     for it in rows_of(document, "devices"):
         health = part_of(it, "health")
-        reason = "; ".join(word for word in (reason_of(it), cordon_of(it)) if word)
+        reason = "; ".join(word for word in (reason_of(it), cordon_of(it), _foreign(it)) if word)
         rows.append(
             [
                 *(it.get("vendor"), _place(it), it.get("uuid"), it.get("model")),
@@ -137,6 +137,12 @@ def cordon_of(device: Mapping[str, Any]) -> str:
     cordon = part_of(device, "cordon")
     told = ": ".join(str(word) for word in (cordon.get("author"), cordon.get("reason")) if word)
     return f"cordoned by {told}" if cordon else ""
+
+
+def _foreign(device: Mapping[str, Any]) -> str:
+    """How many slices of the card others made."""
+    count = device.get("foreignSlices")
+    return f"foreign slices: {count}" if isinstance(count, int) and count > 0 else ""
 
 
 def _place(it: Mapping[str, Any]) -> Any:

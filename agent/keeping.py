@@ -106,7 +106,10 @@ class Keeping:
 def _of(state: ConfigState, now: datetime) -> LastConfig:
     text = state.content.decode()  # it was read as text before it was in force
     since = state.since or now.replace(microsecond=0)
-    return LastConfig(_utf8(state.source), text, since, _utf8(state.name), state.labels)
+    beside = {
+        it.path: {name: content.decode(errors="replace") for name, content in it.files} for it in state.beside
+    }
+    return LastConfig(_utf8(state.source), text, since, _utf8(state.name), state.labels, beside)
 
 
 def _utf8(name: str) -> str:

@@ -11,10 +11,12 @@ from typing import Any
 import anyio
 
 from agent.allocating import TimedAllocator
+from agent.annotating import Annotating
 from agent.askers import Askers
 from agent.cdi import CdiDirectory
 from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
+from agent.core.annotations import Annotated
 from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
@@ -52,6 +54,7 @@ from agent.reporting import Reporting
 from agent.scheduled import Scheduled
 from agent.schedulers import Schedulers
 from agent.sessions import Sessions
+from agent.state import directories
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
 from agent.strangers import Strangers
@@ -88,6 +91,7 @@ class Line:
         self._scheduled = scheduled
         self._pace = pace
         self._in_process = in_process
+        self._state_dir = settings.state_dir
 
         # What is known from before, and the hardware that is there now.
         memory = recalled(settings, pace.health or settings.health, clock)
@@ -187,6 +191,7 @@ class Line:
         self._labelling = Labelling(
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
+        self._annotating = Annotating(config, self._node.snapshot, self._ledger, lambda: self._node.vendors)
         self._features = FeaturesFile(
             self._labelling.wanted,
             pace.specs,
@@ -215,6 +220,7 @@ class Line:
             backoff=self._pace.backoff,
             in_process=self._in_process,
             memory_limit=memory_limit,
+            directory=directories.of(self._state_dir, vendor.name),
         )
 
     async def run(self) -> None:
@@ -235,6 +241,7 @@ class Line:
             self._cdi.run,
             self._withhold_what_has_no_spec,
             self._labelling.run,
+            self._annotating.run,
             self._features.run,
             self._reporting.run,
             self._infos.run,
@@ -254,6 +261,11 @@ class Line:
     def wanted_labels(self) -> Cell[Wanted | None]:
         """The labels that the API server is to be told; None while nobody knows."""
         return self._labelling.wanted
+
+    @property
+    def wanted_annotations(self) -> Cell[Annotated | None]:
+        """Those of vendors that the Node is to have; None while nobody knows."""
+        return self._annotating.wanted
 
     @property
     def exchange(self) -> Exchange:
@@ -302,12 +314,14 @@ class Line:
             allocations=self._ledger.all(),
             strangers=self._strangers.found,
             processes={name: it.status for name, it in self._fleet.processes.items()},
+            foreign_slices=self._reconciler.foreign,
             resources=self._node.plan.value,
             sessions={name: it.value for name, it in self._sessions.statuses.items()},
             checkpoint_error=self._store.error,
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
+            annotations_error=self._annotating.error,
             reported=self._reported,
             pods_unseen=self._scheduled.unseen,
             unheeded=self._unheeded.found,
@@ -345,7 +359,9 @@ class Line:
         return counters
 
     async def _prepare(self, vendor: str, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        """Have it made, and all that its container needs to start."""
         made: Sequence[Partition] = await self._fleet.call(vendor, "prepare", request, tuple(uuids))
+        await self._cdi.settle(vendor)
         return made
 
     async def _release(self, vendor: str, allocation: str) -> None:

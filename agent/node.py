@@ -98,6 +98,8 @@ class Node:
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
         """A vendor says which CDI specs its containers need."""
+        if self.specs.value.get(vendor) == specs and vendor not in self._unspecified:
+            return  # said after each slice that is made
         self._unspecified.pop(vendor, None)
         self.specs.set({**self.specs.value, vendor: specs})
         self.refresh()

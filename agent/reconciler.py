@@ -19,7 +19,7 @@ from agent.core.evidence import Evidence, Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, Source
 from agent.core.reconcile import reconcile, revived
-from agent.core.slices import slices
+from agent.core.slices import foreign, slices
 from agent.core.vendor import Vendor
 from agent.evidence import Sources
 from agent.recaller import Recaller
@@ -74,6 +74,8 @@ class Reconciler:
         #: Vendor and mark to why its slices could not be removed, as it was said.
         self._unfreed: dict[tuple[str, str], str] = {}
         self.actions: Counter[str] = Counter()
+        #: Vendor and card to how many slices of others lie there, as last seen.
+        self.foreign: Mapping[tuple[str, str], int] = {}
 
     @property
     def complaints(self) -> Mapping[str, str]:
@@ -108,6 +110,7 @@ class Reconciler:
             making = [it.name for it in self._vendors() if it.prepares] if full else []
             # What was released is looked at, too: the kubelet may have it after all.
             if self._recaller.is_done and not len(self._ledger) and not making:
+                self.foreign = {} if full else self.foreign
                 return ()
             return await self._pass(making, full=full)
 
@@ -116,6 +119,8 @@ class Reconciler:
         prove = full or self._sources.life != self._known_life
         began = self._clock()
         evidence = await self._sources.evidence(making, prove=prove)
+        if full:
+            self._count_foreign(making, evidence)
         if evidence.proven and evidence.granted is not None:
             self._known_life = evidence.life
         recalled = await self._recaller.once(evidence)
@@ -135,6 +140,13 @@ class Reconciler:
         if recalled or exchanged or any(not isinstance(it, Doubt) for it in done):
             await self._changed()
         return [*recalled, *done]
+
+    def _count_foreign(self, making: Sequence[str], evidence: Evidence) -> None:
+        """Of who can not be asked now, what was seen before stays."""
+        read = evidence.partitions or {}
+        unread = set(making) - read.keys()
+        before = {key: count for key, count in self.foreign.items() if key[0] in unread}
+        self.foreign = {**before, **foreign(read)}
 
     def _decided(self, evidence: Evidence, now: float) -> list[Change]:
         """What follows; `now` is from before the first source was read, as old as the oldest word of it."""

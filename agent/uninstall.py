@@ -13,7 +13,7 @@ import anyio
 
 from agent.cluster.access import Access
 from agent.cluster.api import Api
-from agent.cluster.errors import ApiError
+from agent.cluster.errors import ApiError, NotFound
 from agent.core.errors import AgentError
 from agent.kubelet.sockets import sweep
 from agent.state import place
@@ -57,9 +57,9 @@ def uninstall(
 ) -> int:
     """Remove CDI specs, files for others, sockets, labels, our cards of the Device and the lock; print each.
 
-    Running pods keep their devices. `more`: files that count as the agent's beside those that it has written
-    down. `take_back` raises AgentError where something stays at the API server. `force` goes on while an
-    agent serves; that one writes it all again within a minute.
+    Running pods keep their devices, and vendors what they keep of slices. `more`: files that count as the
+    agent's beside those that it has written down. `take_back` raises AgentError where something stays at the
+    API server. `force` goes on while an agent serves; that one writes it all again within a minute.
     The list of what is the agent's goes last, and only when all on it is gone.
 
     Raises:
@@ -96,8 +96,18 @@ def _remove_all(
     # Not before all on the list is gone: the next try needs it. A lock in use stays.
     for path in () if serving or kept or (refused and told) else _own(state_dir):
         kept += _remove(path)
+    if not serving:
+        _remove_empty(state_dir / place.VENDORS)
     if kept or refused:
         raise NotRemoved("; ".join([*kept, *refused]))
+
+
+def _remove_empty(directory: Path) -> None:
+    """Remove the vendors' directories that hold nothing; what is kept there the next agent needs."""
+    with suppress(OSError):
+        for it in (*directory.iterdir(), directory):
+            with suppress(OSError):
+                it.rmdir()
 
 
 def _own(state_dir: Path) -> list[Path]:
@@ -150,7 +160,7 @@ def _remove(path: Path) -> Iterator[str]:
 
 
 def take_back(access: Access, node_name: str, told: Told) -> None:
-    """Take back what agents told the API server of the node: its labels, and its cards in the Device.
+    """Take back what agents told the API server of the node: labels, annotations, its cards in the Device.
 
     Raises:
         NotRemoved: It refuses, or does not answer.
@@ -171,11 +181,12 @@ async def _taken_back(access: Access, node_name: str, told: Told) -> list[str]:
     api = await open_api(access)
     try:
         labels = await _labels_gone(api, node_name, access.namespace, told.namespaces)
+        annotations = await _annotations_gone(api, node_name)
         names = dict.fromkeys((node_name, *told.devices))
         cards = [await _cards_gone(api, it, made=it in told.devices) for it in names]
     finally:
         await api.close()
-    return [it for it in (labels, *cards) if it]
+    return [it for it in (labels, annotations, *cards) if it]
 
 
 async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[str]) -> str:
@@ -187,6 +198,20 @@ async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[
         remedy = "kubectl label node NODE KEY- removes them by hand"
         return f"labels of {node_name} are not removed: {exc}; {remedy}"
     _say(f"labels of {node_name}: removed")
+    return ""
+
+
+async def _annotations_gone(api: Api, node_name: str) -> str:
+    from agent.cluster.annotations import remove
+
+    try:
+        if await remove(api, node_name):
+            _say(f"annotations of {node_name}: removed")
+    except NotFound:
+        return ""  # there is no such Node, as is said of its labels
+    except ApiError as exc:
+        remedy = "kubectl annotate node NODE KEY- removes them by hand"
+        return f"annotations of {node_name} are not removed: {exc}; {remedy}"
     return ""
 
 

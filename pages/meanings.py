@@ -82,6 +82,10 @@ MEANINGS: Mapping[str, str] = {
     "vendors.NAME.resources": (
         "What the kubelet counts, below; none means the vendor's own resource, whole cards."
     ),
+    "vendors.NAME.configDir": (
+        "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "
+        "say its setting `mode`; read and followed [as this file is](metax.md#metax-device-config)."
+    ),
     "vendors.NAME.resources.name": "`vendor.com/name`, once in the whole file.",
     "vendors.NAME.resources.devices": _DEVICES,
     "vendors.NAME.resources.sharing": "How a card is counted, below.",

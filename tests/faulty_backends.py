@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import signal
@@ -22,6 +23,7 @@ from agent.core.vendor import (
     Link,
     Partition,
     Request,
+    RequestRefused,
     State,
     Usage,
 )
@@ -161,6 +163,9 @@ class Good(Backend):
     def do_raise(self) -> None:
         raise RuntimeError(self.settings.get("raises", "the card is on fire"))
 
+    def do_refuse(self) -> None:
+        raise RequestRefused("half a card was asked for; a quarter works")
+
     def do_unavailable(self) -> None:
         reason = self.settings.get("reason", "driver-not-loaded")
         raise BackendUnavailable(reason, self.settings.get("message", "no /dev/xpu"))
@@ -249,3 +254,36 @@ class Specified(Good):
 
     def do_escape(self) -> Any:
         return {"../../etc/cron.d/x.json": "{}"}
+
+
+class Slicing(Good):
+    """Has a CDI device for each allocation that it prepared."""
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self.made: list[str] = []
+
+    def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        made = super().prepare(request, uuids)
+        self.made.append(request.allocation)
+        return made
+
+    def release(self, allocation: str) -> None:
+        self.act("release")
+        self.made.remove(allocation)
+
+    def cdi(self) -> Mapping[str, str]:
+        wrong = self.act("cdi") if self.made or self.settings.get("always") else None
+        return wrong or {"acme.com-slice.json": json.dumps({"made": self.made})}
+
+
+class Keeping(Good):
+    """Keeps in its directory how often it was opened; says its path as a device's model."""
+
+    def open(self) -> None:
+        if self.directory is not None:
+            with (self.directory / "opened").open("a") as file:
+                file.write("opened\n")
+
+    def discover(self) -> Sequence[Device]:
+        return (replace(GOOD[0], model=str(self.directory)),)

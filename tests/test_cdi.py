@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import pytest
 
 from agent.cdi import CdiDirectory, Specs, keep
 from agent.core.cell import Cell
+from agent.core.errors import VendorError
 
 NAME, SPEC = "acme.com-card.json", '{"cdiVersion": "0.5.0"}'
 SPECS: Specs = {"acme": {NAME: SPEC}}
@@ -155,3 +158,61 @@ def test_a_pipe_in_the_place_of_a_spec_holds_nobody_up(tmp_path: Path) -> None:
     keep(tmp_path, SPECS)
 
     assert (tmp_path / NAME).is_file()
+
+
+def test_a_spec_without_content_is_no_file(tmp_path: Path) -> None:
+    told: list[Path] = []
+    keep(tmp_path, SPECS)
+
+    assert keep(tmp_path, {"acme": {NAME: ""}}, told.append) == {}
+    assert keep(tmp_path, {"acme": {NAME: ""}}, told.append) == {}
+
+    assert list(tmp_path.iterdir()) == []
+    assert told == []
+
+
+async def test_who_settles_finds_on_disk_what_is_wanted_now(tmp_path: Path) -> None:
+    specs: Cell[Specs] = Cell(SPECS)
+    directory = CdiDirectory(tmp_path, specs)
+
+    await directory.settle("acme")
+    assert (tmp_path / NAME).read_text() == SPEC
+    specs.set(EMPTY)
+    await directory.settle("acme")
+    assert (tmp_path / NAME).read_text() == "{}"
+    (tmp_path / NAME).unlink()  # as a reboot does
+    await directory.settle("acme")
+    assert (tmp_path / NAME).read_text() == "{}"
+
+
+async def test_nobody_waits_for_a_vendor_without_specs(tmp_path: Path) -> None:
+    directory = CdiDirectory(tmp_path / "cdi", Cell(SPECS))
+
+    await directory.settle("other")
+
+    assert not (tmp_path / "cdi").exists()
+
+
+async def test_who_settles_is_told_of_the_error_of_its_own_vendor_alone(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    directory = CdiDirectory(tmp_path, Cell({**SPECS, "other": {"other.com-card.json": SPEC}}))
+
+    await directory.settle("other")
+    with pytest.raises(VendorError, match=f"acme: its CDI specs can not be written: {tmp_path / NAME}: "):
+        await directory.settle("acme")
+
+
+async def test_a_disk_that_hangs_costs_who_settles_its_patience_alone(tmp_path: Path) -> None:
+    hangs, over = threading.Event(), threading.Event()
+
+    def note(_: Path) -> None:
+        hangs.set()
+        over.wait(30)
+
+    directory = CdiDirectory(tmp_path, Cell(SPECS), note=note)
+    try:
+        with pytest.raises(VendorError, match=r"are not in .* after 0\.01 s"):
+            await directory.settle("acme", within=0.01)
+    finally:
+        over.set()
+    assert hangs.is_set()

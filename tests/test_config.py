@@ -353,8 +353,6 @@ def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
         (resource("{name: a/b, sharing: {unit: 1Gi}}"), "sharing.unit: is"),
         (resource("{name: a/b, modes: dynamic}"), "modes: is"),
         ("vendors: {nvidia: {configFile: /x}}", "vendors.nvidia.configFile: is"),
-        ("vendors: {nvidia: {configDir: /x}}", "vendors.nvidia.configDir: is"),
-        ("vendors: {metax: {configDir: /x}}", "vendors.metax.configDir: is"),
         ("agent: {kubeconfig: /x}", "agent.kubeconfig: is"),
     ],
 )

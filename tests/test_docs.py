@@ -12,7 +12,7 @@ from agent.config import parse
 from agent.core.errors import ConfigError
 from agent.core.notices import ACTIONS
 from agent.plugins import names
-from agent.vendors import nvidia, simulated
+from agent.vendors import metax, nvidia, simulated
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -90,7 +90,7 @@ def test_the_vendor_guide_shows_what_its_example_is_made_of() -> None:
         assert f"<!-- made: file {file.relative_to(ROOT / 'docs')} -->" in guide
 
 
-@pytest.mark.parametrize("vendor", [nvidia, simulated], ids=lambda it: it.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("vendor", [metax, nvidia, simulated], ids=lambda it: it.__name__.rpartition(".")[2])
 def test_a_vendor_s_readme_has_its_sections(vendor: object) -> None:
     page = Path(vendor.__file__).parent / "README.md"  # type: ignore[attr-defined]
 
@@ -104,7 +104,7 @@ def test_the_events_page_has_every_reason_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])} == ACTIONS.keys()
 
 
-@pytest.mark.parametrize("name", ["nvidia.md", "peer-bugs.md"])
+@pytest.mark.parametrize("name", ["nvidia.md", "peer-bugs.md", "vendors.md"])
 def test_the_tests_that_a_page_on_others_bugs_names_are_there(name: str) -> None:
     """`name_...` stands for all that begin so."""
     page = (ROOT / "docs" / name).read_text()

@@ -159,7 +159,9 @@ async def test_the_state_is_for_its_owner_only() -> None:
 
         state = it.root / "state"
         assert state.stat().st_mode & 0o777 == 0o700
-        assert set(filter(None, map(_mode, state.iterdir()))) == {0o600}
+        assert {it.name for it in state.iterdir() if it.is_dir()} == {"vendors"}
+        assert {_mode(it) for it in state.rglob("*") if it.is_dir()} == {0o700}
+        assert set(filter(None, (_mode(it) for it in state.iterdir() if not it.is_dir()))) == {0o600}
 
 
 def _mode(path: Path) -> int:

@@ -18,6 +18,7 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
+from agent.state import directories
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains
 from agent.testing.simapi import SimApiServer
@@ -69,6 +70,20 @@ def test_nothing_is_left_but_checkpoints_and_logs(
     assert not machine.spec.exists()
     assert not machine.features.exists()
     assert f"{machine.spec}: removed" in capsys.readouterr().out
+
+
+def test_directories_of_vendors_go_where_they_hold_nothing(machine: Machine) -> None:
+    for name in ("one", "other"):
+        assert directories.of(machine.state, name) is not None
+    (machine.state / "vendors" / "other" / "journal").touch()
+
+    assert machine.uninstall() == 0
+    assert machine.left() == {*KEPT, "vendors"}
+    assert [it.name for it in (machine.state / "vendors").iterdir()] == ["other"]
+
+    (machine.state / "vendors" / "other" / "journal").unlink()
+    assert machine.uninstall() == 0
+    assert machine.left() == KEPT
 
 
 def test_files_of_others_beside_ours_stay(machine: Machine) -> None:
@@ -255,6 +270,27 @@ async def test_labels_that_agents_told_go_where_there_is_an_api_server(
 
         assert await unlabelled(machine, kubeconfig) == 0
         assert labels(server) == {"pool": "a"}
+
+
+async def test_annotations_that_vendors_had_written_go_and_those_of_others_stay(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    annotations = {"acme.com/devices": "1", "xpu-agent.io/annotations": "acme.com/devices", "their.io/x": "2"}
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        metadata = {"name": "n", "annotations": annotations}
+        server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        server.forbid("patch", "/api/v1/nodes/n")
+        assert await unlabelled(machine, kubeconfig) == 1
+        assert "annotations of n are not removed: 403" in capsys.readouterr().err
+        server.permit("patch", "/api/v1/nodes/n")
+
+        assert await unlabelled(machine, kubeconfig) == 0
+
+        node = server.find("Node", "n")
+    assert node is not None
+    assert node["metadata"]["annotations"] == {"their.io/x": "2"}
+    assert "annotations of n: removed" in capsys.readouterr().out
 
 
 async def test_labels_that_can_not_be_removed_are_told_when_all_else_is_gone(

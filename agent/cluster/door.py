@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from agent.cluster import node, pods
 from agent.cluster.access import Access
+from agent.cluster.annotations import AnnotationWriter
 from agent.cluster.api import Api
 from agent.cluster.client import open_api
 from agent.cluster.errors import ApiAway, ApiError
@@ -22,6 +23,7 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.locks import LockWriter
 from agent.cluster.node import OwnNode, own_node
 from agent.cluster.reflector import Following, Mirror, Reflector
+from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.labels import Wanted
@@ -95,6 +97,7 @@ class Door:
         self._returns = Cell(0)
         self._mirrors: dict[str, Cell[Mirror[Any]]] = {}
         self._writer: LabelWriter | None = None
+        self._annotations: AnnotationWriter | None = None
         self._koordinator: Koordinator | None = None
         self._api: Api | None = None
         self._error = "not opened yet"
@@ -102,10 +105,12 @@ class Door:
     def seen(self, base: View) -> View:
         """The view with what is known here."""
         error = self._writer.error if self._writer else ""
+        refused = self._annotations.error if self._annotations else ""
         return replace(
             base,
             api_server=self.status,
             labels_error="; ".join(it for it in (base.labels_error, error) if it),
+            annotations_error="; ".join(it for it in (base.annotations_error, refused) if it),
             locks_error=self._locks.error if self._locks else "",
             reported=self._reported(base.reported),
             counters={**base.counters, **self._counters()},
@@ -138,12 +143,15 @@ class Door:
             ("events", (("outcome", outcome),)): count for outcome, count in self.events.counts.items()
         }
         counters["label_writes", ()] = self._writer.writes if self._writer else 0
+        counters["annotation_writes", ()] = self._annotations.writes if self._annotations else 0
         counters["locks_freed", ()] = self._locks.freed if self._locks else 0
         counters["koordinator_device_writes", ()] = self._koordinator.writes if self._koordinator else 0
         return counters
 
-    async def run(self, wanted: Cell[Wanted | None]) -> None:
-        """Serve for ever. `wanted`: the labels that the Node is to have."""
+    async def run(
+        self, wanted: Cell[Wanted | None], annotations: Cell[Annotated | None] | None = None
+    ) -> None:
+        """Serve for ever. `wanted`: the labels that the Node is to have; `annotations`: those of vendors."""
         self._api = api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
         self._writer = LabelWriter(
@@ -154,6 +162,9 @@ class Door:
             self.node,
             note=self._note,
             forget=self._forget,
+        )
+        self._annotations = AnnotationWriter(
+            api, self._node_name, annotations or Cell(Annotated()), self.node
         )
         self._koordinator = Koordinator(
             api,
@@ -173,6 +184,7 @@ class Door:
                     self._scheduled.ask = partial(self._list_pods, api)
                     group.start_soon(self._follow_pods, api, self._candidates)
                 group.start_soon(self._writer.run, self._returns)
+                group.start_soon(self._annotations.run, self._returns)
                 group.start_soon(self._koordinator.run, self._returns)
                 group.start_soon(self._follow_locks)
                 group.start_soon(self._locks.run)

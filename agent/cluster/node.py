@@ -11,6 +11,7 @@ from urllib.parse import quote
 from agent.cluster.api import Object
 from agent.cluster.fields import text, texts
 from agent.cluster.reflector import Mirror
+from agent.core.annotations import wrong_key
 from agent.core.cell import Cell
 from agent.core.koordinator.locks import kept
 from agent.core.names import wrong_label, wrong_name
@@ -20,6 +21,9 @@ from agent.core.quantity import whole
 NODES = "/api/v1/nodes"
 #: Keys of annotations that are ours.
 PREFIX = "xpu-agent.io/"
+#: The annotation that names the vendors' annotations that an agent wrote here, with commas.
+ANNOTATED = f"{PREFIX}annotations"
+MAX_ANNOTATED = 64
 #: Names the labels that node-feature-discovery keeps; an instance of it puts its name and a dot before this.
 #: Source: kubernetes-sigs/node-feature-discovery, pkg/apis/nfd/v1alpha1/annotations_labels.go.
 NFD_LABELS = "nfd.node.kubernetes.io/feature-labels"
@@ -34,7 +38,10 @@ MAX_LABEL = 63
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """`annotations` are only ours; `allocatable` and `capacity` count the resources of device plugins."""
+    """`annotations` are ours, and the vendors' that we wrote.
+
+    `allocatable` and `capacity` count the resources of device plugins.
+    """
 
     name: str
     uid: str = ""
@@ -67,18 +74,25 @@ def own_node(node: Object) -> OwnNode | None:
     if not name:
         return None
     annotations = dict(texts(metadata, "annotations", MAX_ANNOTATION))
+    ours = recorded(annotations)
     labels = (it for it in texts(metadata, "labels", MAX_LABEL) if not wrong_label(*it))
     return OwnNode(
         name,
         text(metadata, "uid"),
         text(metadata, "resourceVersion"),
         dict(islice(labels, MAX_LABELS)),
-        {key: value for key, value in annotations.items() if key.startswith(PREFIX)},
+        {key: it for key, it in annotations.items() if key.startswith(PREFIX) or key in ours},
         frozenset(_nfd(annotations)),
         _counts(part_of(status, "allocatable")),
         _counts(part_of(status, "capacity")),
         kept(annotations),
     )
+
+
+def recorded(annotations: Mapping[str, str]) -> frozenset[str]:
+    """The keys of the vendors' annotations that an agent wrote; anybody may have written what names them."""
+    keys = annotations.get(ANNOTATED, "").split(",")[:MAX_ANNOTATED]
+    return frozenset(key for key in keys if not wrong_key(key))
 
 
 async def follow(

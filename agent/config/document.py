@@ -115,6 +115,20 @@ def read(text: str, source: str) -> Node:
     Raises:
         ConfigError: It is too large, not well-formed, or not a mapping.
     """
+    root = value(text, source)
+    if root.value is None:
+        return Node({}, 1)
+    if not isinstance(root.value, Mapping):
+        raise refused(source, root.line, (), "expected a mapping of keys such as 'agent' and 'vendors'")
+    return root
+
+
+def value(text: str, source: str) -> Node:
+    """Read one document of any kind; an empty one holds nothing.
+
+    Raises:
+        ConfigError: It is too large, or not well-formed.
+    """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise refused(source, None, (), f"larger than {MAX_BYTES} bytes; a configuration is a few kilobytes")
@@ -127,11 +141,7 @@ def read(text: str, source: str) -> Node:
         raise refused(source, line, (), _told(error)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise refused(source, None, (), f"not YAML: {shorten(str(error), 200)}") from None
-    if root is None or (isinstance(root, yaml.ScalarNode) and root.tag == f"{_TAG}null"):
-        return Node({}, 1)
-    if not isinstance(root, yaml.MappingNode):
-        raise refused(source, _line(root), (), "expected a mapping of keys such as 'agent' and 'vendors'")
-    return _node(root, _line(root), source, ())
+    return Node(None, 1) if root is None else _node(root, _line(root), source, ())
 
 
 def _spaced(text: str) -> str:

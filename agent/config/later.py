@@ -12,7 +12,6 @@ KEYS: dict[tuple[type, str], str] = {
         VendorSettings,
         "configFile",
     ): "write the resources here, or give NVIDIA's file as the whole configuration",
-    (VendorSettings, "configDir"): "write the resources here",
     (ResourceRule, "modes"): "",
     (ResourceRule, "rename"): "name the resource itself as it shall be called",
     (ResourceRule, "spanCards"): "",

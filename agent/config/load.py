@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.config.beside import Beside
 from agent.config.flags import given_flags
 from agent.config.given import Given
 from agent.config.node_labels import NOWHERE, LabelsUnknown, NodeLabels
@@ -72,7 +73,9 @@ def taken(
     if not seen.content:
         return with_flags(Config(), flags)
     text = text_of(seen.content, seen.source)
-    return parse(text, seen.source, node_name, vendors=vendors, flags=flags, labels=labels)
+    return parse(
+        text, seen.source, node_name, vendors=vendors, flags=flags, labels=labels, beside=seen.beside
+    )
 
 
 def text_of(content: bytes, source: str) -> str:
@@ -107,8 +110,11 @@ def parse(
     vendors: Collection[str] | None = None,
     flags: Sequence[Given] = (),
     labels: NodeLabels = NOWHERE,
+    beside: Sequence[Beside] = (),
 ) -> Config:
     """Read the text of a file called `source`, and lay the flags over it.
+
+    `beside`: the directories that it names, as they were looked at with it; others are looked at now.
 
     Raises:
         ConfigError: It can not be used; the text says where and what would work.
@@ -121,7 +127,7 @@ def parse(
     _check_version(root, source)
     if is_theirs:
         return nvidia_v1.read(root, source, flags)
-    return with_flags(ours.read(root, source, node_name, vendors, labels), flags)
+    return with_flags(ours.read(root, source, node_name, vendors, labels, beside), flags)
 
 
 def _is_theirs(root: Node, source: str) -> bool:

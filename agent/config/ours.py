@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from agent.config import nodes, nvidia_v1
+from agent.config import metax_modes, nodes, nvidia_v1
+from agent.config.beside import Beside
 from agent.config.document import Node
 from agent.config.node_labels import NodeLabels
 from agent.config.place import Place, nearest
@@ -19,9 +20,16 @@ T = TypeVar("T")
 
 
 def read(
-    root: Node, source: str, node_name: str, vendors: Collection[str] | None, labels: NodeLabels
+    root: Node,
+    source: str,
+    node_name: str,
+    vendors: Collection[str] | None,
+    labels: NodeLabels,
+    beside: Sequence[Beside] = (),
 ) -> Config:
     """Read the whole file; what its values mean together is judged once the flags lie over it.
+
+    `beside`: the directories that it names, as they were looked at with it.
 
     Raises:
         ConfigError: A key or a type is wrong, or a vendor is none of `vendors`.
@@ -42,7 +50,7 @@ def read(
     for name in config.vendors:
         if vendors is not None and name not in vendors:
             raise config.refused(("vendors", name), f"no such vendor; {nearest(name, vendors)}")
-    return config
+    return metax_modes.applied(config, node_name, beside)
 
 
 def _part(shape: type[T], key: str, given: Mapping[str, Node], source: str) -> T:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from agent.config.beside import Beside
 from agent.config.given import Given
 from agent.config.load import stated_dir, taken
 from agent.config.node_labels import (
@@ -42,6 +43,8 @@ class ConfigState:
     labels: Answers = field(default_factory=dict)
     #: What the file held; it makes no configuration another.
     content: bytes = field(default=b"", compare=False, repr=False)
+    #: What the directories held that the file names.
+    beside: tuple[Beside, ...] = field(default=(), compare=False, repr=False)
     #: When it was taken in, where that was before the last start.
     since: datetime | None = None
 
@@ -74,7 +77,14 @@ class Reading:
         seen, labels = found.seen, found.labels
         config = taken(seen, self.node_name, vendors=self.vendors, flags=self.flags, labels=labels)
         told = labels.of(config.asks | ({CONFIG_LABEL} if self.source.is_directory else set()))
-        return ConfigState(self.check(config), seen.source, name=seen.name, labels=told, content=seen.content)
+        return ConfigState(
+            self.check(config),
+            seen.source,
+            name=seen.name,
+            labels=told,
+            content=seen.content,
+            beside=seen.beside,
+        )
 
     def last(self, last: LastConfig) -> ConfigState:
         """The last configuration that was in force, as this agent reads it.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agent.config.beside import Beside
 from agent.config.node_labels import Answers
 from agent.config.source import Seen
 
@@ -22,11 +24,17 @@ class LastConfig:
     name: str = ""
     #: The Node's labels that it was read by.
     labels: Answers = field(default_factory=dict)
+    #: The directories that it named: path to file to content.
+    beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def seen(self) -> Seen:
         """It as a look would find it."""
-        return Seen(self.source, self.text.encode(), name=self.name)
+        beside = (
+            Beside(path, tuple((name, text.encode()) for name, text in its.items()))
+            for path, its in self.beside.items()
+        )
+        return Seen(self.source, self.text.encode(), name=self.name, beside=tuple(beside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class VendorSettings:
     #: Plain JSON values for the vendor's own backend.
     settings: Mapping[str, Any] = field(default_factory=dict)
     resources: tuple[ResourceRule, ...] = ()
+    #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
+    config_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import files
+from agent.config.beside import Beside, looked_at
 from agent.config.choice import DEFAULT_FALLBACKS, FALLBACKS, Fallback, chosen
 from agent.config.flags import variable
 from agent.config.node_labels import CONFIG_LABEL, NOWHERE, LabelsUnknown, NodeLabels
@@ -42,6 +43,8 @@ class Seen:
     name: str = ""
     #: Whether there is none because a label of the Node that chooses is not known yet.
     labels_awaited: bool = False
+    #: The directories that the content names, as they were at the same time.
+    beside: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Source:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"
                 raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
-            return Seen(str(self.path), read_bytes(self.path)) if self.path is not None else Seen(DEFAULTS)
+            return _seen(self.path) if self.path is not None else Seen(DEFAULTS)
         except ConfigError as error:
             awaited = isinstance(error, LabelsUnknown)
             return Seen(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
@@ -104,7 +107,12 @@ class Source:
     def _read(self, name: str) -> Seen:
         if self.path is None or not name:
             return Seen(DEFAULTS)
-        return Seen(str(self.path / name), read_bytes(self.path / name), name=name)
+        return _seen(self.path / name, name)
+
+
+def _seen(path: Path, name: str = "") -> Seen:
+    content = read_bytes(path)
+    return Seen(str(path), content, name=name, beside=looked_at(content))
 
 
 def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Source:

@@ -11,6 +11,7 @@ AgentError
 │   ├── InvalidRequest
 │   ├── NotAllocated
 │   ├── NotPromised
+│   ├── NotServable
 │   ├── PromisedElsewhere
 │   ├── RetiredResource
 │   └── StillHeld
@@ -124,6 +125,13 @@ class NotPromised(AllocationError):
             f"the resource's placement is 'claim': create this pod anew with a schedulerName that chooses, "
             f"such as koord-scheduler, which writes {annotation}"
         )
+
+
+class NotServable(AllocationError):
+    """Raised when a vendor refuses a request as it is, in its own words; asking again does not change it."""
+
+    def __init__(self, resource: str, why: str) -> None:
+        super().__init__(f'invalid allocation request for "{resource}": {why}')
 
 
 class PromisedElsewhere(AllocationError):

@@ -63,7 +63,8 @@ def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> R
     """Take in what reading the device said. Contact is there, whatever it said."""
     record = _found_again(record, now, timing)
     if fault is not None and not (fault.state is State.UNKNOWN and _is_real(record.fault)):
-        record = replace(record, bad=record.bad + 1, good=0, good_since=None)
+        # What decides nothing is not counted: each change of a record is written to disk.
+        record = replace(record, bad=min(record.bad + 1, timing.bad_polls), good=0, good_since=None)
         return _with_fault(record, fault, now) if record.bad >= timing.bad_polls else record
     record = replace(record, bad=0)
     unwatched = record.fault is not None and record.fault.state is State.UNKNOWN and record.by_event

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+from agent.core.cell import Cell
 from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.vendor import Partition
 
@@ -23,6 +24,8 @@ class Ledger:
     def __init__(self, allocations: Iterable[Allocation] = (), now: float = math.inf) -> None:
         """`now` corrects allocations that were written while the clock was ahead."""
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
+        #: Touched whenever an allocation comes, changes or goes.
+        self.changes: Cell[None] = Cell(None)
         self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
         #: Both until an allocation changes: an Allocate asks for them several times.
         self._in_use: tuple[Allocation, ...] | None = None
@@ -110,11 +113,13 @@ class Ledger:
         if before is None or _holds(before) != _holds(allocation):
             self._let_go(before)
             self._hold(allocation)
+        self.changes.touch()
 
     def forget(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
         self._let_go(self._allocations.pop(allocation_id, None))
         self._in_use = self._external = None
+        self.changes.touch()
 
     def _hold(self, it: Allocation) -> None:
         self._held = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from agent.core.changes import Find, Remark, Remove
 from agent.core.evidence import Evidence
@@ -24,6 +25,14 @@ def slices(
             marks = dict.fromkeys(it.allocation for it in there if it.allocation is not None)
             changes += (Remove(vendor, mark) for mark in marks if mark not in owned)
     return changes
+
+
+def foreign(partitions: Mapping[str, Sequence[Partition]]) -> dict[tuple[str, str], int]:
+    """Vendor and card to how many slices lie there without our mark, of cards that have some."""
+    found = (
+        (vendor, it.uuid) for vendor, there in partitions.items() for it in there if it.allocation is None
+    )
+    return dict(Counter(found))
 
 
 def _of(it: Allocation, there: Sequence[Partition]) -> Iterator[Find | Remark]:

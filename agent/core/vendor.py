@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal
 
 from agent.core.claims import Dialect
@@ -62,6 +63,13 @@ class BackendUnavailable(Exception):
         super().__init__(f"{reason}: {message}" if message else reason)
         self.reason = reason
         self.message = message
+
+
+class RequestRefused(ValueError):
+    """Raised by `prepare` where a request can not be served as it is, which asking again does not change.
+
+    Its text is a sentence for who made the pod: what was asked for, what there is, and what would work.
+    """
 
 
 class SettingsError(ValueError):
@@ -205,6 +213,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """An allocation in use: what it was asked for, and the uuids of the cards that it has."""
+
+    request: Request
+    uuids: tuple[str, ...]
+    #: Slices that the hardware made for it, by the vendor's ids.
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceNode:
     path: str
     host_path: str
@@ -231,7 +249,7 @@ class ContainerEdits:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A slice made on the hardware; `allocation` is our mark on it, None where it is foreign."""
+    """A slice made on the hardware: its id, its card's uuid, and our mark on it, None where it is foreign."""
 
     id: str
     uuid: str
@@ -250,6 +268,10 @@ class Backend(ABC):
 
     Only `discover` is mandatory. A call may block, but one that outlives its deadline costs the process.
     """
+
+    #: Where the backend may keep files that outlive the process: its own, 0700, there before `open`. None
+    #: where nobody gave it one, as in the conformance kit; what is kept there must not be needed to serve.
+    directory: Path | None = None
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings = settings
@@ -285,6 +307,9 @@ class Backend(ABC):
 
         Each slice bears the request's allocation as its mark. One of this allocation that lies on another
         device or was made with other parameters is replaced: nothing runs on it yet.
+
+        Raises:
+            RequestRefused: The request can not be served as it is; the pod shows why. Nothing of it is left.
         """
         return ()
 
@@ -298,7 +323,9 @@ class Backend(ABC):
     def cdi(self) -> Mapping[str, str]:
         """The CDI specs that containers need: file name (`vendor-class.json`) to content.
 
-        Asked after `discover` whenever the devices changed, before the list of devices goes out.
+        Runtimes take no spec without devices: where there are none the content is empty, and so no file.
+        Asked after `discover` whenever the devices changed, before the list of devices goes out, and after
+        each `prepare` and `release`, before they are answered: containers start by what it says then.
         """
         return {}
 
@@ -315,6 +342,7 @@ def overrides(backend: type[Backend], method: str) -> bool:
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
+Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +371,13 @@ class Vendor:
     resources: Resources | None = None
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
-    #: What the agent adds to them: the machine's model where there are devices, and the time.
+    #: Annotations of the Node that follow from the configured rules, these devices and what of them is given
+    #: out: key to text. A device has a fault here where nobody new gets it, and nowhere else. One of
+    #: `annotation_keys` that is None or absent is removed from the Node.
+    annotations: Annotations | None = None
+    #: The keys of these annotations, which are the vendor's own: nobody else writes them on this node.
+    annotation_keys: tuple[str, ...] = ()
+    #: What the agent adds to the labels: the machine's model where there are devices, and the time.
     machine_label: str = ""
     time_label: str = ""
     #: What is odd in the settings; `config check` and the log tell it with its place.

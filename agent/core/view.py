@@ -128,6 +128,8 @@ class View:
     snapshot: NodeSnapshot = field(default_factory=NodeSnapshot)
     #: The processes of the vendors in service.
     processes: Mapping[str, ProcessStatus] = field(default_factory=dict)
+    #: Vendor and card to how many slices lie there that others made; cards without are left out.
+    foreign_slices: Mapping[tuple[str, str], int] = field(default_factory=dict)
     resources: Mapping[str, Resource] = field(default_factory=dict)
     sessions: Mapping[str, SessionStatus] = field(default_factory=dict)
     allocations: tuple[Allocation, ...] = ()
@@ -142,6 +144,8 @@ class View:
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
+    #: Why the Node's annotations are not as vendors want them; those who schedule by them err meanwhile.
+    annotations_error: str = ""
     #: Why a scheduler's lock of the Node that is over can not be freed; schedulers end it themselves later.
     locks_error: str = ""
     reported: Reported = Reported()
@@ -177,6 +181,7 @@ class View:
             "checkpoint": self.checkpoint_error,
             "CDI specs": self.cdi_error,
             "labels": self.labels_error,
+            "annotations": self.annotations_error,
             "report": self.reported.error if self.reported.wanted else "",
         }
         unwritten = (f"{what}: {error}" for what, error in files.items() if error)

@@ -47,12 +47,14 @@ def required(
     device: bool = False,
     withdraws: bool = False,
     locks: bool = False,
+    annotates: bool = False,
 ) -> tuple[Need, ...]:
     """Everything that the agent asks of the API server.
 
     `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
     `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object,
-    `withdraws` whether it did so before; `locks`: whether schedulers lock the Node until it has served a pod.
+    `withdraws` whether it did so before; `locks`: whether schedulers lock the Node until it has served a pod;
+    `annotates`: whether vendors give the Node annotations.
     """
     own = "the Node's labels, by which the config may be chosen"
     of = "the pods of this node, for schedulers' claims and what the doctor says of them"
@@ -66,6 +68,7 @@ def required(
     patches = [
         *(["the labels that the cards give the Node"] if told_as == "node" else []),
         *(["schedulers' locks on the Node, which it frees (any labels.output but none)"] if locks else []),
+        *(["the annotations that vendors give the Node (nodeAnnotations of the chart)"] if annotates else []),
     ]
     if patches:
         needs.append(Need("patch", "nodes", "; ".join(patches), name=node))

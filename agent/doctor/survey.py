@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -259,6 +259,7 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),
         withdraws=shown.kind.value is True and bool(_noted(config)),
         locks=_is_locked(door.node.value) or _heeds(config),
+        annotates=_annotates(configuration.plugins),
     )
     return await cluster.asked(door.api, door.node, question.node, rights, shown)
 
@@ -288,6 +289,11 @@ def _noted(config: Config) -> tuple[str, ...]:
 
 def _is_locked(node: Object | None) -> bool:
     return not part_of(part_of(node, "metadata"), "annotations").keys().isdisjoint(LOCKS)
+
+
+def _annotates(plugins: Iterable[Plugin]) -> bool:
+    """Whether a vendor makes annotations of the Node."""
+    return any(it.vendor is not None and it.vendor.annotations is not None for it in plugins)
 
 
 def _heeds(config: Config) -> bool:

@@ -24,6 +24,7 @@ _OF_A_RESOURCE = {
 
 #: By the name in the view, without prefix and `_total`.
 COUNTED: Mapping[str, str] = {
+    "annotation_writes": "Writes of the annotations that vendors give the Node.",
     "checkpoint_saves": "Checkpoints that were written.",
     "checkpoint_set_aside": "Whether the agent began without its checkpoint, and why.",
     "events": "Events of the cluster: sent, tried again, refused, dropped, suppressed.",

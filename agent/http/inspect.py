@@ -37,12 +37,13 @@ def inspect(view: View) -> dict[str, Any]:
         "evidence": {"errors": dict(view.evidence_errors)},
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},
+        "annotations": {"error": view.annotations_error},
         "locks": {"error": view.locks_error},
         "report": _report(view.reported),
         "apiServer": _api_server(view.api_server),
         "complaints": list(view.complaints),
         "vendors": [_vendor(view, status) for status in view.snapshot.vendors],
-        "devices": [_device(status, busy) for status in view.snapshot.devices],
+        "devices": [_device(view, status, busy) for status in view.snapshot.devices],
         "absent": [_absent(device, busy) for device in view.snapshot.absent],
         "resources": [
             _resource(view, resource, used.get(name, 0)) for name, resource in sorted(view.resources.items())
@@ -102,7 +103,7 @@ def _busy(view: View) -> frozenset[str]:
     return frozenset(uuid for it in held for uuid in it.cards)
 
 
-def _device(status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
+def _device(view: View, status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
     device = status.device
     return {
         "vendor": status.vendor,
@@ -118,6 +119,7 @@ def _device(status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
         "paths": list(device.paths),
         "attributes": dict(device.attributes),
         "links": [_link(link) for link in device.links],
+        "foreignSlices": view.foreign_slices.get((status.vendor, status.uuid), 0),
         "toldHealthy": status.told_healthy,
         **_word_on(status, busy),
     }

@@ -85,6 +85,9 @@ def _hardware(view: View) -> Iterator[Metric]:
     help_ = "Whether the kubelet is told that the device is healthy, and what is known against it."
     yield _gauge("device_healthy", help_, ("vendor", "uuid", "reason"), devices)
     cordoned = [((it.vendor, it.uuid), it.cordon is not None) for it in view.snapshot.devices]
+    slices = [(key, count) for key, count in sorted(view.foreign_slices.items())]
+    help_ = "Slices of the card that others made, which are never touched; none of a card without."
+    yield _gauge("foreign_slices", help_, ("vendor", "device"), slices)
     help_ = "Whether an operator has it given to nobody new."
     yield _gauge("device_cordoned", help_, ("vendor", "uuid"), cordoned)
 

@@ -91,7 +91,7 @@ def cdi(raw: bytes) -> Mapping[str, str]:
                 f"the CDI spec {shorten(name)!r}: a name such as vendor.com-class.json is needed"
             )
         try:
-            msgspec.json.decode(text, type=dict[str, Any])
+            msgspec.json.decode(text or "{}", type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as exc:
             raise WrongAnswer(f"the CDI spec {name}: no JSON object: {shorten(str(exc))}") from exc
     if sum(map(len, specs.values())) > SPEC_SIZE:

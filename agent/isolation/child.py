@@ -21,9 +21,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Backend, BackendUnavailable, HealthEvent, Request, overrides
+from agent.core.vendor import Backend, BackendUnavailable, HealthEvent, Request, RequestRefused, overrides
 
 CALLS = frozenset(
     {
@@ -158,13 +159,18 @@ def error(exc: Exception) -> dict[str, str]:
     """An exception as the agent reads it."""
     if isinstance(exc, BackendUnavailable):
         kind, reason, message = "unavailable", str(exc.reason), str(exc.message)
+    elif isinstance(exc, RequestRefused):
+        kind, reason, message = "refused", "refused", str(exc)
     else:
         kind, reason, message = "failed", type(exc).__name__, str(exc)
     return {"type": kind, "reason": reason[:TEXT_LIMIT], "message": message[:TEXT_LIMIT]}
 
 
 class Desk:
-    """The backend and what it is asked; `watch` is the seconds of one wait for events, None for no watch."""
+    """The backend and what it is asked.
+
+    `watch`: seconds of one wait for events, None for no watch; `directory`: the backend's own, if it has one.
+    """
 
     def __init__(
         self,
@@ -173,11 +179,13 @@ class Desk:
         settings: Mapping[str, Any],
         path: Sequence[str],
         watch: float | None,
+        directory: str | None = None,
     ) -> None:
         self._line = line
         self._where = backend
         self._settings = settings
         self._wait = watch
+        self._directory = directory
         self._backend: Backend | None = None
         self._left = threading.Event()
         sys.path.extend(entry for entry in path if entry not in sys.path)
@@ -187,7 +195,7 @@ class Desk:
         try:
             return encode({"id": number, "answer": self._make(call, args)})
         except Exception as exc:
-            if not isinstance(exc, BackendUnavailable):
+            if not isinstance(exc, BackendUnavailable | RequestRefused):
                 traceback.print_exc()
             return encode({"id": number, "error": error(exc)})
 
@@ -204,7 +212,9 @@ class Desk:
 
     def _loaded(self) -> Backend:
         if self._backend is None:
-            self._backend = _load(self._where)(self._settings)
+            backend = _load(self._where)(self._settings)
+            backend.directory = Path(self._directory) if self._directory else None
+            self._backend = backend
         return self._backend
 
     def watch_after(self, call: str) -> None:

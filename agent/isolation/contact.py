@@ -57,7 +57,7 @@ def failed(reason: str) -> Lost:
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An exception of the backend, as its process tells it."""
 
-    type: Literal["unavailable", "failed"]
+    type: Literal["unavailable", "refused", "failed"]
     reason: str
     message: str
 
@@ -232,7 +232,9 @@ class Contact:
         python_path: Sequence[str] = (),
         limit: MemoryLimit | None = None,
         say: Say | None = None,
+        directory: Path | None = None,
     ) -> None:
+        """`directory`: the backend's own, for files that outlive the process."""
         self.limit = limit or MemoryLimit()
         self._vendor = vendor.name
         self._sock, theirs = socket.socketpair()
@@ -247,7 +249,13 @@ class Contact:
         self._reply: asyncio.Future[_Message] | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._say(
-            {"backend": vendor.backend, "settings": vendor.settings, "path": python_path, "watch": watch}
+            {
+                "backend": vendor.backend,
+                "settings": vendor.settings,
+                "path": python_path,
+                "watch": watch,
+                "directory": None if directory is None else str(directory),
+            }
         )
         self._say({"id": self._number, "call": "open", "args": []})
 

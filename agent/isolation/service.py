@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import anyio
 import structlog
 
-from agent.core.errors import VendorCrashed, VendorError, VendorTimeout
+from agent.core.errors import NotServable, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.core.vendor import Device, Fault, HealthEvent, Link, State
 from agent.isolation import answers, contact
@@ -23,6 +23,8 @@ log = structlog.get_logger()
 EVENTS_LOST = "events-lost"
 #: Readings that decide nothing: a wrong answer costs the answer, not the process.
 TOLERATED = frozenset({"links", "usage", "cdi"})
+#: Calls after which containers may need other CDI specs than before.
+MAKING = frozenset({"prepare", "release"})
 
 
 class Sink(Protocol):
@@ -33,7 +35,7 @@ class Sink(Protocol):
     def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None: ...
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
-        """The CDI specs that containers of the vendor need: file name to content."""
+        """The CDI specs that containers of the vendor need: file name to content, empty for no file."""
 
     def unspecified(self, vendor: str, reason: str) -> None:
         """The vendor could not say which CDI specs its containers need; those of before stay."""
@@ -55,7 +57,7 @@ class Deadlines:
     kill: float = 5.0  # after this a killed process that still runs is called stuck
 
     def of(self, call: str) -> float:
-        if call in ("prepare", "release"):
+        if call in MAKING:
             return self.prepare
         # CDI specs are made from the driver's files, on a disk that may be slow.
         return self.discover if call in ("discover", "cdi") else self.call
@@ -121,6 +123,15 @@ class _Call:
     def succeed(self, value: Any) -> None:
         if not self.answer.done():
             self.answer.set_result(value)
+
+
+class _Costly(Exception):
+    """Raised when a call fails in a way that costs the process."""
+
+    def __init__(self, error: VendorError, lost: Lost) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.lost = lost
 
 
 class Service:
@@ -241,26 +252,59 @@ class Service:
                 self._asking = ""
 
     async def _make(self, call: _Call) -> None:
-        seconds = self._deadlines.of(call.method)
         try:
-            raw = await self.contact.ask(call.method, call.args, seconds)
-            call.succeed(answers.decode(call.method, raw))
-        except Refused as exc:
-            self._refuse(call, exc)
-        except TimeoutError:
-            call.fail(VendorTimeout(self._vendor, call.method, seconds))
-            late = f"{call.method} did not return within {seconds:g} s"
-            raise contact.failed(self.contact.body.ended() or late) from None
-        except answers.WrongAnswer as exc:
-            wrong = f"{call.method} answered wrongly: {exc}"
-            call.fail(VendorError(f"{self._vendor}: {wrong}"))
-            if call.method not in TOLERATED:
-                raise contact.failed(wrong) from exc
+            value = await self._made(call.method, call.args, self._deadlines.of(call.method))
+            if call.method in MAKING and "cdi" in self._overrides:
+                await self._specify_again(after=call.method)
+        except _Costly as exc:
+            call.fail(exc.error)
+            raise exc.lost from exc
+        except (VendorError, NotServable) as exc:
+            call.fail(exc)
+        else:
+            call.succeed(value)
 
-    def _refuse(self, call: _Call, exc: Refused) -> None:
-        call.fail(exc)
-        if call.method == "discover":
-            raise self._refusal("discover", exc) from exc
+    async def _made(self, method: str, args: Sequence[Any], seconds: float) -> Any:
+        """What the process answers.
+
+        Raises:
+            VendorError: Nothing that could be used.
+            NotServable: The backend refuses the request as it is.
+            _Costly: The process is of no use any more.
+        """
+        try:
+            return answers.decode(method, await self.contact.ask(method, args, seconds))
+        except Refused as exc:
+            if method == "discover":
+                raise _Costly(exc, self._refusal("discover", exc)) from exc
+            if method == "prepare" and exc.failure.type == "refused":
+                raise NotServable(args[0].resource, exc.failure.message) from exc
+            raise
+        except TimeoutError:
+            error = VendorTimeout(self._vendor, method, seconds)
+            late = f"{method} did not return within {seconds:g} s"
+            raise _Costly(error, contact.failed(self.contact.body.ended() or late)) from None
+        except answers.WrongAnswer as exc:
+            wrong = f"{method} answered wrongly: {exc}"
+            if method in TOLERATED:
+                raise VendorError(f"{self._vendor}: {wrong}") from exc
+            raise _Costly(VendorError(f"{self._vendor}: {wrong}"), contact.failed(wrong)) from exc
+
+    async def _specify_again(self, after: str) -> None:
+        """Have the CDI specs follow the hardware that was made or removed, before that is answered.
+
+        What is removed is removed, whatever the specs say of it.
+        """
+        try:
+            specs = await self._made("cdi", (), self._deadlines.call)
+        except (VendorError, _Costly) as exc:
+            if isinstance(exc, VendorError):
+                self._specs.forget()
+            self._sink.unspecified(self._vendor, str(exc))
+            if after == "prepare" or isinstance(exc, _Costly):
+                raise
+        else:
+            self._sink.specified(self._vendor, specs)
 
     def _refusal(self, call: str, exc: Refused) -> Lost:
         """What an exception of `open` or `discover` means: the vendor is away, or broken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -45,7 +46,7 @@ class Backoff:
 class VendorProcess:
     """One vendor, for as long as the agent runs. `run` supervises, `call` asks.
 
-    `memory_limit` is in bytes, 0 for none.
+    `memory_limit` is in bytes, 0 for none; `directory` is the backend's own.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class VendorProcess:
         in_process: bool = False,
         python_path: Sequence[str] = (),
         memory_limit: int = 0,
+        directory: Path | None = None,
     ) -> None:
         self.vendor = vendor
         self._sink = sink
@@ -69,6 +71,7 @@ class VendorProcess:
         self._limit = MemoryLimit(memory_limit, f"vendors.{vendor.name}.memoryLimit")
         self._in_process = in_process
         self._python_path = tuple(python_path)
+        self._directory = directory
         self._links = LinkCache()
         self._specs = Asked()
         self._early: Contact | None = None
@@ -119,6 +122,7 @@ class VendorProcess:
             in_process=self._in_process,
             python_path=self._python_path,
             limit=self._limit,
+            directory=self._directory,
         )
 
     async def run(self, after: VendorProcess | None = None) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 #: How the names of all our files begin but the checkpoint's, and of all.
 AGENTS = "agent."
 OURS = ("checkpoint.", AGENTS)
+#: The directory in which each vendor has one of its own.
+VENDORS = "vendors"
 
 
 def make(directory: Path) -> None:
@@ -29,7 +31,7 @@ def close_to_others(directory: Path) -> str:
     mode = 0
     try:
         mode = stat.S_IMODE(directory.stat().st_mode)
-        if mode & 0o077 and all(name.startswith(OURS) for name in os.listdir(directory)):
+        if mode & 0o077 and all(it == VENDORS or it.startswith(OURS) for it in os.listdir(directory)):
             directory.chmod(0o700)
             return ""
     except FileNotFoundError:

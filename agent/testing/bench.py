@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent.core.vendor import Device, HealthEvent, Vendor
@@ -39,6 +40,28 @@ class WatchInjector(Protocol):
         """Repair it."""
 
 
+@runtime_checkable
+class SliceInjector(Protocol):
+    """What an injector has, too, where it can slice cards as other programs do."""
+
+    def plant(self, uuid: str) -> None:
+        """Make a slice of this card that bears no mark of ours."""
+
+    def uproot(self) -> None:
+        """Remove it again."""
+
+
+@runtime_checkable
+class CrashInjector(Protocol):
+    """What an injector has, too, where it can end the vendor's process in the middle of a slice."""
+
+    def steps(self) -> Sequence[str]:
+        """The steps in which `prepare` makes a slice, in its library's words."""
+
+    def crash_at(self, step: str) -> None:
+        """Let the process die at this step, the next time and once."""
+
+
 class NotMade(Exception):
     """Raised when a check can not be made here, with why."""
 
@@ -53,11 +76,16 @@ class Bench:
 
     @asynccontextmanager
     async def talk(
-        self, settings: Mapping[str, Any] | None = None, watch: float | None = None
+        self,
+        settings: Mapping[str, Any] | None = None,
+        watch: float | None = None,
+        directory: Path | None = None,
     ) -> AsyncIterator[Talk]:
         """A process of the vendor, not yet known to be open."""
         vendor = self.vendor if settings is None else replace(self.vendor, settings=settings)
-        contact = Contact(vendor, watch=watch, python_path=self.python_path, say=_to_stderr)
+        contact = Contact(
+            vendor, watch=watch, python_path=self.python_path, say=_to_stderr, directory=directory
+        )
         talk = Talk(contact)
         try:
             await contact.connect()
@@ -67,8 +95,8 @@ class Bench:
             await talk.end()
 
     @asynccontextmanager
-    async def opened(self, watch: float | None = None) -> AsyncIterator[Talk]:
-        async with self.talk(watch=watch) as talk:
+    async def opened(self, watch: float | None = None, directory: Path | None = None) -> AsyncIterator[Talk]:
+        async with self.talk(watch=watch, directory=directory) as talk:
             await talk.opened()
             yield talk
 
@@ -84,6 +112,13 @@ class Bench:
         if self.faults is None:
             raise NotMade("there is no fault injector")
         return self.faults
+
+    def slicing(self) -> FaultInjector:
+        """The injector, of a vendor that slices cards: without one the hardware is left alone."""
+        faults = self.injector()
+        if not self.vendor.prepares:
+            raise NotMade("the vendor does not prepare")
+        return faults
 
 
 def _to_stderr(line: str, dropped: int) -> None:

@@ -6,9 +6,12 @@ Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findi
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from agent.core.vendor import (
@@ -29,13 +32,31 @@ from agent.testing.agenthalf import (
     the_readme_tells_all,
     the_resource_is_taken,
 )
-from agent.testing.bench import Bench, FaultInjector, NotMade, Talk, WatchInjector
+from agent.testing.bench import (
+    Bench,
+    CrashInjector,
+    FaultInjector,
+    NotMade,
+    SliceInjector,
+    Talk,
+    WatchInjector,
+)
 
-__all__ = ["CHECKS", "FaultInjector", "Finding", "WatchInjector", "check_vendor"]
+__all__ = [
+    "CHECKS",
+    "CrashInjector",
+    "FaultInjector",
+    "Finding",
+    "SliceInjector",
+    "WatchInjector",
+    "check_vendor",
+]
 
 T = TypeVar("T")
 
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+#: The allocation for which slices are made.
+MARK = "conformance"
 WAIT = 0.5  # seconds of one wait for events
 EVENT_PATIENCE = 10.0  # seconds from a fault to its event
 
@@ -180,17 +201,17 @@ async def release_is_quiet(bench: Bench) -> None:
 
 async def prepare_ensures(bench: Bench) -> None:
     """`prepare` asked twice makes hardware once, and `release` removes it; foreign slices stay."""
-    bench.injector()
+    bench.slicing()
     async with bench.opened() as talk:
         talk.needs("prepare")
         uuid = (await talk.discover())[0].uuid
         before = await talk.ask("partitions")
-        request = Request("conformance", bench.vendor.resource, (uuid,))
+        request = Request(MARK, bench.vendor.resource, (uuid,))
         made = await talk.ask("prepare", request, (uuid,))
         again = await talk.ask("prepare", request, (uuid,))
-        ours = [it for it in await talk.ask("partitions") if it.allocation == "conformance"]
-        await talk.ask("release", "conformance")
-        await talk.ask("release", "conformance")
+        ours = [it for it in await talk.ask("partitions") if it.allocation == MARK]
+        await talk.ask("release", MARK)
+        await talk.ask("release", MARK)
         after = await talk.ask("partitions")
     assert made == again, f"first {made}, then {again}"
     assert {it.id for it in made} == {it.id for it in ours}, f"made {made}, on the hardware are {ours}"
@@ -199,17 +220,98 @@ async def prepare_ensures(bench: Bench) -> None:
 
 async def prepared_outlives_the_process(bench: Bench) -> None:
     """What `prepare` made is shown by `partitions` of the next process, with its mark."""
-    bench.injector()
+    bench.slicing()
     async with bench.opened() as talk:
         talk.needs("prepare")
         uuid = (await talk.discover())[0].uuid
-        made = await talk.ask("prepare", Request("conformance", bench.vendor.resource, (uuid,)), (uuid,))
+        made = await talk.ask("prepare", Request(MARK, bench.vendor.resource, (uuid,)), (uuid,))
     async with bench.opened() as talk:
         await talk.discover()
         there = await talk.ask("partitions")
-        await talk.ask("release", "conformance")
-    marked = {it.id for it in there if it.allocation == "conformance"}
+        await talk.ask("release", MARK)
+    marked = {it.id for it in there if it.allocation == MARK}
     assert {it.id for it in made} <= marked, f"made {made}, now there are {there}"
+
+
+async def slices_of_others_stay(bench: Bench) -> None:
+    """A slice that others made bears no mark, and stays whatever is made and removed beside it."""
+    faults = bench.slicing()
+    if not isinstance(faults, SliceInjector):
+        raise NotMade("the injector can not make slices of others")
+    uuid = (await bench.devices())[0].uuid
+    faults.plant(uuid)
+    try:
+        async with bench.opened() as talk:
+            await talk.discover()
+            before = await talk.ask("partitions")
+            await talk.ask("prepare", Request(MARK, bench.vendor.resource, (uuid,)), (uuid,))
+            for mark in (MARK, ""):
+                await talk.ask("release", mark)
+            after = await talk.ask("partitions")
+    finally:
+        faults.uproot()
+    assert any(it.allocation is None and it.uuid == uuid for it in before), f"{uuid} has none of {before}"
+    assert set(before) == set(after), f"there were {before}, now there are {after}"
+
+
+async def a_crash_leaves_no_strangers(bench: Bench) -> None:
+    """Wherever the process dies while it makes a slice, the next one knows it for ours or removes it."""
+    faults = bench.slicing()
+    if not isinstance(faults, CrashInjector):
+        raise NotMade("the injector can not end the process in the middle of a slice")
+    for step in faults.steps():
+        with tempfile.TemporaryDirectory() as directory:
+            await _die_at(step, bench, faults, Path(directory))
+
+
+async def _die_at(step: str, bench: Bench, faults: CrashInjector, directory: Path) -> None:
+    async with bench.opened(directory=directory) as talk:
+        uuid = (await talk.discover())[0].uuid
+        before = await talk.ask("partitions")
+        request = Request(MARK, bench.vendor.resource, (uuid,))
+        faults.crash_at(step)
+        try:
+            await talk.ask("prepare", request, (uuid,))
+        except Lost:
+            pass
+        else:
+            raise AssertionError(f"it did not die at {step}")
+    async with bench.opened(directory=directory) as talk:
+        await talk.discover()
+        found = await talk.ask("partitions")
+        made = await talk.ask("prepare", request, (uuid,))
+        there = await talk.ask("partitions")
+        await talk.ask("release", MARK)
+        after = await talk.ask("partitions")
+    strangers = [it for it in set(found) - set(before) if it.allocation != MARK]
+    assert not strangers, f"dead at {step} it left {strangers}"
+    assert set(there) - set(before) == set(made), f"after {step} it made {made}, there are {there}"
+    assert set(before) == set(after), f"after {step} there were {before}, now there are {after}"
+
+
+async def names_are_specified(bench: Bench) -> None:
+    """The CDI names that `container_edits` gives stand in `cdi` once they are prepared, and go with it."""
+    bench.slicing()
+    async with bench.opened() as talk:
+        talk.needs("cdi")
+        device = (await talk.discover())[0]
+        request = Request(MARK, bench.vendor.resource, (device.uuid,))
+        names = set(bench.vendor.container_edits((device,), request).cdi_devices)
+        if not names:
+            raise NotMade("containers get no CDI names")
+        before = _specified(await talk.ask("cdi"))
+        await talk.ask("prepare", request, (device.uuid,))
+        there = _specified(await talk.ask("cdi"))
+        await talk.ask("release", MARK)
+        after = _specified(await talk.ask("cdi"))
+    assert names <= there, f"{sorted(names - there)} stands in no spec; these do: {sorted(there)}"
+    assert before == after, f"before {sorted(before)} stood there, after {sorted(after)}"
+
+
+def _specified(specs: Mapping[str, str]) -> set[str]:
+    """The qualified names of all devices in these specs."""
+    parsed = [json.loads(text) for text in specs.values() if text]
+    return {f"{spec['kind']}={device['name']}" for spec in parsed for device in spec["devices"]}
 
 
 async def usage_names_listed_devices(bench: Bench) -> None:
@@ -319,6 +421,9 @@ CHECKS: tuple[Check, ...] = (
     release_is_quiet,
     prepare_ensures,
     prepared_outlives_the_process,
+    slices_of_others_stay,
+    a_crash_leaves_no_strangers,
+    names_are_specified,
     resources_are_pure,
     labels_are_pure,
     cdi_specs_follow_the_devices,

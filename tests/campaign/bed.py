@@ -20,12 +20,12 @@ from agent import operator
 from agent.admin import fetch
 from agent.core.allocator import ALLOCATION
 from agent.core.errors import AgentError
-from agent.testing.node import NodeKubelet, Pod
+from agent.testing.node import NodeKubelet, Pod, RunOptions
 
 from . import cgroups as pod_cgroups
 from . import kubelets
 from .cgroups import Cgroups
-from .hardware import LAYOUTS, Card, Hardware, Offer
+from .hardware import LAYOUTS, Card, Hardware, MetaXCards, Offer
 from .invariants import Look, Place, Told, Violation, swapped, violations
 from .process import Agent
 from .switches import VARIABLE, Switches
@@ -175,6 +175,18 @@ class Bed:
             except (*kubelets.Down, *kubelets.NotStarted) as exc:
                 return str(exc) or type(exc).__name__
         return ""
+
+    async def starts_all(self) -> None:
+        """Let the containers of all pods start anew, each tried again until it does, as the kubelet does."""
+        for uid in list(self.pods):
+            await self.comes(lambda pod=self.pods[uid]: self._starts(pod))  # type: ignore[misc]
+
+    async def _starts(self, pod: Pod) -> bool:
+        return not await self.start(pod)
+
+    def takes_stock(self) -> None:
+        """Slices of others are those that there are now."""
+        self._foreign = self.hardware.foreign()
 
     async def make_room(self, offer: Offer, count: int = 1) -> None:
         """Delete pods, and repair cards, until so many IDs of the resource are free."""
@@ -354,15 +366,17 @@ class Bed:
                 options = await self.kubelet.run_options(uid, container)
             except (*kubelets.Down, *kubelets.NotStarted) as exc:
                 return [Violation("start", f"{uid}/{container} can not start: {exc}")]
-            cards = options.env.get(self._visible(resource), "").split(",")
-            told.append(
-                Told((uid, container, resource), options.annotations.get(ALLOCATION, ""), frozenset(cards))
-            )
+            mark = options.annotations.get(ALLOCATION, "")
+            told.append(Told((uid, container, resource), mark, self._told(resource, options)))
         return list(swapped(look, told))
 
-    def _visible(self, resource: str) -> str:
+    def _told(self, resource: str, options: RunOptions) -> frozenset[str]:
+        """The cards that the container has."""
         vendor = next(it.vendor for it in self.hardware.offers if it.name == resource)
-        return self.hardware.vendors[vendor].visible
+        cards = self.hardware.vendors[vendor]
+        if isinstance(cards, MetaXCards):
+            return cards.told(options)
+        return frozenset(options.env.get(cards.visible, "").split(","))
 
 
 def _places(pod: Pod) -> list[tuple[Place, int]]:

@@ -12,6 +12,7 @@ from typing import Any
 from scenarios.cards import Cards, Nvidia, Simulated
 
 from .invariants import Place
+from .metax import MetaXCards
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 
@@ -91,6 +92,13 @@ class SimulatedCards(Simulated):
         fresh.write_text(json.dumps(slices))
         fresh.replace(self.slices)
 
+    def there(self) -> Iterator[Mapping[str, Any]]:
+        yield from json.loads(self.slices.read_text())
+
+    def take(self, name: str) -> None:
+        """Remove a slice from under whoever has it."""
+        self.write_slices([dict(it) for it in self.there() if it["id"] != name])
+
     def garbage(self) -> None:
         self.scenario.garbage()
 
@@ -142,7 +150,7 @@ class NvidiaCards(Nvidia):
 class Hardware:
     """All cards of the node, and the truth of them: which are broken until they are reset."""
 
-    vendors: Mapping[str, SimulatedCards | NvidiaCards]
+    vendors: Mapping[str, SimulatedCards | NvidiaCards | MetaXCards]
     offers: tuple[Offer, ...]
     broken: set[Card] = field(default_factory=set)
     cordoned: set[Card] = field(default_factory=set)
@@ -209,8 +217,8 @@ class Hardware:
 
     def _slices(self) -> Iterator[Mapping[str, Any]]:
         for it in self.vendors.values():
-            if isinstance(it, SimulatedCards):
-                yield from json.loads(it.slices.read_text())
+            if not isinstance(it, NvidiaCards):
+                yield from it.there()
 
     def foreign(self) -> frozenset[str]:
         return frozenset(it["id"] for it in self._slices() if it["allocation"] is None)
@@ -252,6 +260,29 @@ def mixed(directory: Path) -> Hardware:
     )
 
 
-LAYOUTS: Mapping[str, Callable[[Path], Hardware]] = {"sliced": sliced, "mixed": mixed, "plain": plain}
+def metax(directory: Path) -> Hardware:
+    """MetaX's cards in slices."""
+    cards = MetaXCards(directory, 4)
+    return Hardware(
+        {"metax": cards}, (Offer("metax-tech.com/sgpu", "metax", (0, 1, 2, 3), 16, prepares=True),)
+    )
 
-__all__ = ["FOREIGN", "LAYOUTS", "Card", "Cards", "Hardware", "NvidiaCards", "Offer", "SimulatedCards"]
+
+LAYOUTS: Mapping[str, Callable[[Path], Hardware]] = {
+    "sliced": sliced,
+    "mixed": mixed,
+    "plain": plain,
+    "metax": metax,
+}
+
+__all__ = [
+    "FOREIGN",
+    "LAYOUTS",
+    "Card",
+    "Cards",
+    "Hardware",
+    "MetaXCards",
+    "NvidiaCards",
+    "Offer",
+    "SimulatedCards",
+]

@@ -12,7 +12,7 @@ from scenarios.kubelets import built, simulated
 from scenarios.kubelets import kinds as kubelets_of
 
 from .bed import Bed
-from .faults import KINDS, Fault, Kind
+from .faults import KINDS, Fault, Kind, metax
 from .hardware import SimulatedCards
 from .run import Plan, Result, run
 from .traffic import Traffic
@@ -23,6 +23,7 @@ AFTER = {
     "card is reset": [BREAKS, "card is reset"],
     "operator clears a fault": [BREAKS, "operator clears a fault"],
 }
+OF_METAX = [it.name for it in metax.KINDS]
 #: Those that only some kubelets can show.
 PARTIAL = {"stream cut in the middle", "registration refused for a while", "kubelet frozen"}
 
@@ -41,7 +42,8 @@ def kubelet(request: pytest.FixtureRequest) -> KubeletKind:
 
 @pytest.mark.timeout(300)
 async def test_after_every_fault_everything_holds(kubelet: KubeletKind) -> None:
-    names = [name for kind in KINDS for name in AFTER.get(kind, [kind]) if kind != BREAKS]
+    kinds = [it for it in KINDS if it not in OF_METAX]
+    names = [name for kind in kinds for name in AFTER.get(kind, [kind]) if kind != BREAKS]
     half = len(names) // 2
 
     results = await asyncio.gather(
@@ -54,6 +56,18 @@ async def test_after_every_fault_everything_holds(kubelet: KubeletKind) -> None:
     assert struck == {name for name in names if name not in PARTIAL} | (struck & PARTIAL)
     missed = [str(it) for result in results for it in result.struck if not all(it.reached)]
     assert missed == []
+
+
+@pytest.mark.timeout(300)
+async def test_wherever_metax_s_library_dies_no_slice_is_without_an_owner_and_no_owner_without_a_slice(
+    kubelet: KubeletKind,
+) -> None:
+    names = [*OF_METAX, "slice lost under a container", "kill at allocate/prepared"]
+
+    result = await run(planned(kubelet, "metax", names))
+
+    assert not result.violations, told(result)
+    assert [str(it) for it in result.struck if not all(it.reached)] == []
 
 
 def planned(kubelet: KubeletKind, layout: str, names: list[str]) -> Plan:

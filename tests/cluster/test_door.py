@@ -21,6 +21,7 @@ from agent.cluster.door import Door
 from agent.cluster.errors import ApiAway, Forbidden
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import Following
+from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES, Candidate
 from agent.core.koordinator.locks import LOCKS, lock
@@ -63,6 +64,7 @@ async def opened(
     tmp_path: Path,
     follows_pods: bool = True,
     opening: Callable[[Access], Awaitable[Api]] = open_api,
+    annotations: Cell[Annotated | None] | None = None,
 ) -> AsyncIterator[Here]:
     async with SimApiServer() as server:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"pool": "train"}}}
@@ -88,7 +90,7 @@ async def opened(
             opening=opening,
         )
         async with anyio.create_task_group() as group:
-            group.start_soon(way.run, wanted)
+            group.start_soon(way.run, wanted, annotations)
             yield Here(server, way, labels, candidates, wanted, noted, reads, scheduled)
             group.cancel_scope.cancel()
 
@@ -121,6 +123,24 @@ def pod(name: str, node: str) -> dict[str, Any]:
         "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
         "spec": {"nodeName": node, "containers": [{"name": "main"}]},
     }
+
+
+async def test_annotations_of_vendors_are_written_to_the_node_and_a_refusal_is_told(tmp_path: Path) -> None:
+    annotations: Cell[Annotated | None] = Cell(Annotated({"acme.com/devices": "1"}))
+
+    def found(here: Here) -> Mapping[str, str]:
+        node = here.server.find("Node", NODE)
+        assert node is not None
+        its: Mapping[str, str] = node["metadata"].get("annotations", {})
+        return its
+
+    async with opened(tmp_path, annotations=annotations) as here:
+        await eventually(lambda: found(here).get("acme.com/devices") == "1")
+        assert here.door.seen(View("n", "v")).counters["annotation_writes", ()] == 1
+
+        here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
+        annotations.set(Annotated({"acme.com/devices": "2"}))
+        await eventually(lambda: "403" in here.door.seen(View("n", "v")).annotations_error)
 
 
 async def test_the_nodes_labels_and_its_pods_alone_come_in(tmp_path: Path) -> None:

@@ -54,6 +54,13 @@ def test_it_takes_three_failed_polls_to_flip(failed: int, state: str) -> None:
     assert told(record, failed) is (state == "healthy")
 
 
+def test_a_fault_that_every_poll_repeats_is_no_news() -> None:
+    """Records that differ are written to disk."""
+    record = polls(Record(), 0, 10, 20, fault=HOT)
+
+    assert polls(record, *range(30, 300, 10), fault=HOT) == record
+
+
 def test_failed_polls_count_only_in_a_row() -> None:
     record = polls(Record(), 0, 10, fault=HOT)
     record = polls(record, 20)

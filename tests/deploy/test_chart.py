@@ -42,6 +42,18 @@ MATRIX: dict[str, dict[str, Any]] = {
     },
     "the host's network": {"hostNetwork": True, "metrics": {"podMonitor": {"enabled": True}}},
     "a host port": {"http": {"hostPort": 9808}, "metrics": {"serviceMonitor": {"enabled": True}}},
+    "MetaX's nodes": {
+        "pools": {"nvidia": {"enabled": False}, "metax": {"vendors": ["metax"]}},
+        "vendors": {"metax": {"writableSys": True, "configMap": "metax-device-config"}},
+        "uninstall": {"hook": True},
+    },
+    "MetaX's nodes beside NVIDIA's": {
+        "pools": {
+            "nvidia": {**POOL, "nodeSelector": {"cards": "nvidia"}},
+            "metax": {"vendors": ["metax"], "nodeSelector": {"cards": "metax"}},
+        },
+        "vendors": {"metax": {"securityContext": {"privileged": True}}},
+    },
     "no API server": {"api": {"enabled": False}, "labels": {"output": "none"}},
     "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
     "cleaning up labels": {"labels": {"output": "nodeFeature"}, "uninstall": {"hook": True}},
@@ -104,7 +116,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"pools": {"nvidia": {"vendors": []}}}, ("/pools/nvidia", "minItems")),
     (
         {"pools": {"nvidia": {"vendors": ["nvidea"]}}},
-        ("'nvidea' is no vendor here; there are nvidia, simulated",),
+        ("'nvidea' is no vendor here; there are metax, nvidia, simulated",),
     ),
     ({"pools": {"nvidia": {"enabled": False}}}, ("pools: none is on",)),
     ({"pools": {"Big": POOL}}, ("Big",)),
@@ -468,6 +480,52 @@ def test_of_the_host_there_is_what_the_agent_needs_as_directories_and_no_more(ch
     assert types == {"Directory", "DirectoryOrCreate"}
 
 
+#: What MetaX's nodes have beside it.
+OF_METAX = {"/opt/mxdriver": False}
+
+
+@pytest.mark.parametrize(("writes", "more"), [(False, OF_METAX), (True, {**OF_METAX, "/sys": True})])
+def test_only_where_slices_are_made_may_metax_s_agents_write_to_the_host_s_sysfs(
+    chart: Chart, writes: bool, more: dict[str, bool]
+) -> None:
+    pools = {"nvidia": {"enabled": False}, "metax": {"vendors": ["metax"]}}
+    rendered = chart.render({"pools": pools, "vendors": {"metax": {"writableSys": writes}}})
+
+    mounts = rendered.mounts("metax")
+    without = {path: its for path, its in MOUNTS.items() if path != "/usr/lib64"}
+    assert {path: not it.get("readOnly", False) for path, it in mounts.items()} == {**without, **more}
+    assert mounts["/opt/mxdriver"]["mountPath"] == "/driver-root/opt/mxdriver"
+    assert rendered.env("metax")["LD_LIBRARY_PATH"] == "/driver-root/opt/mxdriver/lib"
+    context = rendered.agent("metax")["securityContext"]
+    assert (context["readOnlyRootFilesystem"], context.get("privileged")) == (True, None)
+
+
+def test_a_vendor_s_sysfs_and_config_map_go_to_pools_of_that_vendor_alone(chart: Chart) -> None:
+    pools = {
+        "nvidia": {**POOL, "nodeSelector": {"a": "1"}},
+        "metax": {"vendors": ["metax"], "nodeSelector": {"a": "2"}},
+    }
+    metax = {"writableSys": True, "configMap": "metax-device-config"}
+    rendered = chart.render({"pools": pools, "vendors": {"metax": metax}})
+
+    [volume] = [it for it in rendered.pod("metax")["volumes"] if it["name"] == "config-metax"]
+    assert volume["configMap"] == {"name": "metax-device-config"}
+    assert {it["name"]: it["mountPath"] for it in rendered.agent("metax")["volumeMounts"]}.items() >= {
+        "config-metax": "/etc/xpu-agent-metax",
+        "sys": "/sys",
+    }.items()
+    assert not {"config-metax", "sys"} & {it["name"] for it in rendered.pod("nvidia")["volumes"]}
+
+
+def test_metax_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart: Chart) -> None:
+    pod = chart.render(MATRIX["MetaX's nodes"]).pod("metax")
+
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
+    assert keys == ["feature.node.kubernetes.io/pci-9999.present", "metax-tech.com/gpu.installed"]
+    assert "metax-tech.com/gpu" in {it["key"] for it in pod["tolerations"]}
+
+
 def test_libraries_and_device_nodes_lie_where_the_vendor_looks_for_its_driver(chart: Chart) -> None:
     mounts = chart.render({"pools": {"nvidia": {"libraries": ["/usr/lib64"]}}}).mounts()
 
@@ -644,6 +702,8 @@ NO_POLICY = {"admissionPolicy": {"enabled": False}}
         (NO_POLICY, READ | EVENTS | UNDO),
         ({"labels": {"output": "nodeFeature"}, **NO_POLICY}, READ | EVENTS | FEATURES),
         ({"labels": {"output": "node"}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
+        ({"labels": {"output": "none"}, "nodeAnnotations": {"enabled": True}}, READ | EVENTS | PATCH),
+        ({"nodeAnnotations": {"enabled": True}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
         ({"pods": {"enabled": False}}, READ_NODES | EVENTS | PATCH | UNDO),
         ({"koordinator": {"enabled": True}}, READ | EVENTS | PATCH | UNDO | DEVICES),
         ({"api": {"enabled": False}}, set()),
@@ -854,6 +914,22 @@ def test_what_cleans_a_node_may_take_back_what_the_api_server_was_told_where_tha
     assert {f"{it['resources'][0]} {verb}" for it in rules for verb in it["verbs"]} == rights
     assert pod["automountServiceAccountToken"] is bool(rights)
     assert pod.get("serviceAccountName") == ("xpu-agent-uninstall" if rights else None)
+
+
+@pytest.mark.parametrize(("output", "rights"), [("file", UNLABEL), ("none", {"nodes get", "nodes patch"})])
+def test_what_cleans_a_node_may_take_back_the_annotations_of_vendors(
+    chart: Chart, output: str, rights: set[str]
+) -> None:
+    values = {"labels": {"output": output}, "nodeAnnotations": {"enabled": True}}
+    rendered = chart.render({"uninstall": {"hook": True}, **values})
+
+    assert {
+        f"{rule['resources'][0]} {verb}"
+        for role in (*rendered.all("ClusterRole"), *rendered.all("Role"))
+        if role["metadata"]["name"] == "xpu-agent-uninstall"
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+    } == rights
 
 
 def test_what_cleans_a_node_removes_node_features_of_the_release_s_namespace_alone(chart: Chart) -> None:

@@ -23,8 +23,16 @@ from .chart import ROOT, Chart, Rendered
 EXAMPLES = sorted(it for it in (ROOT / "deploy/examples").iterdir() if it.is_dir())
 
 
+#: Where the chart mounts a vendor's own ConfigMap, and what stands in MetaX's.
+MOUNTED = "/etc/xpu-agent-metax"
+DEVICE_CONFIG = {"version": "v1", "cluster-config": 'mode: "native"\n', "nodes-config": ""}
+
+
 def devices(vendor: str, *, split: bool) -> list[Device]:
     """Four cards; `split` into one slice each."""
+    if vendor == "metax":
+        can = {"virtualisation": "none", "sgpu-capable": "true"}
+        return [Device(f"GPU-{n}", n, minor=n, memory=64 << 30, attributes=can) for n in range(4)]
     mode = {"mig-capable": "true", "mig-mode": "enabled"} if split else {"mig-capable": "false"}
     cards = [
         Device(f"GPU-{n}", n, minor=n, model="H100", paths=(f"/dev/x{n}",), attributes=mode) for n in range(4)
@@ -38,9 +46,9 @@ def devices(vendor: str, *, split: bool) -> list[Device]:
     ]
 
 
-def offered(config: Config, *, split: bool) -> dict[str, int]:
-    """The resources that the agent would register on such a node, and how many IDs each has."""
-    plugins = [it for it in wanted(config) if it.vendor]
+def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
+    """The resources that the agent would register on a node of this vendor, and how many IDs each has."""
+    plugins = [it for it in wanted(config) if it.vendor and it.name == vendor]
     snapshot = NodeSnapshot(
         tuple(VendorStatus(it.name, VendorState.OPEN) for it in plugins),
         tuple(
@@ -59,9 +67,19 @@ def rendered(chart: Chart, example: Path) -> Rendered:
     return chart.render(yaml.safe_load((example / "values.yaml").read_text()))
 
 
-def configs(shown: Rendered) -> dict[str, Config]:
+def configs(shown: Rendered, directory: Path) -> dict[str, Config]:
+    """Each config of the chart's; `directory` stands for a vendor's own ConfigMap."""
     data = shown.one("ConfigMap")["data"]
-    return {name: check(parse(text, name, "a-node")) for name, text in data.items()}
+    for key, text in DEVICE_CONFIG.items():
+        (directory / key).write_text(text)
+    there = {name: text.replace(MOUNTED, str(directory)) for name, text in data.items()}
+    return {name: check(parse(text, name, "a-node")) for name, text in there.items()}
+
+
+def vendor_of(shown: Rendered) -> str:
+    """Whose cards the nodes of its pool have: a pool that is no vendor's has NVIDIA's."""
+    pool = pool_of(shown)
+    return pool if pool in ("metax", "simulated") else "nvidia"
 
 
 def pod(example: Path) -> tuple[dict[str, Any], int]:
@@ -73,16 +91,17 @@ def pod(example: Path) -> tuple[dict[str, Any], int]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda it: it.name)
-def test_the_pods_of_an_example_find_what_they_ask_for(chart: Chart, example: Path) -> None:
+def test_the_pods_of_an_example_find_what_they_ask_for(chart: Chart, example: Path, tmp_path: Path) -> None:
     shown = rendered(chart, example)
-    held = configs(shown)[shown.env(pool_of(shown)).get("XPU_AGENT_DEFAULT_CONFIG", "default")]
+    held = configs(shown, tmp_path)[shown.env(pool_of(shown)).get("XPU_AGENT_DEFAULT_CONFIG", "default")]
     spec, count = pod(example)
 
     limits = spec["containers"][0]["resources"]["limits"]
     # What koord-manager writes on the Node is asked of its scheduler, not of the kubelet.
     [(resource, each)] = [it for it in limits.items() if not it[0].startswith(PREFIX)]
 
-    assert offered(held, split="mig" in example.name).get(resource, 0) >= each * count
+    found = offered(held, vendor_of(shown), split="mig" in example.name)
+    assert found.get(resource, 0) >= each * count
     assert (spec.get("schedulerName") == "koord-scheduler") == ("koordinator" in example.name)
 
 
@@ -102,10 +121,10 @@ def pool_of(shown: Rendered) -> str:
     return name
 
 
-def test_every_config_of_the_time_slicing_example_is_good(chart: Chart) -> None:
-    held = configs(rendered(chart, ROOT / "deploy/examples/nvidia-time-slicing"))
+def test_every_config_of_the_time_slicing_example_is_good(chart: Chart, tmp_path: Path) -> None:
+    held = configs(rendered(chart, ROOT / "deploy/examples/nvidia-time-slicing"), tmp_path)
 
-    assert {name: offered(it, split=False) for name, it in held.items()} == {
+    assert {name: offered(it, "nvidia", split=False) for name, it in held.items()} == {
         "any": {"nvidia.com/gpu": 40},
         "whole": {"nvidia.com/gpu": 4},
     }
@@ -123,10 +142,10 @@ def test_every_example_is_in_the_table_of_the_docs() -> None:
     "example", [it for it in EXAMPLES if "koordinator" in it.name], ids=lambda it: it.name
 )
 def test_an_example_beside_koordinator_may_tell_it_of_the_cards_and_hears_its_scheduler(
-    chart: Chart, example: Path
+    chart: Chart, example: Path, tmp_path: Path
 ) -> None:
     shown = rendered(chart, example)
-    [held] = configs(shown).values()
+    [held] = configs(shown, tmp_path).values()
     rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
 
     assert "kubectl get devices.scheduling.koordinator.sh" in chart.notes({"koordinator": {"enabled": True}})

@@ -31,7 +31,6 @@ def test_each_feature_asks_for_its_own_rights_and_no_more() -> None:
         *nodes,
         "patch nodes/n",
     ]
-    assert [str(it) for it in required("n", "ours", None, events=False, pods=False, locks=True)] == [
-        *nodes,
-        "patch nodes/n",
-    ]
+    for one in ("locks", "annotates"):
+        rights = required("n", "ours", None, events=False, pods=False, **{one: True})
+        assert [str(it) for it in rights] == [*nodes, "patch nodes/n"]

@@ -286,6 +286,16 @@ def test_a_slice_is_shown_with_its_number_on_its_card() -> None:
     assert "nvidia 0:2 MIG-1" in text
 
 
+def test_slices_of_others_are_counted_on_their_card_and_shown_where_there_are_any() -> None:
+    view = replace(VIEW, foreign_slices={("nvidia", "GPU-1"): 2, ("other", "GPU-0"): 1})
+
+    document = document_of(view)
+
+    assert [it["foreignSlices"] for it in document["devices"]] == [0, 2]
+    shown = as_text(document, now=5000.0, width=300)
+    assert shown.count("foreign slices: 2") == shown.count("foreign slices") == 1
+
+
 def test_troubles_are_shown_first() -> None:
     text = as_text(document_of(hostile()), now=0)
 

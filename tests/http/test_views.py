@@ -40,6 +40,12 @@ def samples(view: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 # Probes
 
 
+def test_slices_of_others_are_counted_by_card() -> None:
+    view = replace(VIEW, foreign_slices={("nvidia", "GPU-1"): 2})
+
+    assert b'xpu_agent_foreign_slices{device="GPU-1",vendor="nvidia"} 2.0' in metrics(view).body
+
+
 def test_alive_is_whoever_answers() -> None:
     assert (healthz().status, healthz().body) == (200, b"ok\n")
 
@@ -76,6 +82,7 @@ def test_a_resource_that_nobody_has_begun_to_register_is_a_reason_not_to_be_read
         ({"complaints": ("vendor nvidia: unknown MIG profile",)}, "vendor nvidia: unknown MIG profile"),
         ({"checkpoint_error": "/state: no space"}, "checkpoint: /state: no space"),
         ({"cdi_error": "/var/run/cdi: no space"}, "CDI specs: /var/run/cdi: no space"),
+        ({"annotations_error": "403 Forbidden"}, "annotations: 403 Forbidden"),
         ({"labels_error": "/f: no directory"}, "labels: /f: no directory"),
         ({"config_awaited": True, "config_error": "no such config"}, "config: no such config"),
     ],

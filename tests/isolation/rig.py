@@ -83,6 +83,7 @@ async def serving(
     every: float = 0.02,
     in_process: bool = False,
     memory_limit: int = 0,
+    directory: Path | None = None,
     **settings: Any,
 ) -> AsyncIterator[VendorProcess]:
     process = VendorProcess(
@@ -94,6 +95,7 @@ async def serving(
         in_process=in_process,
         python_path=(HERE,),
         memory_limit=memory_limit,
+        directory=directory,
     )
     task = asyncio.create_task(process.run())
     try:

@@ -11,11 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
+from grpclib.const import Status
 
-from agent.core.errors import VendorCrashed, VendorError, VendorTimeout
+from agent.core.errors import AllocationError, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.core.vendor import HealthEvent, Link, Partition, Request, State, Usage
 from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.kubelet.rpc import as_status
 
 from .rig import QUICK, Flag, Recorder, serving, vendor
 
@@ -127,6 +129,49 @@ async def test_an_exception_of_a_call_reaches_its_caller_and_costs_nothing(sink:
 
         assert await process.call("partitions") == ()
         assert process.pid == first
+
+
+async def test_a_request_that_is_refused_is_so_in_the_backends_own_words_and_costs_nothing(
+    sink: Recorder, in_process: bool
+) -> None:
+    async with serving(sink, in_process=in_process, does={"prepare": "refuse"}) as process:
+        await sink.until(lambda: sink.lists)
+
+        with pytest.raises(AllocationError) as refused:
+            await process.call("prepare", Request("a", "acme.com/xpu", ("i",)), ("dev-a",))
+
+        assert (
+            str(refused.value)
+            == 'invalid allocation request for "acme.com/xpu": half a card was asked for; a quarter works'
+        )
+        assert as_status(refused.value).status is Status.FAILED_PRECONDITION
+        assert await process.call("partitions") == ()
+        assert sink.losses == []
+
+
+async def test_a_refusal_of_what_is_no_request_is_an_error_like_others(sink: Recorder) -> None:
+    async with serving(sink, does={"partitions": "refuse"}) as process:
+        await sink.until(lambda: sink.lists)
+
+        with pytest.raises(VendorError, match="acme: partitions: refused: half a card"):
+            await process.call("partitions")
+
+
+async def test_a_backend_has_a_directory_of_its_own_before_it_opens(
+    sink: Recorder, tmp_path: Path, in_process: bool
+) -> None:
+    async with serving(sink, "Keeping", in_process=in_process, directory=tmp_path):
+        await sink.until(lambda: sink.lists)
+
+    assert (tmp_path / "opened").read_text().split() == ["opened"]
+    assert sink.lists[0][0].model == str(tmp_path)
+
+
+async def test_a_backend_that_nobody_gave_a_directory_has_none(sink: Recorder) -> None:
+    async with serving(sink, "Keeping"):
+        await sink.until(lambda: sink.lists)
+
+    assert sink.lists[0][0].model == "None"
 
 
 async def test_a_wrong_answer_that_decides_nothing_costs_only_the_answer(sink: Recorder) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from agent.core.errors import NotServable, VendorError, VendorTimeout
+from agent.core.vendor import Request
+from agent.isolation.supervisor import VendorProcess
 
 from .rig import QUICK, Flag, Recorder, serving
 
@@ -69,3 +74,74 @@ async def test_cdi_specs_are_asked_for_again_when_a_device_breaks_and_when_it_is
         flag.lower()
 
         await sink.until(lambda: len(sink.specs) == 2)
+
+
+def made(sink: Recorder) -> list[list[str]]:
+    """What each of the specs that were told names."""
+    return [json.loads(specs["acme.com-slice.json"])["made"] for specs, _ in sink.specs]
+
+
+async def prepare(process: VendorProcess, allocation: str) -> None:
+    await process.call("prepare", Request(allocation, "acme.com/xpu", ("i",)), ("dev-a",))
+
+
+async def test_what_is_made_and_removed_is_in_the_specs_before_that_is_answered(
+    sink: Recorder, in_process: bool
+) -> None:
+    async with serving(sink, "Slicing", in_process=in_process, every=100) as process:
+        await sink.until(lambda: sink.lists)
+
+        await prepare(process, "a1")
+        assert made(sink)[-1] == ["a1"]
+        await prepare(process, "a2")
+        assert made(sink)[-1] == ["a1", "a2"]
+        await process.call("release", "a1")
+        assert made(sink)[-1] == ["a2"]
+
+
+@pytest.mark.parametrize("fault", ["raise", "nonsense"])
+async def test_hardware_whose_specs_can_not_be_had_is_no_answer(fault: str, sink: Recorder) -> None:
+    async with serving(sink, "Slicing", every=100, does={"cdi": fault}) as process:
+        await sink.until(lambda: sink.lists)
+        before = process.pid
+
+        with pytest.raises(VendorError, match="acme: cdi"):
+            await prepare(process, "a1")
+
+        assert len(sink.unmade) == 1
+        assert process.pid == before
+
+
+async def test_specs_that_hang_after_the_hardware_was_made_cost_the_process(sink: Recorder) -> None:
+    quick = replace(QUICK, call=1.0)
+    async with serving(sink, "Slicing", deadlines=quick, every=100, does={"cdi": "hang"}) as process:
+        await sink.until(lambda: sink.lists)
+
+        with pytest.raises(VendorTimeout, match="cdi did not return within 1 s"):
+            await prepare(process, "a1")
+
+        await sink.until(lambda: sink.losses)
+
+
+async def test_what_is_removed_is_removed_though_its_specs_can_not_be_had(sink: Recorder, flag: Flag) -> None:
+    flag.lower()
+    settings: dict[str, Any] = {"does": {"cdi": "raise"}, "always": True, "flag": str(flag)}
+    async with serving(sink, "Slicing", every=100, **settings) as process:
+        await sink.until(lambda: sink.lists)
+        await prepare(process, "a1")
+        flag.raise_()
+
+        await process.call("release", "a1")
+
+        assert len(sink.unmade) == 1
+
+
+async def test_a_request_that_is_refused_asks_for_no_specs(sink: Recorder) -> None:
+    async with serving(sink, "Slicing", every=100, does={"prepare": "refuse"}) as process:
+        await sink.until(lambda: sink.lists)
+        before = len(sink.specs)
+
+        with pytest.raises(NotServable):
+            await prepare(process, "a1")
+
+        assert len(sink.specs) == before

@@ -220,6 +220,26 @@ async def test_labels_by_which_a_cluster_keeps_nodes_apart_are_not_the_agent_s(
     assert await one.labels(one.node) == ""
 
 
+@pytest.mark.parametrize(
+    "annotation",
+    ["volumes.kubernetes.io/attach=false", "volumes.kubernetes.io/attach-", "autoscaler.k8s.io/keep=true"],
+)
+async def test_an_agent_annotates_its_own_node_and_changes_nothing_that_is_kubernetes_own(
+    agents: list[Agent], api_server: RealApiServer, annotation: str
+) -> None:
+    one, other = agents
+    key = "volumes.kubernetes.io/attach"
+    await api_server.kubectl("annotate", "node", one.node, "--overwrite", f"{key}=true")
+
+    refusal = await one.does("annotate", "node", one.node, "--overwrite", annotation)
+
+    assert "xpu-agent may not change annotations of kubernetes.io or k8s.io" in refusal
+    vendors = "metax-tech.com/node-gpu-devices=[]"
+    assert await one.does("annotate", "node", one.node, vendors) == ""
+    assert await one.does("annotate", "node", one.node, "metax-tech.com/node-gpu-devices-") == ""
+    assert "may write to that node alone" in await one.does("annotate", "node", other.node, vendors)
+
+
 async def test_who_cleans_a_node_writes_to_that_node_alone(
     chart: Chart, api_server: RealApiServer, namespace: str
 ) -> None:

@@ -89,13 +89,22 @@ class Koordinator:
         await self.cluster.label(*(f"{name}={it}" for name, it in self.manager.labels.items()))
         await self.cluster.offers(100 * sum(health), CORE)
 
-    async def binds(self, name: str, limits: Mapping[str, str]) -> list[str]:
+    async def binds(
+        self,
+        name: str,
+        limits: Mapping[str, str],
+        *,
+        script: str = PRINT,
+        annotations: Mapping[str, str] | None = None,
+        restart: str = "Never",
+    ) -> list[str]:
         """Make the pod, choose its cards, write them on it and bind it; the cards' uuids.
 
         Raises:
             Unschedulable: It stays where it is.
         """
-        made = pod(name, PRINT, cards=0, schedulerName="koord-scheduler")
+        made = pod(name, script, cards=0, schedulerName="koord-scheduler", restartPolicy=restart)
+        made["metadata"]["annotations"] = dict(annotations or {})
         made["spec"]["containers"][0]["resources"] = {"limits": dict(limits)}
         await self.space.apply(made)
         offered = (await self.cluster.node())["status"]["allocatable"]

@@ -127,6 +127,11 @@ class Sliced(Simulated):
         """Each slice on the hardware, and the mark that it bears."""
         return {it["id"]: it["allocation"] for it in self._slices.read()}
 
+    @property
+    def cards(self) -> set[str]:
+        """The cards on which slices lie."""
+        return {it["uuid"] for it in self._slices.read()}
+
     def made_with(self, mark: str) -> Mapping[str, str]:
         """The parameters of the slice that bears this mark."""
         (found,) = (it["parameters"] for it in self._slices.read() if it["allocation"] == mark)

@@ -11,10 +11,13 @@ from peers.faults import FaultyPodResources
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import NodeKubelet
+from agent.testing.simapi import SimApiServer
 from agent.testing.simkubelet.topology import Policy
 
 from .cards import Cards, Nvidia, Simulated, Sliced
+from .koordination import Koordinator, Played
 from .kubelets import Kind, built, kinds, simulated
+from .metax import MetaX
 from .node import Node
 from .process import AgentProcess
 
@@ -24,6 +27,7 @@ MakeCards = Callable[[Path, int], Cards]
 #: The whole line too, from NVIDIA's library to the kubelet.
 EVERY_VENDOR = pytest.mark.vendors.with_args(Simulated, Nvidia)
 ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would be the decorated one
+ONLY_METAX = pytest.mark.vendors.with_args(MetaX)
 #: Cards whose hardware is made.
 ONLY_SLICED = pytest.mark.vendors.with_args(Sliced)
 #: The kubelet's release makes no difference: on its own a run tries one, with the peers all.
@@ -118,6 +122,18 @@ def sliced(cards: Cards) -> Sliced:
     """The cards, where hardware is made."""
     assert isinstance(cards, Sliced)
     return cards
+
+
+@pytest.fixture
+async def koordinator(
+    node: Node, process: AgentProcess, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Koordinator]:
+    """Koordinator beside the node, at a played API server."""
+    async with SimApiServer() as api:
+        server = Played(api)
+        await server.begins()
+        monkeypatch.setenv("XPU_AGENT_KUBECONFIG", str(server.kubeconfig(node.root / "kubeconfig")))
+        yield Koordinator(server, node, process)
 
 
 @pytest.fixture

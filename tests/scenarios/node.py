@@ -240,6 +240,12 @@ class Node:
         if self._tasks:
             self.agent.pods.set(self._pods)
 
+    def forgets(self, pod: Pod) -> None:
+        """Let the agent hear of this one no more."""
+        self._pods = tuple(it for it in self._pods if it.uid != pod.uid)
+        if self._tasks:
+            self.agent.pods.set(self._pods)
+
     def hides(self) -> None:
         """Let the agent hear of none."""
         self._pods = ()

@@ -29,6 +29,12 @@ async def api(node: Node, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimA
         yield api
 
 
+def noted(api: SimApiServer) -> dict[str, str]:
+    node = api.find("Node", "node")
+    assert node is not None
+    return {**node["metadata"].get("annotations", {})}
+
+
 def labels(api: SimApiServer) -> dict[str, str]:
     node = api.find("Node", "node")
     assert node is not None
@@ -271,3 +277,36 @@ async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
     node.cards.fail(other)
 
     await node.counts({XPU: (4, 3)})
+
+
+KEY = "example.com/given-out"
+
+
+def annotate(node: Node, key: str | None) -> None:
+    """Have the simulated vendor write an annotation of this key, or none."""
+    node.configure(whole(XPU))
+    document = json.loads(node.config.read_text())
+    if key is not None:
+        document["vendors"]["simulated"]["settings"]["annotation"] = key
+    node.write(json.dumps(document, default=list))
+
+
+async def test_a_vendors_annotation_follows_what_is_given_out_and_goes_when_nobody_wants_it(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    annotate(node, KEY)
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+
+    pod = await node.admit("web", {XPU: 2})
+
+    mark = await node.start_of(pod)
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: mark in noted(it).get(KEY, ""))
+    assert len(json.loads(noted(api)[KEY])[mark]) == 2
+    await node.kubelet.delete(pod.uid)
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: noted(it).get(KEY) == "{}")
+    annotate(node, None)
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: KEY not in noted(it))

@@ -12,6 +12,7 @@ from agent.vendors.simulated.claims import ANNOTATION
 from .cards import Sliced
 from .conftest import ONLY_SLICED
 from .node import Node, confirmed, in_use, one, owned_by, shared, whole
+from .test_shares import astray
 
 XPU = "example.com/xpu"
 
@@ -117,6 +118,31 @@ async def test_what_is_promised_of_another_card_is_not_made_of_this_one(node: No
     assert sliced.made_with(await node.start_of(pod)) == {}
     view = await node.until(lambda it: confirmed(it, pod))
     assert [it.claim for it in in_use(view)] == [None, None]
+
+
+@pytest.mark.parametrize("count", [4])
+@ONLY_SLICED
+async def test_slices_of_shares_are_made_on_the_card_that_was_chosen_whatever_the_ids_say(
+    node: Node, sliced: Sliced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.start(shared(XPU, 4, placement="auto"))
+    await node.counts({XPU: (16, 16)})
+    astray(monkeypatch, node, 0)
+    pods = {memory: one(f"of-{memory}", XPU) for memory in ("8", "16")}
+    for memory, pod in pods.items():
+        said = {"main": {"devices": [node.cards.uuids[2]], "parameters": {"memory": memory}}}
+        node.shows(pod, **{ANNOTATION: json.dumps(said)})
+
+    for pod in (pods["16"], pods["8"]):  # in another order than they were shown
+        await node.admit_pod(pod)
+
+    for memory, pod in pods.items():
+        assert sliced.made_with(await node.start_of(pod)) == {"memory": memory}
+    held = in_use(node.view)
+    assert [(it.devices, it.diverged) for it in held] == [
+        ((node.cards.uuids[0],), (node.cards.uuids[2],))
+    ] * 2
+    assert sliced.cards == {node.cards.uuids[2]}
 
 
 @ONLY_SLICED

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.core.model import AllocationState
+from agent.core.view import View
 from agent.kubelet.errors import KubeletRefused
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.rpc import call
@@ -27,6 +28,10 @@ PRE_START = "/v1beta1.DevicePlugin/PreStartContainer"
 async def served(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
+
+
+def state_of(view: View, sliced: Sliced) -> str:
+    return next(it.state for it in view.snapshot.vendors if it.name == sliced.vendor)
 
 
 async def gone(node: Node, sliced: Sliced, *names: str) -> None:
@@ -72,6 +77,7 @@ async def test_a_pod_deleted_while_its_allocate_is_in_flight_leaves_nothing(
 async def test_foreign_slices_are_never_touched(node: Node, sliced: Sliced) -> None:
     sliced.plant("theirs", None)
     await served(node)
+    await node.until(lambda it: it.foreign_slices == {("simulated", sliced.uuids[0]): 1})
     pod = await node.admit("one", {XPU: 1})
     await node.until(lambda it: confirmed(it, pod))
     await node.kubelet.delete(pod.uid)
@@ -81,6 +87,9 @@ async def test_foreign_slices_are_never_touched(node: Node, sliced: Sliced) -> N
     await gone(node, sliced, "ours")
 
     assert sliced.slices == {"theirs": None}
+    assert node.view.foreign_slices == {("simulated", sliced.uuids[0]): 1}
+    sliced.lose()
+    await node.until(lambda it: it.foreign_slices == {})
 
 
 async def test_foreign_slices_are_never_touched_after_a_lost_checkpoint_either(
@@ -190,7 +199,7 @@ async def test_a_driver_that_is_away_when_a_pod_ends_is_asked_again(node: Node, 
     pod = await node.admit("short", {XPU: 1})
     await node.until(lambda it: confirmed(it, pod))
     sliced.unload()
-    await node.until(lambda it: it.snapshot.vendors[0].state == "unavailable")
+    await node.until(lambda it: state_of(it, sliced) == "unavailable")
 
     await node.kubelet.delete(pod.uid)
 
@@ -220,7 +229,7 @@ async def test_a_container_does_not_start_without_its_slice_and_starts_once_it_c
     break_it, words = BROKEN[name]
     break_it(sliced)
     if name != "hung":
-        await node.until(lambda it: it.snapshot.vendors[0].state != "open")
+        await node.until(lambda it: state_of(it, sliced) != "open")
     sliced.lose()
 
     assert words in await node.not_started(pod)
@@ -229,7 +238,7 @@ async def test_a_container_does_not_start_without_its_slice_and_starts_once_it_c
     sliced.behave()
     sliced.load()
     await node.until(lambda it: name == "away" or node.restarts)  # a loss is told after its refusal
-    await node.until(lambda it: it.snapshot.vendors[0].state == "open")
+    await node.until(lambda it: state_of(it, sliced) == "open")
     assert await node.start_of(pod) == mark
     assert sliced.slices == {f"{mark}/0": mark}
 

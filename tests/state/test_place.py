@@ -41,6 +41,7 @@ def test_a_directory_of_the_agents_own_is_closed(directory: Path, opened: int) -
         "agent.sock",
     ):
         (directory / name).touch()
+    (directory / "vendors").mkdir()
     directory.chmod(opened)
 
     assert place.close_to_others(directory) == ""

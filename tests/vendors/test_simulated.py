@@ -36,6 +36,7 @@ from agent.testing.conformance import CHECKS, Finding, check_vendor
 from agent.vendors.simulated.backend import SimulatedBackend
 from agent.vendors.simulated.edits import container_edits
 from agent.vendors.simulated.scenario import Scenario, cards
+from agent.vendors.simulated.slices import Slices
 
 
 def simulated(**settings: Any) -> Vendor:
@@ -258,8 +259,9 @@ def test_slices_outlive_the_backend_and_are_made_once(tmp_path: Path) -> None:
 class ScenarioFaults:
     """Breaks simulated devices for the conformance kit."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, slices: Path | None = None) -> None:
         self._scenario = scenario
+        self._slices = None if slices is None else Slices(slices)
 
     def inject(self, uuid: str) -> None:
         self._scenario.fault(uuid, "injected")
@@ -273,6 +275,20 @@ class ScenarioFaults:
     def sees(self) -> None:
         self._scenario.heal(self._scenario.uuids[0])
 
+    def plant(self, uuid: str) -> None:
+        assert self._slices is not None
+        self._slices.write([*self._slices.read(), {"id": "theirs", "uuid": uuid}])
+
+    def uproot(self) -> None:
+        assert self._slices is not None
+        self._slices.write([it for it in self._slices.read() if it["id"] != "theirs"])
+
+    def steps(self) -> Sequence[str]:
+        return ("prepare",)
+
+    def crash_at(self, step: str) -> None:
+        self._scenario.crash()
+
     def absent(self) -> Mapping[str, Any]:
         return {"scenario": "/nonexistent/scenario.json"}
 
@@ -282,16 +298,16 @@ async def findings(vendor: Vendor, faults: ScenarioFaults | None, path: Sequence
 
 
 async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_path: Path) -> None:
-    vendor = simulated(scenario=str(scenario.path), prepares=True, partitions=str(tmp_path / "slices.json"))
+    slices = str(tmp_path / "slices.json")
+    vendor = simulated(scenario=str(scenario.path), prepares=True, partitions=slices, cdi=True)
 
-    found = await findings(vendor, ScenarioFaults(scenario))
+    found = await findings(vendor, ScenarioFaults(scenario, Path(slices)))
 
     assert len(found) == len(CHECKS)
     assert [it for it in found if it.ok is False] == []
     assert [it.detail for it in found if it.ok is None] == [
         "the vendor has no resources of its own",
         "the vendor has no labels",
-        "the backend has no cdi",
         "the backend has no usage",
     ]
 
@@ -365,6 +381,7 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
         "kubernetes.io/x",
         resources=bad_vendor.resources,
         labels=bad_vendor.labels,
+        prepares=True,
     )
 
     found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]
@@ -382,6 +399,71 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
     assert details["usage"] == "a uses 11 of 10 bytes"
     assert details["The"] == "importing it imports bad_vendor"
     assert details["container_edits"] == "the second answer differs"
+
+
+BAD_SLICER = """
+import json, os, signal
+from pathlib import Path
+from agent.core.vendor import *
+class BadSlicer(Backend):
+    @property
+    def path(self): return Path(self.settings["slices"])
+    def read(self): return json.loads(self.path.read_text())
+    def discover(self): return [Device("a", 0)]
+    def partitions(self): return [Partition(*it) for it in self.read()]
+    def prepare(self, request, uuids):
+        self.path.write_text(json.dumps([*self.read(), ["new", "a", None]]))
+        if Path(self.settings["crash"]).exists():
+            Path(self.settings["crash"]).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.path.write_text(json.dumps([*self.read()[:-1], ["new", "a", request.allocation]]))
+        return [Partition("new", "a", request.allocation)]
+    def release(self, allocation):
+        self.path.write_text(json.dumps([it for it in self.read() if (it[2] or "") != allocation]))
+    def cdi(self):
+        spec = {"kind": "bad.com/slice", "devices": [{"name": it[0]} for it in self.read()]}
+        return {"bad.com-slice.json": json.dumps(spec)}
+def edits(devices, request):
+    return ContainerEdits(cdi_devices=(f"bad.com/slice={request.allocation}",))
+"""
+
+
+async def test_each_breach_of_what_slicing_must_keep_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad_slicer.py").write_text(BAD_SLICER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import bad_slicer  # type: ignore[import-not-found]
+
+    slices, crash = tmp_path / "slices.json", tmp_path / "crash"
+    slices.write_text("[]")
+
+    class Faults:
+        def inject(self, uuid: str) -> None: ...
+        def clear(self, uuid: str) -> None: ...
+        def absent(self) -> None: ...
+        def plant(self, uuid: str) -> None:
+            slices.write_text(json.dumps([["theirs", uuid, None]]))
+
+        def uproot(self) -> None:
+            slices.write_text("[]")
+
+        def steps(self) -> Sequence[str]:
+            return ("made",)
+
+        def crash_at(self, step: str) -> None:
+            crash.touch()
+
+    settings = {"slices": str(slices), "crash": str(crash)}
+    vendor = Vendor("bad", "bad_slicer:BadSlicer", bad_slicer.edits, "bad.com/x", settings, prepares=True)
+
+    found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]
+
+    details = {it.name.partition(" ")[0]: it.detail for it in found if it.ok is False}
+    assert details["A"].startswith("there were (Partition(id='theirs', uuid='a'")
+    assert details["A"].endswith("now there are ()")
+    assert details["Wherever"] == ("dead at made it left [Partition(id='new', uuid='a', allocation=None)]")
+    assert details["The"].startswith("['bad.com/slice=conformance'] stands in no spec")
 
 
 WRONG_EDITS = {

@@ -19,7 +19,9 @@ from agent.core.vendor import (
     Link,
     Partition,
     Request,
+    RequestRefused,
 )
+from agent.vendors.simulated.cdi import SPEC, spec
 from agent.vendors.simulated.scenario import Script, cards, parse
 from agent.vendors.simulated.slices import Slices
 
@@ -68,9 +70,11 @@ class SimulatedBackend(Backend):
             time.sleep(GLANCE)
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
-        self._behave("prepare")
+        refused = self._behave("prepare").refuse
         if self._slices is None:
             raise RuntimeError("no slices without the setting `partitions`")
+        if refused:
+            raise RequestRefused(refused)
         made = self._slices.make(request, uuids)
         self._behave("prepared")
         return made
@@ -83,6 +87,10 @@ class SimulatedBackend(Backend):
     def partitions(self) -> Sequence[Partition]:
         self._behave("partitions")
         return () if self._slices is None else self._slices.all()
+
+    def cdi(self) -> Mapping[str, str]:
+        self._behave("cdi")
+        return {SPEC: spec(self.partitions())} if self.settings.get("cdi") else {}
 
     def _told(self, device: Device, due: bool | None) -> Device:
         # No node has /dev/xpu0, and a container that is given what its node lacks never starts.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.core.vendor import ContainerEdits, Device, DeviceNode, Request
+from agent.vendors.simulated.cdi import device
 
 VISIBLE = "XPU_VISIBLE_DEVICES"
 
@@ -17,3 +19,8 @@ def container_edits(devices: Sequence[Device], request: Request) -> ContainerEdi
             DeviceNode(path=path, host_path=path) for device in devices for path in device.paths
         ),
     )
+
+
+def edits_by_cdi(devices: Sequence[Device], request: Request) -> ContainerEdits:
+    """The same, and the CDI name of the slices that were made for it."""
+    return replace(container_edits(devices, request), cdi_devices=(device(request.allocation),))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 
 from agent.core.names import label_value
-from agent.core.vendor import Device, ResourceRule
+from agent.core.vendor import Device, Grant, ResourceRule
 
 
 def labels(resource: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:
@@ -19,3 +20,11 @@ def labels(resource: str, rules: Sequence[ResourceRule], devices: Sequence[Devic
         f"{resource}.memory": str(memory >> 20),
         f"{resource}.product": label_value(model),
     }
+
+
+def given_out(
+    key: str, rules: Sequence[ResourceRule], devices: Sequence[Device], given: Sequence[Grant]
+) -> dict[str, str]:
+    """JSON of which allocation has which cards, in their order; no annotation without devices."""
+    text = json.dumps({it.request.allocation: it.uuids for it in given}, sort_keys=True)
+    return {key: text} if devices else {}

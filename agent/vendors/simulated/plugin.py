@@ -10,11 +10,21 @@ from agent.core.hooks import hookimpl
 from agent.core.koordinator.resources import unserved_name
 from agent.core.vendor import SettingsError, Vendor
 from agent.vendors.simulated.claims import DIALECT
-from agent.vendors.simulated.edits import VISIBLE, container_edits
-from agent.vendors.simulated.labels import labels
+from agent.vendors.simulated.edits import VISIBLE, container_edits, edits_by_cdi
+from agent.vendors.simulated.labels import given_out, labels
 
 RESOURCE = "xpu-agent.io/simulated"
-SETTINGS = ("devices", "scenario", "resource", "labels", "prepares", "partitions", "deviceNodes")
+SETTINGS = (
+    "devices",
+    "scenario",
+    "resource",
+    "labels",
+    "prepares",
+    "partitions",
+    "cdi",
+    "annotation",
+    "deviceNodes",
+)
 
 
 @hookimpl
@@ -24,13 +34,16 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
     if not (settings.get("scenario") or settings.get("devices")):
         return None
     resource = settings.get("resource", RESOURCE)
+    annotation = settings.get("annotation", "")
     return Vendor(
         name="simulated",
         backend="agent.vendors.simulated.backend:SimulatedBackend",
-        container_edits=container_edits,
+        container_edits=edits_by_cdi if settings.get("cdi") else container_edits,
         resource=resource,
         settings=dict(settings),
         labels=partial(labels, resource) if settings.get("labels") else None,
+        annotations=partial(given_out, annotation) if annotation else None,
+        annotation_keys=(annotation,) if annotation else (),
         prepares=bool(settings.get("prepares", False)),
         dialects=(DIALECT,),
         visible=VISIBLE,
@@ -44,9 +57,11 @@ def _check(settings: Mapping[str, Any]) -> None:
     devices = settings.get("devices", 0)
     if type(devices) is not int or not 0 <= devices <= 1024:
         raise SettingsError(f"devices: {devices!r} is no number from 0 to 1024")
-    for name in ("labels", "deviceNodes"):
+    for name in ("labels", "deviceNodes", "cdi"):
         if type(settings.get(name, False)) is not bool:
             raise SettingsError(f"{name}: {settings[name]!r} is neither true nor false")
+    if not isinstance(settings.get("annotation", ""), str):
+        raise SettingsError(f"annotation: {settings['annotation']!r} is no key of an annotation")
     resource = settings.get("resource", RESOURCE)
     if not isinstance(resource, str):
         raise SettingsError(f"resource: {resource!r} is no text", ("resource",))
@@ -56,5 +71,7 @@ def _check(settings: Mapping[str, Any]) -> None:
         path = settings.get(name, "/")
         if not (isinstance(path, str) and path.startswith("/")):
             raise SettingsError(f"{name}: {path!r} is no absolute path")
+    if settings.get("cdi") and not settings.get("prepares"):
+        raise SettingsError("cdi: needs `prepares`: what it names are slices")
     if settings.get("prepares") and not settings.get("partitions"):
         raise SettingsError("prepares: needs `partitions`, the file that keeps the slices")

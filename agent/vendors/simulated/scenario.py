@@ -29,6 +29,7 @@ class Script:
     garbage: int = 0  # discover answers nonsense each time it grows
     links_delay: float = 0.0
     leak: int = 0  # bytes that each `discover` takes and keeps
+    refuse: str = ""  # why `prepare` refuses what it is asked for
 
 
 def parse(raw: Mapping[str, Any]) -> Script:
@@ -44,6 +45,7 @@ def parse(raw: Mapping[str, Any]) -> Script:
         garbage=raw.get("garbage", 0),
         links_delay=raw.get("links_delay", 0.0),
         leak=raw.get("leak", 0),
+        refuse=raw.get("refuse") or "",
     )
 
 
@@ -174,6 +176,10 @@ class Scenario:
     def leak(self, size: int) -> None:
         """Let each `discover` keep so many bytes more."""
         self.change(leak=size)
+
+    def refuse(self, why: str) -> None:
+        """Let no slice be made, in these words; none lets them be made again."""
+        self.change(refuse=why)
 
     def hang(self, call: str | None) -> None:
         """Let a call hang until it is told otherwise."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 
 from ..bed import Bed
-from ..hardware import Card, SimulatedCards
+from ..hardware import Card, NvidiaCards
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
 
@@ -99,14 +98,13 @@ class SliceLost(Fault):
     """Somebody removes a slice under a container; it is made again when the container starts anew."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
-        cards = next(it for it in bed.hardware.vendors.values() if isinstance(it, SimulatedCards))
-        there = json.loads(cards.slices.read_text())
-        ours = [it for it in there if it["allocation"] is not None]
+        cards = next(it for it in bed.hardware.vendors.values() if not isinstance(it, NvidiaCards))
+        ours = [it for it in cards.there() if it["allocation"] is not None]
         if not ours:
             raise Unreached("there are no slices")
         lost = self.rng.choice(ours)
         self.detail = lost["id"]
-        cards.write_slices([it for it in there if it != lost])
+        cards.take(lost["id"])
         self._uids = list(bed.pods)
         self._lost = lost["allocation"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
 from abc import abstractmethod
 from contextlib import suppress
 from random import Random
@@ -73,7 +74,10 @@ class Deleted(_WhileAway):
         everything = self.rng.random() < 0.3
         self.detail = "with all of the state directory" if everything else ""
         for path in bed.state.iterdir() if everything else (bed.checkpoint,):
-            path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)  # what vendors keep there
+            else:
+                path.unlink()
 
 
 class Full(Fault):

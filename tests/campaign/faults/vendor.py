@@ -7,7 +7,7 @@ from abc import abstractmethod
 from random import Random
 
 from ..bed import Bed
-from ..hardware import NvidiaCards, SimulatedCards
+from ..hardware import MetaXCards, NvidiaCards, SimulatedCards
 from ..traffic import Traffic
 from .fault import Fault, Kind
 
@@ -17,7 +17,7 @@ class _OfVendor(Fault):
 
     def __init__(self, rng: Random) -> None:
         super().__init__(rng)
-        self.cards: SimulatedCards | NvidiaCards | None = None
+        self.cards: SimulatedCards | NvidiaCards | MetaXCards | None = None
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         name = self.rng.choice(sorted(bed.hardware.vendors))
@@ -26,7 +26,9 @@ class _OfVendor(Fault):
         await self.hit(self.cards, bed, traffic)
 
     @abstractmethod
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None: ...
+    async def hit(
+        self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic
+    ) -> None: ...
 
     async def mend(self, bed: Bed) -> None:
         assert self.cards is not None
@@ -34,7 +36,7 @@ class _OfVendor(Fault):
 
 
 class Segfault(_OfVendor):
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
         cards.segfault()
         traffic.begin()
         await asyncio.sleep(self.rng.uniform(0, 0.4))
@@ -43,7 +45,7 @@ class Segfault(_OfVendor):
 class Hang(_OfVendor):
     """A call does not return, for less or for more time than the agent has patience."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
         pause = self.rng.choice((0.2, 0.7, 1.5))
         self.detail += f", {pause:g} s"
         cards.hang()
@@ -54,7 +56,7 @@ class Hang(_OfVendor):
 class HangInPrepare(_OfVendor):
     """The library hangs while it makes hardware; in half of the cases the agent is killed over it."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
         call = self.rng.choice(("prepare", "release", "partitions"))
         killed = self.rng.random() < 0.5
         self.detail += f", in {call}{', then killed' if killed else ''}"
@@ -72,7 +74,7 @@ class HangInPrepare(_OfVendor):
 
 
 class Garbage(_OfVendor):
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
         cards.garbage()
         await traffic.some()
         await asyncio.sleep(self.rng.uniform(0, 0.3))
@@ -81,7 +83,7 @@ class Garbage(_OfVendor):
 class DriverGone(_OfVendor):
     """The driver is unloaded under running pods, and loaded again: proof for every broken card of it."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
         cards.unload()
         pause = self.rng.choice((0.1, 0.4, 1.0))
         self.detail += f", {pause:g} s"
@@ -100,7 +102,7 @@ class DriverGone(_OfVendor):
 class CardGone(_OfVendor):
     """A card is not listed any more, and comes back."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
         its = [it for it in bed.hardware.cards() if it.vendor == cards.vendor]
         self.gone = self.rng.choice(its).index
         pause = self.rng.choice((0.1, 0.4, 1.0))
@@ -117,7 +119,7 @@ class CardGone(_OfVendor):
 class Renumbered(_OfVendor):
     """Every card of the vendor gets another minor, under the agent or while it is away."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
         away = self.rng.random() < 0.5
         self.detail += " while the agent is away" if away else ""
         if away:

@@ -36,7 +36,11 @@ spec:
       expression: 'request.operation == "UPDATE" ? oldObject.metadata.?labels.orValue({}) : {}'
     - name: after
       expression: variables.it.metadata.?labels.orValue({})
-    # By them clusters keep nodes apart; a kubelet's own token may not change them either.
+    - name: noted
+      expression: 'request.operation == "UPDATE" ? oldObject.metadata.?annotations.orValue({}) : {}'
+    - name: notes
+      expression: variables.it.metadata.?annotations.orValue({})
+    # By such labels clusters keep nodes apart; a kubelet's own token may not change them either.
     - name: reserved
       expression: '"^([^/]*[.])?(kubernetes|k8s)[.]io/"'
   validations:
@@ -61,6 +65,13 @@ spec:
         variables.after.all(k, !k.matches(variables.reserved) || (k in variables.before && variables.before[k] == variables.after[k]))
         && variables.before.all(k, !k.matches(variables.reserved) || k in variables.after))
       message: xpu-agent may not change labels of kubernetes.io or k8s.io
+      reason: Forbidden
+    # By those the kubelet and autoscalers go.
+    - expression: >-
+        request.resource.resource != "nodes" || (
+        variables.notes.all(k, !k.matches(variables.reserved) || (k in variables.noted && variables.noted[k] == variables.notes[k]))
+        && variables.noted.all(k, !k.matches(variables.reserved) || k in variables.notes))
+      message: xpu-agent may not change annotations of kubernetes.io or k8s.io
       reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1

@@ -65,6 +65,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson (concat $all (default list (get .pool .key)) | uniq) -}}
 {{- end -}}
 
+{{/* The ConfigMaps of a pool's vendors, as JSON: vendor to name. Takes root and pool. */}}
+{{- define "xpu-agent.vendorConfigMaps" -}}
+{{- $found := dict -}}
+{{- range $vendor := .pool.vendors -}}
+{{- with (get $.root.Values.vendors $vendor).configMap -}}{{- $_ := set $found $vendor . -}}{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* Whether a pool's agents may write to the host's /sys. Takes root and pool. */}}
+{{- define "xpu-agent.writesSys" -}}
+{{- $writes := .pool.writableSys -}}
+{{- range fromJsonArray (include "xpu-agent.presets" .) -}}
+{{- $writes = or $writes .writableSys -}}
+{{- end -}}
+{{- if $writes -}}yes{{- end -}}
+{{- end -}}
+
 {{/* The node selector terms that the vendors of a pool bring; none where the pool picks nodes itself. */}}
 {{- define "xpu-agent.vendorTerms" -}}
 {{- $terms := list -}}

@@ -1,0 +1,138 @@
+"""MetaX's ConfigMap `metax-device-config`: in which mode the cards of this node are.
+
+Source: koordinator.sh, user manual of MetaX GPUs. Its keys: `version`, `cluster-config` and `nodes-config`,
+of which the entry of the node's own name holds before that of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from agent.config import beside, document
+from agent.config.beside import CLUSTER, NODES, VERSION, Beside
+from agent.config.document import Node
+from agent.config.place import Path, Place, found, nearest, refused
+from agent.config.rules import not_absolute
+from agent.config.settings import Config, VendorSettings
+from agent.config.shape import mapping, sequence
+from agent.core.errors import ConfigError
+from agent.core.text import shorten
+
+VENDOR = "metax"
+MODES = ("native", "shared", "sgpu", "vgpu")
+DEFAULT = "native"
+_MODE: Path = ("vendors", VENDOR, "settings", "mode")
+
+
+def applied(config: Config, node_name: str, seen: Sequence[Beside] = ()) -> Config:
+    """The configuration with the mode that the directory says, where one is named; then it names none.
+
+    `seen`: the directories as they were looked at. One that was not is looked at now.
+
+    Raises:
+        ConfigError: The directory or what stands there can not be used, or the mode is said here, too.
+    """
+    named = {name: it for name, it in config.vendors.items() if it.config_dir}
+    for name, vendor in named.items():
+        at: Path = ("vendors", name, "configDir")
+        if name != VENDOR:
+            raise config.refused(at, f"is served for {VENDOR} alone; write the resources here")
+        if why := not_absolute(vendor.config_dir):
+            raise config.refused(at, why)
+        if "mode" in vendor.settings:
+            raise config.refused(_MODE, f"{vendor.config_dir} (configDir) says the mode; remove one of both")
+        there = next((it for it in seen if it.path == vendor.config_dir), None)
+        config = _with_mode(config, vendor, there or beside.look(vendor.config_dir), node_name)
+    return config
+
+
+def _with_mode(config: Config, vendor: VendorSettings, there: Beside, node_name: str) -> Config:
+    mode, place = _mode(there, node_name)
+    settings = {**vendor.settings, "mode": mode}
+    warned = tuple(
+        f"{there.path}/{shorten(it, 60)}: is no key of metax-device-config; {nearest(it, beside.KEYS)}"
+        for it in there.others
+    )
+    return replace(
+        config,
+        vendors={**config.vendors, VENDOR: replace(vendor, settings=settings, config_dir="")},
+        warnings=(*config.warnings, *warned),
+        places={**config.places, _MODE: place},
+    )
+
+
+def _mode(there: Beside, node_name: str) -> tuple[str, Place]:
+    """The mode of this node, and who says it.
+
+    Raises:
+        ConfigError: Something there is wrong, whichever node it is for.
+    """
+    if there.error:
+        raise ConfigError(there.error)
+    if not there.files:
+        raise ConfigError(
+            f"{there.path}: has none of {', '.join(beside.KEYS)}; mount metax-device-config there"
+        )
+    roots = {name: _read(there, name, content) for name, content in there.files}
+    _check_version(there, roots.get(VERSION))
+    cluster = _cluster(there, roots.get(CLUSTER))
+    own = _entries(there, roots.get(NODES), node_name).get(node_name)
+    return own or cluster or (DEFAULT, Place(there.path))
+
+
+def _read(there: Beside, name: str, content: bytes) -> Node:
+    source = f"{there.path}/{name}"
+    try:
+        return document.value(content.decode(), source)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{source}: is not UTF-8 text") from None
+
+
+def _check_version(there: Beside, root: Node | None) -> None:
+    if root is not None and root.value != "v1":
+        raise refused(f"{there.path}/{VERSION}", root.line, (), f"expected v1, found {found(root.value)}")
+
+
+def _cluster(there: Beside, root: Node | None) -> tuple[str, Place] | None:
+    source = f"{there.path}/{CLUSTER}"
+    given = _keys(root, source, (), ("mode",)) if root is not None else {}
+    return (
+        (_named(given["mode"], source, ("mode",)), Place(source, given["mode"], ("mode",))) if given else None
+    )
+
+
+def _entries(there: Beside, root: Node | None, node_name: str) -> Mapping[str, tuple[str, Place]]:
+    source = f"{there.path}/{NODES}"
+    entries: dict[str, tuple[str, Place]] = {}
+    for index, child in enumerate(sequence(root, source, ()) if root is not None else ()):
+        given = _keys(child, source, (index,), ("nodeName", "mode"))
+        for key in ("nodeName", "mode"):
+            if key not in given:
+                raise refused(source, child.line, (index,), f"needs the key '{key}'")
+        node, at = given["nodeName"], (index, "nodeName")
+        if not isinstance(node.value, str) or not node.value:
+            raise refused(source, node.line, at, f"expected the name of a node, found {found(node.value)}")
+        if node.value in entries:
+            raise refused(source, node.line, at, f"the node '{shorten(node.value)}' stands here twice")
+        mode = given["mode"]
+        entries[node.value] = (_named(mode, source, (index, "mode")), Place(source, mode, (index, "mode")))
+    if entries and not node_name:
+        raise ConfigError(f"{source}: needs the name of this node; give --node-name or NODE_NAME")
+    return entries
+
+
+def _keys(node: Node, source: str, path: Path, known: Sequence[str]) -> Mapping[str, Node]:
+    """Those that hold something."""
+    given = mapping(node, source, path)
+    for key, child in given.items():
+        if key not in known:
+            raise refused(source, child.line, (*path, key), f"unknown key; {nearest(key, known)}")
+    return {key: child for key, child in given.items() if child.value is not None}
+
+
+def _named(node: Node, source: str, path: Path) -> str:
+    if node.value not in MODES:
+        message = f"expected native, shared, sgpu or vgpu, found {found(node.value)}"
+        raise refused(source, node.line, path, message)
+    return str(node.value)

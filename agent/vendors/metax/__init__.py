@@ -1,0 +1,1 @@
+"""MetaX cards through MXSML."""

@@ -1,0 +1,94 @@
+"""The annotation of the Node by which HAMi's scheduler knows the slices that there are to be had. Pure.
+
+Source: HAMi pkg/device/metax/{protocol,sdevice}.go (4707fb02): a field that is missing is zero, and a card
+without `healthy` is not well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from agent.core.vendor import Device, Grant, ResourceRule
+
+from . import facts
+from .names import DOMAIN, SGPU
+from .options import Options
+from .share import MAX_SLICES, MIB, WHOLE, Slice, slices
+
+ANNOTATION = f"{DOMAIN}node-gpu-devices"
+_MAX = (1 << 31) - 1
+
+
+def node_annotations(
+    options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device], grants: Sequence[Grant]
+) -> Mapping[str, str]:
+    """A list of the cards in the order of the devices; nothing without cards.
+
+    Slices that we did not make are no part of the totals. What lies on a card by other resources keeps it
+    from being well: it is not to be had in slices.
+    """
+    names = {it.name for it in rules} or {SGPU}
+    cards = [it for it in devices if it.parent is None and facts.VIRTUAL_FUNCTIONS not in it.attributes]
+    made = [one for it in grants if it.request.resource in names for one in _made(options, it, cards)]
+    otherwise = {uuid for it in grants if it.request.resource not in names for uuid in it.uuids}
+    said = [
+        _entry(it, [one for one in made if one.card == it.uuid], free=it.uuid not in otherwise)
+        for it in cards
+    ]
+    return {ANNOTATION: json.dumps(said, separators=(",", ":"))} if said else {}
+
+
+def room(card: Device) -> int:
+    """MiB that slices may take of the card."""
+    told = card.attributes.get(facts.SLICE_MEMORY, "")
+    return int(told) if told.isdecimal() else card.memory // MIB
+
+
+def _made(options: Options, grant: Grant, cards: Sequence[Device]) -> Sequence[Slice]:
+    sizes = {it.uuid: room(it) * MIB for it in cards if it.uuid in grant.uuids}
+    try:
+        return slices(
+            grant.request, {uuid: sizes[uuid] for uuid in grant.uuids if uuid in sizes}, options.unclaimed
+        )
+    except ValueError:  # it is being refused
+        return ()
+
+
+def _entry(card: Device, made: Sequence[Slice], *, free: bool) -> Mapping[str, object]:
+    count, compute, memory = (
+        max(0, total - _number(card, key))
+        for total, key in (
+            (MAX_SLICES, facts.FOREIGN_SLICES),
+            (WHOLE, facts.FOREIGN_COMPUTE),
+            (room(card), facts.FOREIGN_MEMORY),
+        )
+    )
+    fields = {
+        "bdf": card.pci,
+        "model": card.model,
+        "totalDevCount": count,
+        "totalCompute": compute,
+        "totalVRam": memory,
+        "availableDevCount": count - len(made),
+        "availableCompute": compute - sum(it.compute for it in made),
+        "availableVRam": memory - sum(it.memory for it in made),
+        "numa": card.numa,
+        "healthy": free and card.fault is None,
+        "qosPolicy": next(_policies(card, made), ""),
+        "linkZone": _number(card, facts.LINK_ZONE),
+    }
+    bounded = {key: max(0, min(it, _MAX)) if type(it) is int else it for key, it in fields.items()}
+    return {"uuid": card.uuid, **{key: it for key, it in bounded.items() if it}}
+
+
+def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
+    """Of our slices, which may be newer than what the hardware was last seen with; then of others' there."""
+    yield from (str(it.qos) for it in made if it.qos is not None)
+    if _number(card, facts.FOREIGN_SLICES):
+        yield card.attributes.get(facts.QOS, "")
+
+
+def _number(card: Device, attribute: str) -> int:
+    text = card.attributes.get(attribute, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else 0

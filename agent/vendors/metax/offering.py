@@ -1,0 +1,100 @@
+"""What the kubelet counts of MetaX's cards, by the mode of the node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from agent.core.text import shorten
+from agent.core.vendor import Device, Offering, ResourceRule, Sharing, State
+
+from . import facts
+from .names import GPU, SGPU
+from .options import Options
+from .share import MAX_SLICES
+
+
+def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
+    """The mode's resource with its devices by uuid, and a sentence for each thing that can not be served.
+
+    `rules` are the user's own: they rename and choose cards. One that shares no card itself is shared as the
+    mode says, and in sgpu schedulers are heard.
+    """
+    fit, complaints = _fit(options.mode, devices)
+    if not rules:
+        rules = (ResourceRule(SGPU if options.mode == facts.SGPU else GPU),)
+    made: list[ResourceRule] = []
+    left = list(fit)
+    for rule in rules:
+        chosen, wrong = _chosen(rule, left, fit)
+        complaints += wrong
+        left = [it for it in left if it not in chosen]
+        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in chosen))))
+    return Offering(tuple(made), tuple(complaints))
+
+
+def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
+    sharing = rule.sharing if rule.sharing.kind == "replicas" else _sharing(options)
+    heard = options.mode == facts.SGPU and rule.placement == "local"
+    return replace(
+        rule,
+        sharing=sharing,
+        policy=rule.policy or ("aligned" if sharing.kind == "exclusive" else None),
+        placement="auto" if heard else rule.placement,
+    )
+
+
+def _sharing(options: Options) -> Sharing:
+    if options.mode == facts.SGPU:
+        return Sharing("replicas", MAX_SLICES)
+    return Sharing("replicas", options.share_nums) if options.mode == facts.SHARED else Sharing()
+
+
+def _fit(mode: str, devices: Sequence[Device]) -> tuple[list[Device], list[str]]:
+    """The devices that the mode gives out, and why it gives out no others."""
+    distinct = list({it.uuid: it for it in devices}.values())
+    if mode == facts.VGPU:
+        its = [it for it in distinct if it.attributes.get(facts.VIRTUALISATION) == facts.VF]
+        none = "mode is vgpu, and no card has virtual functions: make some (mx-smi vm --enable-vf)"
+        return its, [none] if distinct and not its else []
+    cards = [it for it in distinct if it.parent is None]
+    split = [it for it in cards if facts.VIRTUAL_FUNCTIONS in it.attributes]
+    complaints = [
+        f"{it.uuid} is split into {it.attributes[facts.VIRTUAL_FUNCTIONS]} virtual functions, which mode "
+        f"vgpu gives out and {mode} does not"
+        for it in split
+    ]
+    its = [it for it in cards if it not in split]
+    return its, [*complaints, *(_unsliceable(its) if mode == facts.SGPU else ())]
+
+
+def _unsliceable(cards: Iterable[Device]) -> Iterator[str]:
+    """What keeps slices from being made. The cards are offered: it may end, and a request says it, too."""
+    its = list(cards)
+    if any(it.attributes.get(facts.SYSFS) == facts.READ_ONLY for it in its):
+        yield "mode is sgpu, and sysfs is read-only: the container needs a writable /sys"
+    for it in its:
+        capable = it.attributes.get(facts.SGPU_CAPABLE)
+        sick = it.fault is not None and it.fault.state is State.UNHEALTHY
+        if capable == facts.NO or (capable is None and not sick):
+            yield f"{it.uuid} can not be sliced: its library or driver knows no sGPU; set mode native"
+
+
+def _chosen(
+    rule: ResourceRule, left: Sequence[Device], fit: Sequence[Device]
+) -> tuple[list[Device], list[str]]:
+    """The devices of the user's rule among those left, and what it names beside them."""
+    if rule.devices == "all":
+        taken = f"{rule.name} asks for all devices, others have them already; set 'devices'"
+        return list(left), [taken] if fit and not left else []
+    if isinstance(rule.devices, int):
+        few = f"{rule.name} asks for {rule.devices} devices, metax has {len(left)} for it"
+        return list(left[: rule.devices]), [few] if len(left) < rule.devices else []
+    known = {name: it for it in left for name in (str(it.index), it.uuid)}
+    names = list(map(str, rule.devices))
+    missing = [it for it in names if it not in known]
+    found = {known[it].uuid: known[it] for it in names if it in known}
+    return list(found.values()), [
+        f"{rule.name} names {shorten(it)}, which metax does not offer, or another resource has"
+        for it in missing
+    ]

@@ -1,0 +1,102 @@
+"""MetaX's settings as frozen values, strictly read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from agent.core.text import shorten
+from agent.core.vendor import MAX_REPLICAS, SettingsError
+
+from .share import Unclaimed
+
+Mode = Literal["native", "shared", "sgpu", "vgpu"]
+MODES = "native, shared, sgpu or vgpu"
+
+_Path = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
+_Node = Annotated[str, Meta(pattern=r"^/dev/[^\x00]+$", max_length=4096)]
+_Pattern = Annotated[str, Meta(pattern=r"^/dev/([^\x00{}]|\{(minor|sgpu|card|render)\})+$", max_length=4096)]
+_Variable = Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", max_length=256)]
+
+
+def _backend(fits: str) -> Meta:
+    """Of a setting that the vendor's process needs: what fits it. A change restarts the process."""
+    return Meta(description=fits, extra={"backend": True})
+
+
+def _agent(fits: str) -> Meta:
+    """Of a setting that matters in the agent alone: what fits it."""
+    return Meta(description=fits, extra={"backend": False})
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Every setting: its type, whose it is and what fits it, and its default."""
+
+    mode: Annotated[Mode, _backend(MODES)] = "native"
+    share_nums: Annotated[
+        Annotated[int, Meta(ge=2, le=MAX_REPLICAS)], _agent(f"a whole number from 2 to {MAX_REPLICAS}")
+    ] = 2
+    unclaimed: Annotated[Unclaimed, _backend("share, whole or refuse")] = "share"
+    slice_nodes: Annotated[
+        tuple[_Pattern, ...], _backend("a list of paths below /dev, with {minor}, {sgpu}, {card} or {render}")
+    ] = ("/dev/dri/renderD{minor}",)
+    control_nodes: Annotated[tuple[_Node, ...], _backend("a list of paths below /dev")] = ("/dev/mxcd",)
+    visible_devices: Annotated[_Variable, _backend("the name of an environment variable")] = ""
+    library: Annotated[
+        _Path, _backend("the absolute path of libmxsml.so or of the directory that holds the driver")
+    ] = ""
+    sysfs: Annotated[_Path, _backend("the absolute path where sysfs is mounted")] = "/sys"
+    container_driver_root: Annotated[
+        _Path, _backend("the absolute path where the agent sees the host's driver and /dev")
+    ] = "/driver-root"
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> Options:
+        """Read the settings of the vendor, as plain JSON values.
+
+        Raises:
+            SettingsError: With what would fit, and the path to what is wrong.
+        """
+        for key in settings:
+            if key not in SETTINGS:
+                raise _unknown(key, SETTINGS)
+        try:
+            return msgspec.convert(dict(settings), cls)
+        except msgspec.ValidationError as error:
+            raise _refusal(error, settings) from None
+
+    def for_backend(self) -> dict[str, Any]:
+        """What the vendor's process needs: every key of its own, by the names in `SETTINGS`."""
+        mine = msgspec.json.decode(msgspec.json.encode(self))
+        return {key: mine[key] for key in _BACKEND}
+
+
+_META: dict[str, Meta] = {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(Options)}
+#: What may be set, and what would fit.
+SETTINGS: dict[str, str] = {key: meta.description or "" for key, meta in _META.items()}
+_BACKEND = [key for key, meta in _META.items() if meta.extra == {"backend": True}]
+_STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
+
+
+def _unknown(key: object, known: Iterable[str]) -> SettingsError:
+    import difflib
+
+    near = difflib.get_close_matches(str(key)[:100], known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+    return SettingsError(f"unknown key; {hint}", (str(key),))
+
+
+def _refusal(error: msgspec.ValidationError, given: Mapping[str, Any]) -> SettingsError:
+    """msgspec's words in ours, with the path to the value."""
+    where = str(error).rpartition(" - at `$")[2].removesuffix("`")
+    path = tuple(key or int(index) for key, index in _STEP.findall(where))
+    found: Any = given
+    for step in path:
+        found = found[step]
+    shown = shorten(json.dumps(found, separators=(",", ":"), sort_keys=True), 200)
+    return SettingsError(f"expected {SETTINGS[str(path[0])]}, found {shown}", path)

@@ -1,0 +1,49 @@
+"""Registers MetaX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from agent.core.hooks import hookimpl
+from agent.core.vendor import Vendor
+
+from .dialect import DIALECT
+from .edits import container_edits
+from .facts import SGPU as SLICED
+from .labels import labels
+from .names import GPU, SGPU
+from .nodedevices import ANNOTATION, node_annotations
+from .offering import offering
+from .options import SETTINGS, Options
+
+__all__ = ["SETTINGS", "register_backend"]
+
+
+@hookimpl
+def register_backend(settings: Mapping[str, Any]) -> Vendor:
+    options = Options.read(settings)
+    sliced = options.mode == SLICED
+    return Vendor(
+        name="metax",
+        backend="agent.vendors.metax.backend:MetaxBackend",
+        container_edits=partial(container_edits, options),
+        resource=SGPU if sliced else GPU,
+        settings=options.for_backend(),
+        prepares=sliced,
+        by_cdi=sliced,
+        resources=partial(offering, options),
+        labels=labels,
+        annotations=partial(node_annotations, options) if sliced else None,
+        annotation_keys=(ANNOTATION,),
+        dialects=(DIALECT,) if sliced else (),
+        visible=options.visible_devices,
+        libraries=partial(_libraries, options),
+    )
+
+
+def _libraries(options: Options) -> Sequence[str]:
+    from . import library  # ctypes, which the agent itself can do without
+
+    return library.searched(options.for_backend())

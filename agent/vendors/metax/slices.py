@@ -1,0 +1,244 @@
+"""The slices (sGPU) on the cards: reads, makes and removes them. Ours bear the mark in their alias.
+
+A slice is made in four steps: written down in the journal, made, marked, crossed out. Whoever comes after a
+crash between two of them finds the journal and ends what was begun.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from agent.core.vendor import Request, RequestRefused
+
+from . import facts, qos
+from .abi import ALIAS_SIZE, MAX_SLICES
+from .cards import Card
+from .faults import ABSENT
+from .journal import Entry, Journal
+from .layouts import MARKED, Found, Layout, look
+from .library import Mxsml, MxsmlError
+from .share import Slice, Unclaimed
+from .share import slices as shared
+
+T = TypeVar("T")
+
+
+class Slices:
+    """Makes and removes slices of the cards that it is given, each time as they lie now."""
+
+    def __init__(self, mxsml: Mxsml, journal: Journal, unclaimed: Unclaimed) -> None:
+        self._mxsml = mxsml
+        self._journal = journal
+        self._unclaimed: Unclaimed = unclaimed
+        #: What each card was last seen to have.
+        self._seen: dict[str, tuple[Found, ...]] = {}
+        #: Whether sysfs refused the last change.
+        self.read_only = False
+
+    def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
+        """Every slice on these cards. A card that can not be read now has what it had.
+
+        Raises:
+            MxsmlError: One can not be read, and was not before; or the library knows none of them any more.
+        """
+        self.settle(cards)
+        absent: list[MxsmlError] = []
+        found = [it for card in cards for it in self._of(card, absent)]
+        if absent and len(absent) == len(cards):
+            raise absent[0]  # it is the driver that is gone, and not every card with its slices
+        return tuple(found)
+
+    def _of(self, card: Card, absent: list[MxsmlError]) -> tuple[Found, ...]:
+        try:
+            layout = look(self._mxsml, card)
+        except MxsmlError as error:
+            if error.code in ABSENT:
+                absent.append(error)
+                return ()
+            if card.uuid not in self._seen:
+                raise
+            return self._seen[card.uuid]
+        found = layout.found if layout else ()
+        self._seen[card.uuid] = found
+        return found
+
+    # Making
+
+    def make(self, request: Request, cards: Sequence[Card], others: Sequence[Card]) -> tuple[Found, ...]:
+        """The slices of a request on these cards; those that are there are kept, and others of it replaced.
+
+        `others` are cards on which it may have slices that nobody wants any more.
+
+        Raises:
+            RequestRefused: It can not be served as it is.
+            MxsmlError: The library refuses.
+        """
+        _markable(request.allocation)
+        self.settle(cards)
+        self._wanted(request, cards)  # what is refused switches nothing on
+        for card in cards:
+            self._switch_on(card)
+        wanted = self._wanted(request, cards)
+        for card in others:
+            self._clear(request.allocation, card)
+        return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
+
+    def _wanted(self, request: Request, cards: Sequence[Card]) -> tuple[Slice, ...]:
+        sizes: dict[str, int] = {}
+        for card in cards:
+            sizes[card.uuid] = self._layout(card).room(card)
+        return shared(request, sizes, self._unclaimed)
+
+    def _layout(self, card: Card) -> Layout:
+        layout = look(self._mxsml, card)
+        if layout is None:
+            raise RequestRefused(f"{card.uuid} can have no slices: its driver or its firmware knows no sGPU")
+        return layout
+
+    def _switch_on(self, card: Card) -> None:
+        if not self._mxsml.sgpu_enabled(card.index):
+            self._write(self._mxsml.set_sgpu_enabled, card.index, True)
+
+    def _ensured(self, request: Request, card: Card, wanted: Slice) -> Found:
+        its = [it for it in self._layout(card).found if it.allocation == request.allocation]
+        kept = next((it for it in its if it.fits(wanted)), None)
+        for it in its:
+            if it is not kept:
+                self.remove_one(card, it)
+        return kept or self._made(request, card, wanted)
+
+    def _made(self, request: Request, card: Card, wanted: Slice) -> Found:
+        layout = self._layout(card)
+        policy = qos.fitting(wanted.qos, layout.policy, card.uuid)
+        _room_for(wanted, layout)
+        if policy is not None and not layout.found:
+            self._write(self._mxsml.set_sched_class, card.index, qos.SCHED_CLASSES[policy])
+        before = tuple((it.sgpu.id, it.sgpu.uuid) for it in layout.found)
+        entry = Entry(card.uuid, request.allocation, wanted.memory, wanted.compute, before)
+        return self._create(card, entry)
+
+    def _create(self, card: Card, entry: Entry) -> Found:
+        mxsml = self._mxsml
+        self._journal.write(entry)
+        try:
+            number = self._write(mxsml.create_sgpu, card.index, entry.memory, entry.compute)
+        except MxsmlError:
+            self._settle(card, entry)  # it may have been made all the same
+            raise
+        try:
+            self._write(mxsml.set_sgpu_alias, card.index, number, facts.MARK + entry.allocation)
+        except MxsmlError:
+            self._write(mxsml.remove_sgpu, card.index, number)  # or nobody would know whose it is
+            self._journal.remove(card.uuid)
+            raise
+        self._journal.remove(card.uuid)
+        return Found(card.uuid, mxsml.sgpu(card.index, number), entry.allocation)
+
+    def _write(self, change: Callable[..., T], *arguments: Any) -> T:
+        """Make a change, and remember whether sysfs let it."""
+        try:
+            done = change(*arguments)
+        except MxsmlError as error:
+            self.read_only = self.read_only or error.read_only
+            raise
+        self.read_only = False
+        return done
+
+    def probe(self, cards: Iterable[Card]) -> None:
+        """Where sysfs refused the last change, find out whether it still does: write what stands there."""
+        for card in cards if self.read_only else ():
+            try:
+                enabled = self._mxsml.sgpu_enabled(card.index)
+            except MxsmlError:
+                continue
+            self.read_only = False
+            with suppress(MxsmlError):
+                self._write(self._mxsml.set_sgpu_enabled, card.index, enabled)
+            return
+
+    # What a crash left
+
+    def settle(self, cards: Iterable[Card]) -> None:
+        """End what the journal says was begun, on the cards that are here.
+
+        Raises:
+            MxsmlError: A card can not be read; its entry stays.
+        """
+        here = {card.uuid: card for card in cards if card.here}
+        for entry in self._journal.entries():
+            if entry.card in here:
+                self._settle(here[entry.card], entry)
+
+    def _settle(self, card: Card, entry: Entry) -> None:
+        layout = look(self._mxsml, card)
+        new = [it for it in layout.found if self._began(card, it, entry)] if layout else []
+        if len(new) == 1:
+            alias = facts.MARK + entry.allocation
+            self._write(self._mxsml.set_sgpu_alias, card.index, new[0].sgpu.id, alias)
+        elif new:
+            names = ", ".join(it.id for it in new)
+            _log(
+                f"{names}: one of these was made for {entry.allocation} before a crash, which can not be told"
+            )
+        self._journal.remove(card.uuid)
+
+    def _began(self, card: Card, it: Found, entry: Entry) -> bool:
+        """Whether a slice may be the one that was begun: new, without any alias, and as it was to be."""
+        new = (it.sgpu.id, it.sgpu.uuid) not in entry.before and it.allocation is None
+        as_wanted = (it.sgpu.vram, it.sgpu.compute) == (entry.memory, entry.compute)
+        return new and as_wanted and not self._mxsml.sgpu_alias(card.index, it.sgpu.id)
+
+    # Removing
+
+    def remove(self, allocation: str, cards: Sequence[Card]) -> None:
+        """Remove the slices of an allocation; none is fine. One that is stuck keeps no other.
+
+        Raises:
+            MxsmlError: One is in use, or a card can not be read.
+        """
+        self.settle(cards)
+        stuck: MxsmlError | None = None
+        for card in cards:
+            try:
+                self._clear(allocation, card)
+            except MxsmlError as error:
+                if error.code not in ABSENT:
+                    stuck = error
+        if stuck is not None:
+            raise stuck
+
+    def _clear(self, allocation: str, card: Card) -> None:
+        layout = look(self._mxsml, card)
+        for it in layout.found if layout else ():
+            if it.allocation == allocation:
+                self.remove_one(card, it)
+
+    def remove_one(self, card: Card, it: Found) -> None:
+        self._write(self._mxsml.remove_sgpu, card.index, it.sgpu.id)
+
+
+def _room_for(wanted: Slice, layout: Layout) -> None:
+    """Raises RequestRefused where the card has not so much left."""
+    if len(layout.found) >= MAX_SLICES:
+        raise RequestRefused(
+            f"{wanted.card} has {MAX_SLICES} slices already, which is all that a card can have"
+        )
+    free = layout.quota.free_vram if layout.quota else wanted.memory
+    if free < wanted.memory:
+        others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
+        raise RequestRefused(
+            f"{wanted.memory} MiB of {wanted.card} are asked for, {free} MiB of it are free{others}"
+        )
+
+
+def _markable(allocation: str) -> None:
+    mark = facts.MARK + allocation
+    if len(mark) >= ALIAS_SIZE or not MARKED.fullmatch(mark):
+        raise ValueError(f"an allocation called {allocation!r} can not be marked on a slice")
+
+
+def _log(text: str) -> None:
+    sys.stderr.write(f"metax: {text}\n")

@@ -1,0 +1,497 @@
+"""Builds and scripts the stub of libmxsml.so; stub/mxsml_stub.c tells the formats of script and state."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "stub" / "mxsml_stub.c"
+BUILT = Path(__file__).parents[3] / "build" / "stubs"
+LIBRARY = "libmxsml.so"
+FLAGS = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden")
+STRICT = ("-Wall", "-Wextra", "-Werror")
+#: What a build may lack.
+EVENTS, SGPU, REINIT = "events", "sgpu", "reinit"
+
+MAX_SLICES = 16
+ALIAS_SIZE = 32
+#: MiB of an MXC500.
+MEMORY = 65536
+#: Minor numbers of slices begin here, and after a reload or reboot so much later.
+MINORS, MINORS_STEP = 160, 32
+#: The control file keeps the newest events; a reader takes each within milliseconds.
+KEPT_EVENTS = 64
+
+_LOAD_DLL_FAILURE, _NO_DEVICE = 26, 2
+#: Lines about what a driver forgets when it is loaded anew.
+_COUNTED = ("ecc", "pcievent", "event", "use")
+
+
+class NoCompiler(Exception):
+    """There is no C compiler to build the stub with."""
+
+
+def build_stub(directory: Path = BUILT, without: Sequence[str] = ()) -> Path:
+    """Compile the stub unless this very source is built already, and return the library's path."""
+    flags = (*FLAGS, *(f"-DWITHOUT_{part.upper()}" for part in sorted(without)))
+    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:12]
+    library = directory / f"mxsml-{digest}" / LIBRARY
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        compile_stub(library, flags)
+    return library
+
+
+def compile_stub(library: Path, flags: Sequence[str] = FLAGS) -> None:
+    """Compile the stub, strictly, to this path.
+
+    Raises:
+        NoCompiler: `cc` is not on PATH.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise NoCompiler("the MXSML stub needs a C compiler, and there is no 'cc' on PATH: install gcc")
+    # Beside the target and moved over it: builds may run at the same time.
+    unfinished = library.with_name(f"{library.name}.{os.getpid()}")
+    command = [compiler, *flags, *STRICT, f"-Wl,-soname,{LIBRARY}", "-o", str(unfinished), str(SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the MXSML stub does not compile:\n{done.stderr}")
+    unfinished.rename(library)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice on the hardware: its card's slot, its number there, MiB, percent, and what is written on it."""
+
+    slot: int
+    id: int
+    serial: int
+    minor: int
+    vram: int
+    compute: int
+    alias: str = ""
+    annotations_id: str = ""
+
+    @property
+    def uuid(self) -> str:
+        return f"GPU-4d580001-0000-0000-{self.slot:04d}-{self.serial:012d}"
+
+    @classmethod
+    def read(cls, line: str) -> Slice:
+        *numbers, alias, annotations = line.split()[1:]
+        slot, number, serial, minor, vram, compute = map(int, numbers)
+        return cls(slot, number, serial, minor, vram, compute, _unhex(alias), _unhex(annotations))
+
+    def line(self) -> str:
+        assert len(self.alias.encode()) < ALIAS_SIZE, f"{self.alias} is no alias: too long"
+        numbers = (self.slot, self.id, self.serial, self.minor, self.vram, self.compute)
+        return f"slice {' '.join(map(str, numbers))} {_hex(self.alias)} {_hex(self.annotations_id)}"
+
+
+@dataclass
+class Hardware:
+    """What calls of the library change, as the state file has it."""
+
+    serial: int = 1
+    minors: int = MINORS
+    toggles: dict[int, int] = field(default_factory=dict)
+    classes: dict[int, int] = field(default_factory=dict)
+    slices: list[Slice] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, text: str) -> Hardware:
+        it = cls()
+        for line in text.splitlines():
+            verb, *numbers = line.split()
+            match verb:
+                case "next":
+                    it.serial = int(numbers[0])
+                case "minors":
+                    it.minors = int(numbers[0])
+                case "toggle":
+                    it.toggles[int(numbers[0])] = int(numbers[1])
+                case "class":
+                    it.classes[int(numbers[0])] = int(numbers[1])
+                case _:
+                    it.slices.append(Slice.read(line))
+        return it
+
+    def text(self) -> str:
+        lines = [f"next {self.serial}", f"minors {self.minors}"]
+        lines += [f"toggle {slot} {on}" for slot, on in self.toggles.items()]
+        lines += [f"class {slot} {number}" for slot, number in self.classes.items()]
+        return "\n".join([*lines, *(it.line() for it in self.slices), ""])
+
+
+class MxsmlStub:
+    """One scripted node. What is changed here, every process that uses the stub sees at its next call.
+
+    Cards are named by their slot, symbols without "mxSml". Slices, aliases, toggles and scheduling classes
+    are the hardware's: they outlive processes, and this object.
+    """
+
+    def __init__(
+        self, directory: Path, cards: int = 8, *, without: Sequence[str] = (), trace: bool = False
+    ) -> None:
+        self.control = directory / "mxsml-stub"
+        self.library = build_stub(without=without)
+        self._lines = [f"cards {cards}"] + ["trace"] * trace
+        self._events: list[str] = []
+        # Later than those of whoever had this node before, which processes that go on have heard.
+        self._sequence = time.time_ns()
+        self._written = 0
+        self._write()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"XPU_MXSML_STUB": str(self.control)}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"library": str(self.library)}
+
+    # Cards
+
+    @staticmethod
+    def uuid(slot: int) -> str:
+        return f"GPU-4d580000-0000-0000-0000-{slot:012d}"
+
+    @staticmethod
+    def vf_uuid(slot: int, number: int) -> str:
+        return f"GPU-4d580002-0000-0000-{number:04d}-{slot:012d}"
+
+    @staticmethod
+    def bdf(slot: int) -> str:
+        return f"0000:{0x20 + slot:02x}:00.0"
+
+    def cards(self, count: int) -> None:
+        self._replace("cards", f"cards {count}")
+
+    def order(self, *slots: int) -> None:
+        """Let the library find the cards in this order: indices are places in it."""
+        self._replace("order", f"order {' '.join(map(str, slots))}")
+
+    def remove(self, slot: int) -> None:
+        """Take the card out; its index answers InvalidDeviceId, and later ones move down at the next init."""
+        self._replace(f"remove {slot}", f"remove {slot}")
+
+    def lose(self, slot: int, code: int = _NO_DEVICE) -> None:
+        """Let every call on the card fail."""
+        self._drop(f"fail * {code} 0 {slot}")
+        self._add(f"fail * {code} 0 {slot}")
+
+    def restore(self, slot: int) -> None:
+        """Bring back a lost or removed card."""
+        self._lines = [
+            it for it in self._lines if not (_begins(it, "fail *") and it.split()[-1] == str(slot))
+        ]
+        self._drop(f"remove {slot}")
+
+    def limited(self, slot: int) -> None:
+        """Let the card work in part only."""
+        self._replace(f"limited {slot}", f"limited {slot}")
+
+    def rename(self, slot: int, uuid: str) -> None:
+        """Give the card another UUID, which may be none."""
+        self._replace(f"uuid {slot}", f"uuid {slot} {uuid}")
+
+    def bus_id(self, slot: int, text: str) -> None:
+        self._replace(f"bdf {slot}", f"bdf {slot} {text}")
+
+    def product(self, slot: int, name: str) -> None:
+        self._replace(f"name {slot}", f"name {slot} {name}")
+
+    def memory(self, slot: int, mebibytes: int, used: int = 858) -> None:
+        """Of the whole card, whatever dies or virtual functions share it."""
+        self._replace(f"memory {slot}", f"memory {slot} {mebibytes * 1024} {used * 1024}")
+
+    def dies(self, slot: int, count: int = 2) -> None:
+        self._replace(f"dies {slot}", f"dies {slot} {count}")
+
+    def physical(self, slot: int, functions: int = 2) -> None:
+        """Split the card into virtual functions: it is then a PF, with an index from 100.
+
+        Raises RuntimeError where its sGPU toggle is on, for they exclude each other.
+        """
+        if self.hardware().toggles.get(slot):
+            raise RuntimeError(f"card {slot} can not be split: its sGPU toggle is on")
+        self._replace(f"pf {slot}", f"pf {slot} {functions}")
+
+    def whole(self, slot: int) -> None:
+        """Take the card's virtual functions away again."""
+        self._drop(f"pf {slot}")
+
+    def utilization(self, slot: int, percent: int) -> None:
+        self._replace(f"usage {slot}", f"usage {slot} {percent}")
+
+    # Health
+
+    def state(self, slot: int, *, available: bool) -> None:
+        self._replace(f"state {slot}", f"state {slot} {int(available)}")
+
+    def unavailable(self, slot: int, code: int, reason: str = "", die: int = 0) -> None:
+        self._replace(f"unavailable {slot} {die}", f"unavailable {slot} {die} {code} {reason}")
+
+    def mmio(self, slot: int, state: int) -> None:
+        self._replace(f"mmio {slot}", f"mmio {slot} {state}")
+
+    def ecc(
+        self,
+        slot: int,
+        *,
+        die: int = 0,
+        sram: int = 0,
+        dram: int = 0,
+        corrected: tuple[int, int] = (0, 0),
+        retired: int = 0,
+    ) -> None:
+        """Set the counts: uncorrected in SRAM and DRAM, corrected there, and pages retired."""
+        counts = f"{corrected[0]} {sram} {corrected[1]} {dram} {retired}"
+        self._replace(f"ecc {slot} {die}", f"ecc {slot} {die} {counts}")
+
+    def pci_event(self, slot: int, kind: int, count: int, *, bit: int = 0, name: str = "event") -> None:
+        """Set how often an error of this abi.PciEventType and bit came."""
+        start = f"pcievent {slot} {kind} {bit}"
+        self._replace(start, f"{start} {count} {name}")
+
+    # Topology
+
+    def level(self, slot: int, other: int, level: int) -> None:
+        """Set the path between two cards, as abi.TopologyLevel."""
+        self._replace(f"level {slot} {other}", f"level {slot} {other} {level}")
+
+    def no_links(self) -> None:
+        self._replace("nolinks", "nolinks")
+
+    def link(self, slot: int, port: int, other: int) -> None:
+        """Lead a card's MetaXLink to another card; the first call takes away the default groups of four."""
+        self._replace(f"link {slot} {port}", f"link {slot} {port} {other}")
+
+    # Slices
+
+    def run_process(self, slot: int, sgpu: int) -> None:
+        """Let a process use a slice, which can then not be removed."""
+        self._replace(f"use {slot} {sgpu}", f"use {slot} {sgpu}")
+
+    def end_processes(self, slot: int | None = None) -> None:
+        self._drop("use" if slot is None else f"use {slot}")
+
+    def sgpu_quota(self, slot: int, mebibytes: int) -> None:
+        """Set what slices of the card may have together."""
+        self._replace(f"quota {slot}", f"quota {slot} {mebibytes}")
+
+    def astray(self, slot: int, mebibytes: int) -> None:
+        """Let so much of the card's memory be neither free nor in a slice."""
+        self._replace(f"astray {slot}", f"astray {slot} {mebibytes}")
+
+    def hardware(self) -> Hardware:
+        """What lies on the cards now."""
+        try:
+            return Hardware.read(Path(f"{self.control}.state").read_text())
+        except FileNotFoundError:
+            return Hardware()
+
+    def slices(self, slot: int | None = None) -> list[Slice]:
+        return [it for it in self.hardware().slices if slot is None or it.slot == slot]
+
+    def enable_sgpu(self, slot: int, *, enabled: bool = True) -> None:
+        """Turn the toggle by hand."""
+        with self._change() as hardware:
+            hardware.toggles[slot] = int(enabled)
+
+    def sched_class(self, slot: int, number: int) -> None:
+        """Set the scheduling class by hand, also under slices."""
+        with self._change() as hardware:
+            hardware.classes[slot] = number
+
+    def make_slice(
+        self, slot: int, mebibytes: int, percent: int, alias: str = "", annotations_id: str = ""
+    ) -> Slice:
+        """Make a slice by hand, and turn the card's toggle on; what is free is not asked."""
+        with self._change() as hardware:
+            taken = {it.id for it in hardware.slices if it.slot == slot}
+            number = next(number for number in range(MAX_SLICES) if number not in taken)
+            minors = {it.minor for it in hardware.slices}
+            minor = next(it for it in range(hardware.minors, hardware.minors + 2048) if it not in minors)
+            made = Slice(slot, number, hardware.serial, minor, mebibytes, percent, alias, annotations_id)
+            hardware.serial += 1
+            hardware.toggles[slot] = 1
+            hardware.slices.append(made)
+        return made
+
+    def alias(self, slot: int, sgpu: int, text: str) -> None:
+        """Write another alias on a slice by hand."""
+        with self._change() as hardware:
+            hardware.slices = [
+                replace(it, alias=text) if (it.slot, it.id) == (slot, sgpu) else it for it in hardware.slices
+            ]
+
+    def vanish(self, slot: int, sgpu: int) -> None:
+        """Take a slice away, also one in use."""
+        with self._change() as hardware:
+            hardware.slices = [it for it in hardware.slices if (it.slot, it.id) != (slot, sgpu)]
+
+    # The driver
+
+    def driver_gone(self) -> None:
+        """Unload the driver, also under processes that called it: neither init nor a call on a card works."""
+        for symbol in ("Init", "InitWithFlags"):
+            self.fail(symbol, _LOAD_DLL_FAILURE)
+        self.fail("*", _NO_DEVICE)
+
+    def driver_reload(self) -> None:
+        """Load the driver anew: slices, toggles and processes are gone, counters at 0, minors are others.
+
+        That toggles and scheduling classes do not stay is our assumption.
+        """
+        with self._change() as hardware:
+            hardware.minors += MINORS_STEP
+            hardware.toggles, hardware.classes, hardware.slices = {}, {}, []
+        self._events = []
+        gone = f"fail * {_NO_DEVICE} 0"  # of all cards: one that is lost stays lost
+        self._lines = [it for it in self._lines if it != gone and it.split()[0] not in _COUNTED]
+        self._drop("fail Init", "fail InitWithFlags")
+
+    def reboot(self) -> None:
+        """As a reload; what made a card unavailable is over, too."""
+        self._drop("unavailable", "state", "mmio")
+        self.driver_reload()
+
+    def read_only(self) -> None:
+        """Let sysfs be so: every call that writes fails with SysfsWriteError and EROFS."""
+        self._replace("readonly", "readonly")
+
+    def writable(self) -> None:
+        self._drop("readonly")
+
+    def busy_by_errno(self) -> None:
+        """Let what is in use answer SysfsWriteError with EBUSY, as the vendor's header allows alone."""
+        self._replace("ebusy", "ebusy")
+
+    def event(self, slot: int, text: str = "eid 17", kind: int = 1) -> None:
+        """Let the driver tell of the card: once to each event set of the card that is there."""
+        self._sequence += 1
+        self._events.append(f"event {self._sequence} {slot} {kind} {text}")
+        self._events = self._events[-KEPT_EVENTS:]
+        self._write()
+
+    # Calls
+
+    def fail(self, symbol: str, code: int, *, errno: int = 0, slot: int | None = None) -> None:
+        """Let calls of a symbol, or all on cards ("*"), answer with a code: for all cards or for one."""
+        only = [str(slot)] if slot is not None else []
+        self._lines = [
+            line for line in self._lines if not (_begins(line, f"fail {symbol}") and line.split()[4:] == only)
+        ]
+        self._add(" ".join([f"fail {symbol} {code} {errno}", *only]))
+
+    def hang(self, symbol: str) -> None:
+        self._replace(f"hang {symbol}", f"hang {symbol}")
+
+    def segv(self, symbol: str) -> None:
+        self._replace(f"segv {symbol}", f"segv {symbol}")
+
+    def latency(self, symbol: str, seconds: float) -> None:
+        self._replace(f"latency {symbol}", f"latency {symbol} {round(seconds * 1e6)}")
+
+    def kill_before(self, symbol: str) -> None:
+        """Kill the first process that calls the symbol, before the call takes effect; others go on."""
+        self._kill(symbol, "before")
+
+    def kill_after(self, symbol: str) -> None:
+        """Kill the first process in which the symbol, a call that writes, took effect; others go on."""
+        self._kill(symbol, "after")
+
+    def killed(self) -> int:
+        """How many processes died so."""
+        return len(list(self.control.parent.glob(f"{self.control.name}.killed.*")))
+
+    def clear(self, symbol: str | None = None) -> None:
+        """Undo fail, hang, segv, latency and kill: of one symbol, or of all."""
+        verbs = ("fail", "hang", "segv", "latency")
+        lines = self._lines if symbol else [line for line in self._lines if not _begins(line, "kill")]
+        self._lines = [
+            line for line in lines if not (line.split()[0] == "kill" and line.split()[2] == symbol)
+        ]
+        self._drop(*(f"{verb} {symbol}" if symbol else verb for verb in verbs))
+
+    def trace(self) -> None:
+        """Count calls from now on."""
+        self._replace("trace", "trace")
+
+    def calls(self, symbol: str) -> int:
+        """How often the symbol was called so far, by all processes; needs `trace`."""
+        trace = Path(f"{self.control}.trace")
+        return Counter(trace.read_text().split())[symbol] if trace.exists() else 0
+
+    def await_calls(self, symbol: str, count: int, patience: float = 30.0) -> None:
+        """Block until the symbol was called that often; needs `trace`."""
+        deadline = time.monotonic() + patience
+        while self.calls(symbol) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{symbol} was called {self.calls(symbol)} times, not {count}")
+            time.sleep(0.005)
+
+    def _kill(self, symbol: str, when: str) -> None:
+        self._lines = [line for line in self._lines if not (_begins(line, "kill") and self._fired(line))]
+        self._sequence += 1
+        self._add(f"kill {self._sequence} {symbol} {when}")
+
+    def _fired(self, kill: str) -> bool:
+        return Path(f"{self.control}.killed.{kill.split()[1]}").exists()
+
+    @contextmanager
+    def _change(self) -> Iterator[Hardware]:
+        """Change the hardware as the stub does: under its lock, and at once."""
+        with open(f"{self.control}.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            hardware = self.hardware()
+            yield hardware
+            unfinished = Path(f"{self.control}.state.new")
+            unfinished.write_text(hardware.text())
+            unfinished.rename(f"{self.control}.state")
+
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._write()
+
+    def _drop(self, *starts: str) -> None:
+        self._lines = [line for line in self._lines if not any(_begins(line, start) for start in starts)]
+        self._write()
+
+    def _replace(self, start: str, line: str) -> None:
+        self._lines = [old for old in self._lines if not _begins(old, start)] + [line]
+        self._write()
+
+    def _write(self) -> None:
+        text = "\n".join([*self._lines, *self._events, ""])
+        unfinished = self.control.with_suffix(".new")
+        unfinished.write_text(text)
+        # Two writes within one tick of the file system's clock must differ, too.
+        self._written = max(time.time_ns(), self._written + 1)
+        os.utime(unfinished, ns=(self._written, self._written))
+        unfinished.rename(self.control)
+
+
+def _begins(line: str, start: str) -> bool:
+    """Whether the line begins with these words: `lost 1` begins `lost 1`, and not `lost 12`."""
+    words = start.split()
+    return line.split()[: len(words)] == words
+
+
+def _hex(text: str) -> str:
+    return text.encode().hex() or "-"
+
+
+def _unhex(text: str) -> str:
+    return "" if text == "-" else bytes.fromhex(text).decode()

@@ -1,0 +1,120 @@
+"""The annotation by which HAMi's scheduler knows the cards of a node."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.core.vendor import Device, Fault, Grant, Request, ResourceRule
+from agent.vendors.metax import facts
+from agent.vendors.metax.nodedevices import ANNOTATION, node_annotations
+from agent.vendors.metax.options import Options
+
+SGPU = "metax-tech.com/sgpu"
+GIB = 1 << 30
+OPTIONS = Options(mode="sgpu")
+
+
+def card(index: int = 0, fault: Fault | None = None, numa: int | None = 1, **attributes: str) -> Device:
+    said = {key.replace("_", "-"): it for key, it in attributes.items()}
+    return Device(
+        f"GPU-{index}",
+        index,
+        None,
+        f"0000:0{index}:00.0",
+        numa,
+        64 * GIB,
+        "MXC500",
+        attributes=said,
+        fault=fault,
+    )
+
+
+def grant(uuid: str = "GPU-0", resource: str = SGPU, **parameters: str) -> Grant:
+    return Grant(Request("a", resource, (f"{uuid}::0",), parameters), (uuid,))
+
+
+def told(devices: list[Device], *grants: Grant) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(node_annotations(OPTIONS, (), devices, grants)[ANNOTATION])
+    return found
+
+
+def test_an_idle_card_is_told_in_the_fields_and_the_order_of_metaxs_own_plugin() -> None:
+    assert node_annotations(OPTIONS, (), [card(link_zone="1")], ()) == {
+        ANNOTATION: '[{"uuid":"GPU-0","bdf":"0000:00:00.0","model":"MXC500","totalDevCount":16,'
+        '"totalCompute":100,"totalVRam":65536,"availableDevCount":16,"availableCompute":100,'
+        '"availableVRam":65536,"numa":1,"healthy":true,"linkZone":1}]'
+    }
+
+
+def test_slices_of_ours_are_no_more_to_be_had_and_give_the_card_its_policy() -> None:
+    (it,) = told(
+        [card()],
+        grant(core="10", memory=str(GIB), qos="fixed-share"),
+        grant(core="20", memory=str(2 * GIB), qos="fixed-share"),
+    )
+    assert (it["totalDevCount"], it["totalCompute"], it["totalVRam"]) == (16, 100, 65536)
+    assert (it["availableDevCount"], it["availableCompute"], it["availableVRam"]) == (14, 70, 62464)
+    assert it["qosPolicy"] == "fixed-share"
+
+
+def test_what_is_zero_false_or_unknown_is_left_out() -> None:
+    (it,) = told([card(numa=None, fault=Fault("sick"))], grant(core="100"))
+    assert it.keys() == {
+        "uuid",
+        "bdf",
+        "model",
+        "totalDevCount",
+        "totalCompute",
+        "totalVRam",
+        "availableDevCount",
+    }
+
+
+def test_slices_of_others_are_no_part_of_the_totals_and_keep_their_policy() -> None:
+    (it,) = told([card(foreign_slices="2", foreign_compute="30", foreign_memory="4096", qos="burst-share")])
+    assert (it["totalDevCount"], it["totalCompute"], it["totalVRam"]) == (14, 70, 61440)
+    assert (it["availableDevCount"], it["qosPolicy"]) == (14, "burst-share")
+
+
+def test_the_policy_of_a_card_whose_last_slice_of_ours_is_gone_is_not_told() -> None:
+    (it,) = told([card(qos="burst-share", slices="1")])
+    assert "qosPolicy" not in it
+
+
+def test_the_memory_is_what_slices_may_take() -> None:
+    (it,) = told([card(slice_memory="64678")])
+    assert it["totalVRam"] == 64678
+
+
+def test_a_card_that_a_pod_has_as_a_whole_by_another_resource_is_not_to_be_had() -> None:
+    first, second = told([card(), card(1)], grant(resource="metax-tech.com/gpu"))
+    assert ("healthy" in first, "healthy" in second) == (False, True)
+
+
+def test_a_resource_of_another_name_is_counted_by_that() -> None:
+    said = node_annotations(
+        OPTIONS, [ResourceRule("a.com/x")], [card()], [grant(resource="a.com/x", core="10")]
+    )
+    assert json.loads(said[ANNOTATION])[0]["availableCompute"] == 90
+
+
+@pytest.mark.parametrize("parameters", [{"refused": "no"}, {"core": "10", "memory": str(100 * GIB)}])
+def test_a_request_that_is_being_refused_takes_nothing(parameters: dict[str, str]) -> None:
+    (it,) = told([card()], grant(**parameters))
+    assert it["availableDevCount"] == 16
+
+
+def test_virtual_functions_and_split_cards_are_not_told() -> None:
+    split = card(0, virtual_functions="2")
+    part = Device("VF-0", 2, parent="GPU-0", attributes={facts.VIRTUALISATION: facts.VF})
+    assert [it["uuid"] for it in told([split, part, card(1)])] == ["GPU-1"]
+    assert node_annotations(OPTIONS, (), [split, part], ()) == {}
+
+
+def test_numbers_that_hardware_can_not_have_are_held_to_what_hami_reads() -> None:
+    (it,) = told([card(foreign_slices="99", foreign_compute="many", slice_memory="9" * 30)])
+    assert ("totalDevCount" in it, it["totalCompute"]) == (False, 100)
+    assert it["totalVRam"] <= (1 << 31) - 1
