@@ -83,9 +83,11 @@ def _entry(card: Device, made: Sequence[Slice], *, free: bool) -> Mapping[str, o
 
 
 def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
-    """Of our slices, which may be newer than what the hardware was last seen with; then of others' there."""
+    """Of our slices, which may be newer than what the hardware was last seen with; then that of others there
+    and of ours that took whichever there was.
+    """
     yield from (str(it.qos) for it in made if it.qos is not None)
-    if _number(card, facts.FOREIGN_SLICES):
+    if _number(card, facts.FOREIGN_SLICES) or any(not it.whole for it in made):
         yield card.attributes.get(facts.QOS, "")
 
 

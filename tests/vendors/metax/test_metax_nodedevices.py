@@ -84,6 +84,11 @@ def test_the_policy_of_a_card_whose_last_slice_of_ours_is_gone_is_not_told() -> 
     assert "qosPolicy" not in it
 
 
+def test_the_policy_that_a_slice_of_ours_took_as_it_was_is_told() -> None:
+    (it,) = told([card(qos="burst-share", slices="1")], grant(**{"core": "10", "any-qos": "true"}))
+    assert it["qosPolicy"] == "burst-share"
+
+
 def test_the_memory_is_what_slices_may_take() -> None:
     (it,) = told([card(slice_memory="64678")])
     assert it["totalVRam"] == 64678
