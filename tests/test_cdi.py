@@ -204,14 +204,16 @@ async def test_who_settles_is_told_of_the_error_of_its_own_vendor_alone(tmp_path
 
 
 class Late:
-    """A disk that takes the first file, and says so when it is told to."""
+    """A disk that takes a file and says so late, while it `hangs`."""
 
     def __init__(self) -> None:
+        self.hangs = True
         self.writes, self.goes_on = threading.Event(), threading.Event()
 
     def note(self, _: Path) -> None:
-        self.writes.set()
-        self.goes_on.wait(30)
+        if self.hangs:
+            self.writes.set()
+            self.goes_on.wait(30)
 
 
 @pytest.fixture
@@ -230,12 +232,17 @@ async def test_a_disk_that_hangs_costs_who_settles_its_patience_alone(tmp_path: 
 
 async def test_nothing_is_written_beside_a_write_that_is_late(tmp_path: Path, late: Late) -> None:
     specs: Cell[Specs] = Cell(SPECS)
+    late.hangs = False
     async with kept(tmp_path, specs, every=600, note=late.note) as directory:
+        await directory.settle("acme")
+        late.hangs = True
+        (tmp_path / NAME).unlink()
         settling = asyncio.create_task(directory.settle("acme"))
         await until(late.writes.is_set)
         settling.cancel()
         await asyncio.gather(settling, return_exceptions=True)
         specs.set(EMPTY)
+        late.hangs = False
         with pytest.raises(VendorError, match="is the disk well"):
             await directory.settle("acme", within=0.05)
         assert (tmp_path / NAME).read_text() == SPEC
