@@ -43,7 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ] = 2
     unclaimed: Annotated[Unclaimed, _backend("share, whole or refuse")] = "share"
     slice_nodes: Annotated[
-        tuple[_Pattern, ...], _backend("a list of paths below /dev, with {minor}, {sgpu}, {card} or {render}")
+        Annotated[tuple[_Pattern, ...], Meta(min_length=1)],
+        _backend("a list of one or more paths below /dev, with {minor}, {sgpu}, {card} or {render}"),
     ] = ("/dev/dri/renderD{minor}",)
     control_nodes: Annotated[tuple[_Node, ...], _backend("a list of paths below /dev")] = ("/dev/mxcd",)
     visible_devices: Annotated[_Variable, _backend("the name of an environment variable")] = ""

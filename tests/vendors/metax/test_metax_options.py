@@ -21,6 +21,8 @@ from agent.vendors.metax.options import SETTINGS, Options
         ({"shareNums": 1}, ("shareNums",), "expected a whole number from 2 to 131072, found 1"),
         ({"unclaimed": "half"}, ("unclaimed",), "expected share, whole or refuse"),
         ({"sliceNodes": ["/dev/dri/{bdf}"]}, ("sliceNodes", 0), "{minor}, {sgpu}, {card} or {render}"),
+        ({"sliceNodes": []}, ("sliceNodes",), "a list of one or more paths below /dev, with {minor}"),
+        ({"sliceNodes": [], "visibleDevices": "V"}, ("sliceNodes",), "found []"),
         ({"sliceNodes": ["/etc/passwd"]}, ("sliceNodes", 0), "paths below /dev"),
         ({"controlNodes": "/dev/mxcd"}, ("controlNodes",), "a list of paths below /dev"),
         ({"visibleDevices": "A B"}, ("visibleDevices",), "the name of an environment variable"),

@@ -434,6 +434,10 @@ def _devices(backend: MetaxBackend) -> dict[str, Any]:
     return {it["name"]: it["containerEdits"] for it in _spec(backend)["devices"]}
 
 
+def rw(path: str) -> dict[str, str]:
+    return {"path": path, "permissions": "rw"}  # without mknod
+
+
 def test_the_spec_names_each_allocation_of_ours_with_the_nodes_of_its_slices(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
@@ -443,8 +447,8 @@ def test_the_spec_names_each_allocation_of_ours_with_the_nodes_of_its_slices(
 
     assert _spec(sgpu)["kind"] == "metax-tech.com/sgpu"
     assert _devices(sgpu) == {
-        OURS: {"deviceNodes": [{"path": "/dev/dri/renderD161"}]},
-        OTHER: {"deviceNodes": [{"path": "/dev/dri/renderD162"}, {"path": "/dev/dri/renderD163"}]},
+        OURS: {"deviceNodes": [rw("/dev/dri/renderD161")]},
+        OTHER: {"deviceNodes": [rw("/dev/dri/renderD162"), rw("/dev/dri/renderD163")]},
     }
 
 
@@ -470,7 +474,6 @@ def test_the_variable_that_the_settings_name_carries_the_uuids(host: Host, stub:
         (["/dev/dri/renderD{minor}"], ["/dev/dri/renderD160"]),
         (["/dev/dri/card{card}", "/dev/dri/renderD{render}"], ["/dev/dri/card1", "/dev/dri/renderD128"]),
         (["/dev/mxs{sgpu}"], ["/dev/mxs0"]),
-        ([], []),
     ],
 )
 def test_the_nodes_of_a_slice_are_those_of_the_setting(
@@ -483,7 +486,7 @@ def test_the_nodes_of_a_slice_are_those_of_the_setting(
 
     backend.prepare(asked(claim()), [stub.uuid(0)])
 
-    nodes = [it["path"] for it in _devices(backend)[OURS].get("deviceNodes", [])]
+    nodes = [it["path"] for it in _devices(backend)[OURS]["deviceNodes"]]
     assert nodes == expected
 
 
