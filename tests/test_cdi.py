@@ -234,6 +234,7 @@ async def test_nothing_is_written_beside_a_write_that_is_late(tmp_path: Path, la
     specs: Cell[Specs] = Cell(SPECS)
     late.hangs = False
     async with kept(tmp_path, specs, every=600, note=late.note) as directory:
+        await holds(tmp_path / NAME, SPEC)
         await directory.settle("acme")
         late.hangs = True
         (tmp_path / NAME).unlink()
