@@ -7,7 +7,7 @@ crash between two of them finds the journal and ends what was begun.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -38,32 +38,71 @@ class Slices:
         #: Whether sysfs refused the last change.
         self.read_only = False
 
+    def learn(self, cards: Iterable[Card]) -> None:
+        """End what a crash left, and see what lies on the cards of which that is not known yet."""
+        for card in cards:
+            if card.uuid not in self._seen:
+                with suppress(MxsmlError):  # whoever needs this card tries again
+                    self._settle(card)
+                    self._look(card)
+
     def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
         """Every slice on these cards. A card that can not be read now has what it had.
 
         Raises:
             MxsmlError: One can not be read, and was not before; or the library knows none of them any more.
         """
-        self.settle(cards)
+        found: list[Found] = []
         absent: list[MxsmlError] = []
-        found = [it for card in cards for it in self._of(card, absent)]
-        if absent and len(absent) == len(cards):
-            raise absent[0]  # it is the driver that is gone, and not every card with its slices
+        for card in cards:
+            try:
+                self._settle(card)
+                found += self._of(card)
+            except MxsmlError as error:
+                if error.code not in ABSENT:
+                    raise
+                absent.append(error)
+        _not_all(absent, cards)
         return tuple(found)
 
-    def _of(self, card: Card, absent: list[MxsmlError]) -> tuple[Found, ...]:
+    def readable(self, cards: Sequence[Card], needed: Collection[str]) -> tuple[Found, ...]:
+        """As `all`, without the cards that can not be read, save those of the uuids that are needed.
+
+        Raises:
+            MxsmlError: A needed card can not be read; or the library knows none of them any more.
+        """
+        found: list[Found] = []
+        absent: list[MxsmlError] = []
+        for card in cards:
+            try:
+                found += self._of(card)
+            except MxsmlError as error:
+                if card.uuid in needed:
+                    raise
+                if error.code in ABSENT:
+                    absent.append(error)
+        _not_all(absent, cards)
+        return tuple(found)
+
+    def _of(self, card: Card) -> tuple[Found, ...]:
         try:
-            layout = look(self._mxsml, card)
+            layout = self._look(card)
         except MxsmlError as error:
-            if error.code in ABSENT:
-                absent.append(error)
-                return ()
-            if card.uuid not in self._seen:
+            if error.code in ABSENT or card.uuid not in self._seen:
                 raise
             return self._seen[card.uuid]
-        found = layout.found if layout else ()
-        self._seen[card.uuid] = found
-        return found
+        return layout.found if layout else ()
+
+    def _look(self, card: Card) -> Layout | None:
+        """What lies on a card now, which is kept for when it can not be read."""
+        layout = look(self._mxsml, card)
+        self._seen[card.uuid] = layout.found if layout else ()
+        return layout
+
+    def _change(self, card: Card, change: Callable[..., T], *arguments: Any) -> T:
+        """Change the slices of a card: what was seen there before holds no longer."""
+        self._seen.pop(card.uuid, None)
+        return self._write(change, card.index, *arguments)
 
     # Making
 
@@ -77,13 +116,15 @@ class Slices:
             MxsmlError: The library refuses.
         """
         _markable(request.allocation)
-        self.settle(cards)
+        for card in cards:
+            self._settle(card)
         self._wanted(request, cards)  # what is refused switches nothing on
         for card in cards:
             self._switch_on(card)
         wanted = self._wanted(request, cards)
         for card in others:
-            self._clear(request.allocation, card)
+            with suppress(MxsmlError):  # its release removes what stays there
+                self._clear(request.allocation, card)
         return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
 
     def _wanted(self, request: Request, cards: Sequence[Card]) -> tuple[Slice, ...]:
@@ -93,7 +134,7 @@ class Slices:
         return shared(request, sizes, self._unclaimed)
 
     def _layout(self, card: Card) -> Layout:
-        layout = look(self._mxsml, card)
+        layout = self._look(card)
         if layout is None:
             raise RequestRefused(f"{card.uuid} can have no slices: its driver or its firmware knows no sGPU")
         return layout
@@ -124,14 +165,14 @@ class Slices:
         mxsml = self._mxsml
         self._journal.write(entry)
         try:
-            number = self._write(mxsml.create_sgpu, card.index, entry.memory, entry.compute)
+            number = self._change(card, mxsml.create_sgpu, entry.memory, entry.compute)
         except MxsmlError:
-            self._settle(card, entry)  # it may have been made all the same
+            self._end(card, entry)  # it may have been made all the same
             raise
         try:
-            self._write(mxsml.set_sgpu_alias, card.index, number, facts.MARK + entry.allocation)
+            self._change(card, mxsml.set_sgpu_alias, number, facts.MARK + entry.allocation)
         except MxsmlError:
-            self._write(mxsml.remove_sgpu, card.index, number)  # or nobody would know whose it is
+            self._change(card, mxsml.remove_sgpu, number)  # or nobody would know whose it is
             self._journal.remove(card.uuid)
             raise
         self._journal.remove(card.uuid)
@@ -161,23 +202,25 @@ class Slices:
 
     # What a crash left
 
-    def settle(self, cards: Iterable[Card]) -> None:
-        """End what the journal says was begun, on the cards that are here.
+    def _settle(self, card: Card, allocation: str | None = None) -> None:
+        """End what the journal says was begun on a card that is here, for one allocation or for whichever.
 
         Raises:
-            MxsmlError: A card can not be read; its entry stays.
+            MxsmlError: The card can not be read; its entry stays.
         """
-        here = {card.uuid: card for card in cards if card.here}
-        for entry in self._journal.entries():
-            if entry.card in here:
-                self._settle(here[entry.card], entry)
+        for entry in self._entries(card):
+            if card.here and allocation in (None, entry.allocation):
+                self._end(card, entry)
 
-    def _settle(self, card: Card, entry: Entry) -> None:
-        layout = look(self._mxsml, card)
+    def _entries(self, card: Card) -> list[Entry]:
+        return [entry for entry in self._journal.entries() if entry.card == card.uuid]
+
+    def _end(self, card: Card, entry: Entry) -> None:
+        layout = self._look(card)
         new = [it for it in layout.found if self._began(card, it, entry)] if layout else []
         if len(new) == 1:
             alias = facts.MARK + entry.allocation
-            self._write(self._mxsml.set_sgpu_alias, card.index, new[0].sgpu.id, alias)
+            self._change(card, self._mxsml.set_sgpu_alias, new[0].sgpu.id, alias)
         elif new:
             names = ", ".join(it.id for it in new)
             _log(
@@ -197,27 +240,39 @@ class Slices:
         """Remove the slices of an allocation; none is fine. One that is stuck keeps no other.
 
         Raises:
-            MxsmlError: One is in use, or a card can not be read.
+            MxsmlError: One is in use, or a card can not be read on which there may be one.
         """
-        self.settle(cards)
         stuck: MxsmlError | None = None
         for card in cards:
             try:
                 self._clear(allocation, card)
             except MxsmlError as error:
-                if error.code not in ABSENT:
+                if error.code not in ABSENT and self._may_have(allocation, card):
                     stuck = error
         if stuck is not None:
             raise stuck
 
+    def _may_have(self, allocation: str, card: Card) -> bool:
+        """Whether a slice of the allocation may lie on a card that can not be read now."""
+        seen = self._seen.get(card.uuid)
+        begun = any(entry.allocation == allocation for entry in self._entries(card))
+        return begun or seen is None or any(it.allocation == allocation for it in seen)
+
     def _clear(self, allocation: str, card: Card) -> None:
-        layout = look(self._mxsml, card)
+        self._settle(card, allocation)
+        layout = self._look(card)
         for it in layout.found if layout else ():
             if it.allocation == allocation:
                 self.remove_one(card, it)
 
     def remove_one(self, card: Card, it: Found) -> None:
-        self._write(self._mxsml.remove_sgpu, card.index, it.sgpu.id)
+        self._change(card, self._mxsml.remove_sgpu, it.sgpu.id)
+
+
+def _not_all(absent: Sequence[MxsmlError], cards: Sequence[Card]) -> None:
+    """Raises MxsmlError where every card is: it is the driver that is gone, and not each with its slices."""
+    if absent and len(absent) == len(cards):
+        raise absent[0]
 
 
 def _room_for(wanted: Slice, layout: Layout) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -172,9 +174,9 @@ def test_an_entry_waits_for_its_card(host: Host, stub: MxsmlStub) -> None:
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
     backend = host.backend(mode="sgpu")
-    backend.open()
-    backend.discover()
+    stub.clear()
     stub.lose(0)
+    backend.open()
     backend.discover()
     assert backend.partitions() == []
     assert len(host.journal) == 1
@@ -188,8 +190,9 @@ def test_an_entry_waits_for_its_card(host: Host, stub: MxsmlStub) -> None:
 def test_a_slice_that_can_not_be_marked_yet_is_marked_later(host: Host, stub: MxsmlStub) -> None:
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
-    backend = _next(host)
+    stub.clear()
     stub.fail("SetSgpuAlias", Code.SYSFS_ERROR)
+    backend = host.reopened(host.backend(mode="sgpu"))
     with pytest.raises(MxsmlError):
         backend.partitions()
     assert len(host.journal) == 1
@@ -197,6 +200,36 @@ def test_a_slice_that_can_not_be_marked_yet_is_marked_later(host: Host, stub: Mx
     stub.clear("SetSgpuAlias")
 
     assert marks(backend.partitions()) == [OURS]
+
+
+def test_the_first_look_at_the_cards_ends_what_a_crash_left(host: Host, stub: MxsmlStub) -> None:
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+
+    _next(host)
+
+    assert [it.alias for it in stub.slices()] == [f"xpu-{OURS}"]
+    assert host.journal == []
+
+
+@pytest.mark.parametrize("call", ["partitions", "prepare", "release", "cdi"])
+def test_a_journal_that_can_not_be_crossed_out_stops_nothing(
+    host: Host, stub: MxsmlStub, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+    monkeypatch.setattr(ownfiles, "remove", _broken_disk)
+    backend = _next(host)
+    arguments = {"prepare": (asked(claim()), [stub.uuid(0)]), "release": (OURS,)}
+
+    getattr(backend, call)(*arguments.get(call, ()))
+
+    assert len(host.journal) == 1
+    assert marks(backend.partitions()) == ([] if call == "release" else [OURS])
+
+
+def _broken_disk(path: Path) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
 
 def test_nothing_is_made_that_could_not_be_written_down(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
-from metax_host import CARD, MIB, OTHER, OURS, Host, asked, claim, marks
+from metax_host import CARD, MIB, OTHER, OURS, THIRD, Host, asked, claim, in_a_process, marks
 from mxsml_stub import MxsmlStub
 
 from agent.core.vendor import BackendUnavailable, RequestRefused
@@ -420,6 +421,96 @@ def test_a_card_that_is_gone_keeps_nobody_from_releasing(sgpu: MetaxBackend, stu
     sgpu.release(OURS)
 
     assert stub.slices() == []
+
+
+UNREADABLE = ["GetSgpuToggle", "GetSgpuAvailableQuota", "GetSgpuInfo"]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["", "with a slice begun there"])
+@pytest.mark.parametrize("symbol", UNREADABLE)
+def test_a_card_that_can_not_be_read_stops_the_slices_of_no_other(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, symbol: str, begun: bool
+) -> None:
+    stub.make_slice(0, 128, 1, "by-hand")
+    sgpu.prepare(asked(claim()), [stub.uuid(1)])
+    sgpu.cdi()
+    if begun:
+        stub.kill_after("CreateSgpu")
+        in_a_process(host, "prepare", asdict(asked(claim(), allocation=THIRD)), [stub.uuid(0)])
+    stub.fail(symbol, Code.SYSFS_ERROR, slot=0)
+
+    sgpu.prepare(asked(claim(), allocation=OTHER), [stub.uuid(2)])
+    assert _devices(sgpu).keys() == {OURS, OTHER}
+    sgpu.release(OURS)
+    assert _devices(sgpu).keys() == {OTHER}
+    sgpu.release(OTHER)
+
+    assert stub.slices(1) == stub.slices(2) == []
+    assert bool(host.journal) is begun
+
+
+@pytest.mark.parametrize("symbol", UNREADABLE)
+def test_the_next_process_makes_slices_beside_a_card_that_can_not_be_read(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, symbol: str
+) -> None:
+    stub.make_slice(0, 128, 1)
+    stub.fail(symbol, Code.SYSFS_ERROR, slot=0)
+    backend = host.reopened(sgpu)
+
+    backend.prepare(asked(claim()), [stub.uuid(1)])
+
+    assert _devices(backend).keys() == {OURS}
+
+
+def test_a_release_fails_while_a_card_that_may_have_the_slice_can_not_be_read(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    for backend in (sgpu, host.reopened(sgpu)):
+        with pytest.raises(MxsmlError):
+            backend.release(OURS)
+
+
+def test_a_release_fails_while_what_was_begun_of_it_can_not_be_ended(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.partitions()
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", asdict(asked(claim())), [stub.uuid(0)])
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    with pytest.raises(MxsmlError):
+        sgpu.release(OURS)
+
+    stub.clear("GetSgpuToggle")
+    sgpu.release(OURS)
+    assert stub.slices() == []
+
+
+@pytest.mark.parametrize("symbol", UNREADABLE)
+def test_a_slice_whose_card_can_not_be_read_once_it_is_made_is_not_answered_without_its_name(
+    sgpu: MetaxBackend, stub: MxsmlStub, symbol: str
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.fail(symbol, Code.SYSFS_ERROR, slot=0)
+
+    with pytest.raises(MxsmlError):
+        sgpu.cdi()
+
+
+def test_a_slice_that_is_removed_is_no_longer_told_of_a_card_that_can_not_be_read(
+    sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    sgpu.cdi()
+    sgpu.release(OURS)
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    assert sgpu.cdi() == {SPEC: ""}
+    with pytest.raises(MxsmlError):
+        sgpu.partitions()
 
 
 # CDI
