@@ -96,7 +96,7 @@ class MetaxBackend(Backend):
             session.slices.probe(card for card in found if card.sliceable)
             found = survey.labelled(found, self._node(session), session.zones)
             self._cards = {card.uuid: card for card in found}
-            session.slices.learn(self._sliceable())
+            session.slices.learn(self._sliced())
             self._watched(session.mxsml)
             return survey.in_order(found)
 
@@ -120,14 +120,14 @@ class MetaxBackend(Backend):
             session = self._opened()
             self._prepared = frozenset(uuids)
             chosen = [self._card(uuid) for uuid in uuids]
-            others = [it for it in self._sliceable() if it.uuid not in uuids]
+            others = [it for it in self._sliced() if it.uuid not in uuids]
             try:
                 made = session.slices.make(request, chosen, others)
                 self._await_nodes(made)
             except (RequestRefused, MxsmlError) as error:
                 if isinstance(error, MxsmlError) and not error.read_only:
                     raise
-                session.slices.remove(request.allocation, self._sliceable())
+                session.slices.remove(request.allocation, self._sliced())
                 raise _refusal(error) from error
             return [it.partition() for it in made]
 
@@ -135,7 +135,7 @@ class MetaxBackend(Backend):
         with self._calls:
             if (session := self._session_if_any()) is not None:
                 self._prepared = frozenset()
-                session.slices.remove(allocation, self._sliceable())
+                session.slices.remove(allocation, self._sliced())
 
     def partitions(self) -> Sequence[Partition]:
         with self._calls:
@@ -267,18 +267,19 @@ class MetaxBackend(Backend):
             raise RequestRefused(f"{uuid} is not among the cards here")
         return card
 
-    def _sliceable(self) -> list[Card]:
-        return [it for it in self._cards.values() if it.sliceable]
+    def _sliced(self) -> list[Card]:
+        """The cards on which slices may lie; they are made on fewer."""
+        return [it for it in self._cards.values() if it.may_be_sliced]
 
     def _slices(self) -> tuple[Found, ...]:
         session = self._session_if_any()
-        return session.slices.all(self._sliceable()) if session else ()
+        return session.slices.all(self._sliced()) if session else ()
 
     def _readable(self) -> tuple[Found, ...]:
         """The slices that can be read, those of the request that was just prepared without fail."""
         needed, self._prepared = self._prepared, frozenset()
         session = self._session_if_any()
-        return session.slices.readable(self._sliceable(), needed) if session else ()
+        return session.slices.readable(self._sliced(), needed) if session else ()
 
     def _nodes(self, it: Found) -> list[str]:
         return nodes.of_slice(self.settings, self._numbers(it))

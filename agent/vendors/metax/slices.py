@@ -26,6 +26,10 @@ from .share import slices as shared
 T = TypeVar("T")
 
 
+class UnknownCard(Exception):
+    """Raised where a card must be known by its uuid and is not."""
+
+
 class Slices:
     """Makes and removes slices of the cards that it is given, each time as they lie now."""
 
@@ -51,7 +55,11 @@ class Slices:
 
         Raises:
             MxsmlError: One can not be read, and was not before; or the library knows none of them any more.
+            UnknownCard: One tells no uuid, so that nobody knows whose slices it may hide.
         """
+        for card in cards:
+            if card.device.nameless:
+                raise UnknownCard(f"card {card.index} tells no uuid: which slices are its is not known")
         found: list[Found] = []
         absent: list[MxsmlError] = []
         for card in cards:
@@ -152,6 +160,9 @@ class Slices:
         return kept or self._made(request, card, wanted)
 
     def _made(self, request: Request, card: Card, wanted: Slice) -> Found:
+        if not card.sliceable:
+            why = card.device.fault.message if card.device.fault else "it is a part of a card"
+            raise RequestRefused(f"no slice is made on {card.uuid}: {why}")
         layout = self._layout(card)
         policy = qos.fitting(wanted.qos, layout.policy, card.uuid)
         _room_for(wanted, layout)

@@ -14,6 +14,7 @@ from agent.core.vendor import BackendUnavailable, RequestRefused
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.library import MxsmlError
+from agent.vendors.metax.slices import UnknownCard
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
@@ -511,6 +512,49 @@ def test_a_slice_that_is_removed_is_no_longer_told_of_a_card_that_can_not_be_rea
     assert sgpu.cdi() == {SPEC: ""}
     with pytest.raises(MxsmlError):
         sgpu.partitions()
+
+
+# Cards that nobody is given
+
+
+def test_slices_on_a_card_that_works_in_part_only_are_there_and_removed(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.limited(0)
+
+    for backend in (sgpu, host.reopened(sgpu)):
+        backend.discover()
+        assert marks(backend.partitions()) == [OURS]
+        assert _devices(backend).keys() == {OURS}
+
+    sgpu.release(OURS)
+    assert stub.slices() == []
+
+
+def test_while_a_card_tells_no_uuid_nobody_says_which_slices_are_gone_and_they_are_removed(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.rename(0, "")
+    backend = host.reopened(sgpu)
+
+    with pytest.raises(UnknownCard, match="card 0 tells no uuid"):
+        backend.partitions()
+
+    assert _devices(backend).keys() == {OURS}
+    backend.release(OURS)
+    assert stub.slices() == []
+
+
+def test_no_slice_is_made_on_a_card_that_works_in_part_only(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
+    stub.limited(0)
+    sgpu.discover()
+
+    with pytest.raises(RequestRefused, match=r"no slice is made on .* the driver lets the card"):
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
+
+    assert stub.slices() == []
 
 
 # CDI
