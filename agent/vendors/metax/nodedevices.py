@@ -26,8 +26,8 @@ def node_annotations(
     """A list of the cards in the order of the devices; nothing without cards.
 
     Slices that we did not make are no part of the totals. Of ours the hardware tells what is promised no
-    more and lies there still, and `grants` what the hardware was not yet seen with: the greater is taken. What
-    lies on a card by other resources keeps it from being well: it is not to be had in slices.
+    more and lies there still, and `grants` what the hardware was not yet seen with: the greater is taken.
+    What lies on a card by other resources keeps it from being well: it is not to be had in slices.
     """
     names = {it.name for it in rules} or {SGPU}
     cards = [it for it in devices if it.parent is None and facts.VIRTUAL_FUNCTIONS not in it.attributes]
