@@ -14,8 +14,8 @@ from .library import Mxsml, MxsmlError
 from .share import MIB, Slice
 from .values import Quota, Sgpu
 
-#: An alias of ours. The allocation becomes the name of a CDI device: others are not ours.
-MARKED = re.compile(rf"{facts.MARK}([A-Za-z0-9]([A-Za-z0-9_.-]{{0,25}}[A-Za-z0-9])?)", re.ASCII)
+#: An alias of ours: an allocation's id follows, and nothing else.
+MARKED = re.compile(rf"{facts.MARK}([0-9a-f]{{16}})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from agent.core.vendor import Request, RequestRefused
 
 from . import facts, qos
-from .abi import ALIAS_SIZE, MAX_SLICES
+from .abi import MAX_SLICES
 from .cards import Card
-from .faults import ABSENT
+from .faults import ABSENT, UNASKED
 from .journal import Entry, Journal
 from .layouts import MARKED, Found, Layout, look
 from .library import Mxsml, MxsmlError
@@ -240,10 +240,21 @@ class Slices:
         self._journal.remove(card.uuid)
 
     def _began(self, card: Card, it: Found, entry: Entry) -> bool:
-        """Whether a slice may be the one that was begun: new, without any alias, and as it was to be."""
+        """Whether a slice may be the one that was begun: new, that nobody named, and as it was to be."""
         new = (it.sgpu.id, it.sgpu.uuid) not in entry.before and it.allocation is None
         as_wanted = (it.sgpu.vram, it.sgpu.compute) == (entry.memory, entry.compute)
-        return new and as_wanted and not self._mxsml.sgpu_alias(card.index, it.sgpu.id)
+        return new and as_wanted and not self._named(card, it)
+
+    def _named(self, card: Card, it: Found) -> bool:
+        """Whether somebody wrote on a slice whose it is."""
+        if self._mxsml.sgpu_alias(card.index, it.sgpu.id):
+            return True
+        try:
+            return bool(self._mxsml.sgpu_annotations_id(card.index, it.sgpu.id))
+        except MxsmlError as error:
+            if error.code in UNASKED:
+                return False
+            raise
 
     # Removing
 
@@ -292,17 +303,20 @@ def _room_for(wanted: Slice, layout: Layout) -> None:
         raise RequestRefused(
             f"{wanted.card} has {MAX_SLICES} slices already, which is all that a card can have"
         )
-    free = layout.quota.free_vram if layout.quota else wanted.memory
-    if free < wanted.memory:
-        others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
-        raise RequestRefused(
-            f"{wanted.memory} MiB of {wanted.card} are asked for, {free} MiB of it are free{others}"
-        )
+    quota = layout.quota
+    if quota and quota.free_vram < wanted.memory:
+        raise _short(f"{wanted.memory} MiB", f"{quota.free_vram} MiB", wanted, layout)
+    if quota and quota.free_compute < wanted.compute:
+        raise _short(f"{wanted.compute} percent", f"{quota.free_compute} percent", wanted, layout)
+
+
+def _short(asked: str, free: str, wanted: Slice, layout: Layout) -> RequestRefused:
+    others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
+    return RequestRefused(f"{asked} of {wanted.card} are asked for, {free} of it are free{others}")
 
 
 def _markable(allocation: str) -> None:
-    mark = facts.MARK + allocation
-    if len(mark) >= ALIAS_SIZE or not MARKED.fullmatch(mark):
+    if not MARKED.fullmatch(facts.MARK + allocation):
         raise ValueError(f"an allocation called {allocation!r} can not be marked on a slice")
 
 

@@ -15,6 +15,7 @@ from agent.core.vendor import RequestRefused
 from agent.vendors.metax import ownfiles
 from agent.vendors.metax.abi import Code
 from agent.vendors.metax.backend import MetaxBackend
+from agent.vendors.metax.faults import UNASKED
 from agent.vendors.metax.library import MxsmlError
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
@@ -115,6 +116,26 @@ def test_a_slice_made_by_hand_after_the_crash_is_not_taken_for_ours(host: Host, 
     stub.make_slice(0, 1024, 10, "by-hand")
 
     assert marks(_next(host).partitions()) == [None, None]
+
+
+def test_a_slice_that_bears_somebodys_annotations_is_not_taken_for_ours(host: Host, stub: MxsmlStub) -> None:
+    stub.kill_before("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+    stub.make_slice(0, 1024, 10, annotations_id="GPU-31b30e43-12:2")
+
+    assert marks(_next(host).partitions()) == [None]
+
+
+@pytest.mark.parametrize("code", UNASKED)
+def test_a_library_that_knows_no_annotations_leaves_a_slice_to_its_alias(
+    host: Host, stub: MxsmlStub, code: int
+) -> None:
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+    stub.clear()
+    stub.fail("GetSgpuAnnotationsId", code)
+
+    assert marks(host.reopened(host.backend(mode="sgpu")).partitions()) == [OURS]
 
 
 def test_where_two_slices_may_be_ours_neither_is_touched_and_it_is_said(
@@ -263,7 +284,7 @@ def test_files_of_the_backend_are_for_nobody_else(host: Host, stub: MxsmlStub) -
     assert modes == {0o600}
 
 
-@pytest.mark.parametrize("allocation", ["x" * 28, "", "a b", "../up"])
+@pytest.mark.parametrize("allocation", ["x" * 28, "", "a b", "../up", "test"])
 def test_an_allocation_that_can_not_be_a_mark_makes_no_slice(
     sgpu: MetaxBackend, stub: MxsmlStub, allocation: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import asdict
 from typing import Any
 
@@ -167,7 +168,10 @@ def test_releasing_one_allocation_leaves_the_others(sgpu: MetaxBackend, stub: Mx
 # Foreign slices
 
 
-@pytest.mark.parametrize("alias", ["", "by-hand", "xpu-", "xpu-../../etc", "XPU-0123456789abcdef"])
+@pytest.mark.parametrize(
+    "alias",
+    ["", "by-hand", "xpu-", "xpu-test", "xpu-../../etc", "XPU-0123456789abcdef", "xpu-0123456789ABCDEF"],
+)
 def test_a_slice_without_our_mark_is_seen_counted_and_never_touched(
     sgpu: MetaxBackend, stub: MxsmlStub, alias: str
 ) -> None:
@@ -203,6 +207,18 @@ def test_what_a_card_has_no_room_for_is_refused_with_what_is_free(
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [None]
+
+
+@pytest.mark.parametrize("asks", [claim(60), claim(100)], ids=["a part", "all"])
+def test_compute_that_a_card_has_no_more_is_refused_with_what_is_free(
+    sgpu: MetaxBackend, stub: MxsmlStub, asks: dict[str, str]
+) -> None:
+    sgpu.prepare(asked(claim(60)), [stub.uuid(0)])
+
+    with pytest.raises(RequestRefused, match=r"(60|100) percent of GPU-.* asked for, 40 percent of it are"):
+        sgpu.prepare(asked(asks, allocation=OTHER), [stub.uuid(0)])
+
+    assert marks(sgpu.partitions()) == [OURS]
 
 
 def test_a_seventeenth_slice_is_refused(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
@@ -340,6 +356,18 @@ def test_a_card_that_knows_no_slices_refuses_them(host: Host) -> None:
     assert devices[0].fault is None
     assert devices[0].attributes["sgpu-capable"] == "false"
     assert backend.partitions() == []
+
+
+def test_the_nodes_of_a_slice_are_waited_for(host: Host, sgpu: MetaxBackend, stub: MxsmlStub) -> None:
+    sgpu.node_patience = 60.0
+    host.unmake("/dev/dri/renderD160")
+    udev = threading.Timer(0.05, host.make, ["/dev/dri/renderD160"])
+    udev.start()
+
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+
+    udev.join()
+    assert marks(sgpu.partitions()) == [OURS]
 
 
 def test_a_slice_that_can_not_be_marked_is_taken_back(
