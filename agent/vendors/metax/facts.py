@@ -9,6 +9,9 @@ from agent.core import vendor
 
 NATIVE, SHARED, SGPU, VGPU = "native", "shared", "sgpu", "vgpu"
 
+#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
+DRIVER_ROOT = "/driver-root"
+
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Of the node, on every device.
@@ -46,6 +49,8 @@ LAYOUT = (
 )
 
 YES, NO = "true", "false"
+#: Reason of the fault of cards that sysfs alone shows.
+NO_LIBRARY = "no-library"
 
 # CDI: what containers name.
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from agent.config import metax_modes
 from agent.core.vendor import SettingsError
-from agent.vendors.metax.options import SETTINGS, Options
+from agent.vendors.metax import facts
+from agent.vendors.metax.options import MODES, SETTINGS, Options
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,11 @@ def test_the_process_hears_every_setting_of_its_own_and_no_other() -> None:
     }
     assert json.loads(json.dumps(told)) == told
     assert set(SETTINGS) - set(told) == {"shareNums"}
+
+
+def test_the_modes_are_the_same_wherever_they_are_named() -> None:
+    its = (facts.NATIVE, facts.SHARED, facts.SGPU, facts.VGPU)
+    assert its == MODES == metax_modes.MODES
 
 
 def test_how_often_a_card_is_shared_costs_the_process_no_restart() -> None:
