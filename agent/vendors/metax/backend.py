@@ -237,7 +237,7 @@ class MetaxBackend(Backend):
         if self._baseline is None:
             self._baseline = Baseline(self.directory)
         if self._watch is None:
-            self._watch = Watch(mxsml, self._look)
+            self._watch = Watch(mxsml, self._look, self._calls)
         self._watch.put(
             {card.index: uuid for uuid, card in self._cards.items() if card.here and not card.limited}
         )
