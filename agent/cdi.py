@@ -39,40 +39,46 @@ class CdiDirectory:
         self._specs = specs
         self._every = every
         self._note = note
-        self._turn = anyio.Lock()
+        #: How many looks at the disk were asked for, and up to which of them it was looked at.
+        self._asked = 0
+        self._looked = Cell(0)
         #: Vendor to why its containers may not find their devices; none while all is as it should be.
         self.errors: Cell[Mapping[str, str]] = Cell({})
 
     async def run(self) -> None:
-        """Follow the specs for ever. They stay when the agent ends: containers restart while we are away."""
+        """Follow the specs for ever. They stay when the agent ends: containers restart while we are away.
+
+        Nobody else writes them: of two at once a late one would put old specs over new ones.
+        """
         while True:
-            specs = self._specs.value
-            await self._keep()
+            specs, asked = self._specs.value, self._asked
+            await self._write(specs)
+            self._looked.set(asked)
             with anyio.move_on_after(self._every):
-                if self._specs.value == specs:
+                if (self._specs.value, self._asked) == (specs, asked):
                     await self._specs.changed()
 
     async def settle(self, vendor: str, within: float = PATIENCE) -> None:
-        """Wait until the specs that this vendor wants now are on disk, which is looked at anew.
+        """Wait until the specs that this vendor wants now are on disk, at which `run` looks anew.
 
         Raises:
             VendorError: They are not, after so many seconds.
         """
         if not self._specs.value.get(vendor):
             return
+        self._asked += 1
+        asked = self._asked
+        self._specs.touch()
         try:
             with anyio.fail_after(within):
-                await self._keep()
+                while self._looked.value < asked:
+                    await self._looked.changed()
         except TimeoutError:
             raise VendorError(
                 f"{vendor}: its CDI specs are not in {self._path} after {within:g} s; is the disk well?"
             ) from None
         if error := self.errors.value.get(vendor):
             raise VendorError(f"{vendor}: its CDI specs can not be written: {error}")
-
-    async def _keep(self) -> None:
-        async with self._turn:
-            await self._write(self._specs.value)
 
     async def _write(self, specs: Specs) -> None:
         # A disk that hangs must not hold up the end of the agent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,8 +22,10 @@ EMPTY: Specs = {"acme": {NAME: "{}"}}
 
 
 @asynccontextmanager
-async def kept(path: Path, specs: Cell[Specs]) -> AsyncIterator[CdiDirectory]:
-    directory = CdiDirectory(path, specs, every=0.01)
+async def kept(
+    path: Path, specs: Cell[Specs], every: float = 0.01, note: Callable[[Path], object] = id
+) -> AsyncIterator[CdiDirectory]:
+    directory = CdiDirectory(path, specs, every, note)
     task = asyncio.create_task(directory.run())
     try:
         yield directory
@@ -173,16 +175,15 @@ def test_a_spec_without_content_is_no_file(tmp_path: Path) -> None:
 
 async def test_who_settles_finds_on_disk_what_is_wanted_now(tmp_path: Path) -> None:
     specs: Cell[Specs] = Cell(SPECS)
-    directory = CdiDirectory(tmp_path, specs)
-
-    await directory.settle("acme")
-    assert (tmp_path / NAME).read_text() == SPEC
-    specs.set(EMPTY)
-    await directory.settle("acme")
-    assert (tmp_path / NAME).read_text() == "{}"
-    (tmp_path / NAME).unlink()  # as a reboot does
-    await directory.settle("acme")
-    assert (tmp_path / NAME).read_text() == "{}"
+    async with kept(tmp_path, specs, every=600) as directory:
+        await directory.settle("acme")
+        assert (tmp_path / NAME).read_text() == SPEC
+        specs.set(EMPTY)
+        await directory.settle("acme")
+        assert (tmp_path / NAME).read_text() == "{}"
+        (tmp_path / NAME).unlink()  # as a reboot does
+        await directory.settle("acme")
+        assert (tmp_path / NAME).read_text() == "{}"
 
 
 async def test_nobody_waits_for_a_vendor_without_specs(tmp_path: Path) -> None:
@@ -195,24 +196,59 @@ async def test_nobody_waits_for_a_vendor_without_specs(tmp_path: Path) -> None:
 
 async def test_who_settles_is_told_of_the_error_of_its_own_vendor_alone(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
-    directory = CdiDirectory(tmp_path, Cell({**SPECS, "other": {"other.com-card.json": SPEC}}))
+    specs: Cell[Specs] = Cell({**SPECS, "other": {"other.com-card.json": SPEC}})
+    async with kept(tmp_path, specs, every=600) as directory:
+        await directory.settle("other")
+        with pytest.raises(VendorError, match=f"acme: its CDI specs can not be written: {tmp_path / NAME}: "):
+            await directory.settle("acme")
 
-    await directory.settle("other")
-    with pytest.raises(VendorError, match=f"acme: its CDI specs can not be written: {tmp_path / NAME}: "):
-        await directory.settle("acme")
+
+class Late:
+    """A disk that takes a file and says so late, while it `hangs`."""
+
+    def __init__(self) -> None:
+        self.hangs = True
+        self.writes, self.goes_on = threading.Event(), threading.Event()
+
+    def note(self, _: Path) -> None:
+        if self.hangs:
+            self.writes.set()
+            self.goes_on.wait(30)
 
 
-async def test_a_disk_that_hangs_costs_who_settles_its_patience_alone(tmp_path: Path) -> None:
-    hangs, over = threading.Event(), threading.Event()
+@pytest.fixture
+def late() -> Iterator[Late]:
+    disk = Late()
+    yield disk
+    disk.goes_on.set()
 
-    def note(_: Path) -> None:
-        hangs.set()
-        over.wait(30)
 
-    directory = CdiDirectory(tmp_path, Cell(SPECS), note=note)
-    try:
+async def test_a_disk_that_hangs_costs_who_settles_its_patience_alone(tmp_path: Path, late: Late) -> None:
+    async with kept(tmp_path, Cell(SPECS), note=late.note) as directory:
+        await until(late.writes.is_set)
         with pytest.raises(VendorError, match=r"are not in .* after 0\.01 s"):
             await directory.settle("acme", within=0.01)
-    finally:
-        over.set()
-    assert hangs.is_set()
+
+
+async def test_nothing_is_written_beside_a_write_that_is_late(tmp_path: Path, late: Late) -> None:
+    specs: Cell[Specs] = Cell(SPECS)
+    late.hangs = False
+    async with kept(tmp_path, specs, every=600, note=late.note) as directory:
+        await holds(tmp_path / NAME, SPEC)
+        await directory.settle("acme")
+        late.hangs = True
+        (tmp_path / NAME).unlink()
+        settling = asyncio.create_task(directory.settle("acme"))
+        await until(late.writes.is_set)
+        settling.cancel()
+        await asyncio.gather(settling, return_exceptions=True)
+        specs.set(EMPTY)
+        late.hangs = False
+        with pytest.raises(VendorError, match="is the disk well"):
+            await directory.settle("acme", within=0.05)
+        assert (tmp_path / NAME).read_text() == SPEC
+
+        late.goes_on.set()
+
+        await directory.settle("acme")
+        assert (tmp_path / NAME).read_text() == "{}"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from config_watching import state
 from kubelet.fakes import eventually
 
+from agent import files
 from agent.cli import main
 from agent.config import ConfigState, ConfigWatch, LastConfig, Remembered, load, parse, to_yaml
+from agent.config.beside import look
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.keeping import Keeping, last_config
@@ -122,6 +126,25 @@ def test_what_is_wrong_is_told_with_its_file_and_line_whichever_node_it_is_for(
     error = refusal(directory)
     assert says in error
     assert str(directory) in error
+
+
+@pytest.mark.parametrize("late", ["listdir", "read"])
+def test_a_directory_that_is_swapped_while_it_is_looked_at_is_looked_at_once_more(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    mount(directory, {"version": "v1", "cluster-config": "mode: native"})
+    owner, name = (os, "listdir") if late == "listdir" else (files, "read")
+    real = getattr(owner, name)
+
+    def swapped(path: Any, *more: Any) -> Any:
+        monkeypatch.setattr(owner, name, real)
+        before = directory.joinpath("..data").resolve()
+        mount(directory, {"version": "v1", "cluster-config": "mode: sgpu"})
+        shutil.rmtree(before)
+        return real(path, *more)
+
+    monkeypatch.setattr(owner, name, swapped)
+    assert b"mode: sgpu" in dict(look(str(directory)).files)["cluster-config"]
 
 
 def test_a_directory_that_is_not_there_is_told(directory: Path) -> None:

@@ -140,6 +140,10 @@ class Node:
         return {it.id: it.state for it in self.ledger.all()}
 
 
+#: The mark of an allocation that nobody knows any more.
+LOST = "00000000000001ff"
+
+
 def here(*marks: str | None) -> list[Partition]:
     return [Partition(f"{it}/0", "a", it) for it in marks]
 
@@ -462,7 +466,7 @@ async def test_a_pod_that_nobody_shows_has_the_kubelet_write_what_it_knows_once_
 
 
 async def test_a_slice_without_an_owner_is_removed_after_the_grace_and_foreign_ones_never() -> None:
-    it = Node(slices=here("lost", None), prepares=True)
+    it = Node(slices=here(LOST, None), prepares=True)
 
     first = await it.full()
     it.now += GRACE - 1
@@ -470,46 +474,46 @@ async def test_a_slice_without_an_owner_is_removed_after_the_grace_and_foreign_o
     it.now += 1
     after = await it.full()
 
-    assert (first, within, after) == ([], [], [Remove("acme", "lost")])
+    assert (first, within, after) == ([], [], [Remove("acme", LOST)])
     assert it.slices == here(None)
     assert +it.reconciler.actions == {"remove": 1}
 
 
 async def test_a_slice_that_found_an_owner_begins_anew_when_it_loses_it() -> None:
-    it = Node(slices=here("lost"), prepares=True)
+    it = Node(slices=here(LOST), prepares=True)
     await it.full()
-    it.entries = [entry("lost", resource="other.com/x")]
+    it.entries = [entry(LOST, resource="other.com/x")]
     it.now += GRACE
     await it.full()
     it.entries = ()
 
     assert await it.full() == []
     it.now += GRACE
-    assert await it.full() == [Remove("acme", "lost")]
+    assert await it.full() == [Remove("acme", LOST)]
 
 
 async def test_quick_passes_between_leave_the_age_of_a_slice_without_an_owner() -> None:
-    it = Node([held(owner=WEB)], [entry("a1")], ALIVE, here("lost"), prepares=True)
+    it = Node([held(owner=WEB)], [entry("a1")], ALIVE, here(LOST), prepares=True)
     await it.full()
     await it.quick()
     it.now += GRACE
 
-    assert await it.full() == [Remove("acme", "lost")]
+    assert await it.full() == [Remove("acme", LOST)]
 
 
 async def test_a_slice_that_can_not_be_removed_is_tried_again() -> None:
-    it = Node(slices=here("lost"), prepares=True, release_fails=True)
+    it = Node(slices=here(LOST), prepares=True, release_fails=True)
     await it.full()
     it.now += GRACE
 
     assert await it.full() == []
     it.release_fails = False
-    assert await it.full() == [Remove("acme", "lost")]
+    assert await it.full() == [Remove("acme", LOST)]
     assert +it.reconciler.actions == {"release_failed": 1, "remove": 1}
 
 
 async def test_no_slice_is_removed_before_it_is_known_what_the_kubelet_has() -> None:
-    it = Node(entries=None, slices=here("a1", "lost"), prepares=True)
+    it = Node(entries=None, slices=here("a1", LOST), prepares=True)
     await it.full()
     it.now += GRACE
     waiting = await it.full()
@@ -525,12 +529,12 @@ async def test_no_slice_is_removed_before_it_is_known_what_the_kubelet_has() -> 
 
 async def test_an_answer_that_can_not_be_taken_back_keeps_its_own_slice_and_no_other() -> None:
     """Its resource may have left the config for good."""
-    it = Node(entries=[entry("a1")], slices=here("a1", "lost"), prepares=True)
+    it = Node(entries=[entry("a1")], slices=here("a1", LOST), prepares=True)
     it.plan.set({})
     await it.full()
     it.now += GRACE
 
-    assert await it.full() == [Remove("acme", "lost")]
+    assert await it.full() == [Remove("acme", LOST)]
     assert it.slices == here("a1")
 
 

@@ -46,16 +46,23 @@ def looked_at(content: bytes) -> tuple[Beside, ...]:
 
 def look(path: str) -> Beside:
     """Read the directory, of which all is of one time."""
-    data = os.path.join(path, _DATA)
-    real = os.path.realpath(data) if os.path.isdir(data) else path
     try:
-        names = sorted(islice((it for it in os.listdir(real) if not it.startswith(".")), 1000))
-        found = [(it, files.read(Path(real, it), MAX_BYTES)) for it in KEYS if it in names]
+        try:
+            return _found(path)
+        except FileNotFoundError:  # what the link named a moment ago
+            return _found(path)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return Beside(
             path, error=f"{path}: can not be read: {why}; mount the ConfigMap metax-device-config there"
         )
+
+
+def _found(path: str) -> Beside:
+    data = os.path.join(path, _DATA)
+    real = os.path.realpath(data) if os.path.isdir(data) else path
+    names = sorted(islice((it for it in os.listdir(real) if not it.startswith(".")), 1000))
+    found = [(it, files.read(Path(real, it), MAX_BYTES)) for it in KEYS if it in names]
     return Beside(path, tuple(found), tuple(it for it in names if it not in KEYS)[:MAX_OTHERS])
 
 

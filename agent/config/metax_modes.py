@@ -20,6 +20,7 @@ from agent.core.errors import ConfigError
 from agent.core.text import shorten
 
 VENDOR = "metax"
+#: As the vendor has them, of which the configuration knows nothing.
 MODES = ("native", "shared", "sgpu", "vgpu")
 DEFAULT = "native"
 _MODE: Path = ("vendors", VENDOR, "settings", "mode")
@@ -133,6 +134,6 @@ def _keys(node: Node, source: str, path: Path, known: Sequence[str]) -> Mapping[
 
 def _named(node: Node, source: str, path: Path) -> str:
     if node.value not in MODES:
-        message = f"expected native, shared, sgpu or vgpu, found {found(node.value)}"
+        message = f"expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {found(node.value)}"
         raise refused(source, node.line, path, message)
     return str(node.value)

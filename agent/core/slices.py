@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -9,6 +10,9 @@ from agent.core.changes import Find, Remark, Remove
 from agent.core.evidence import Evidence
 from agent.core.model import Allocation, AllocationState
 from agent.core.vendor import Partition
+
+#: An allocation's id as the allocator makes them; what else a slice bears was not written by us.
+OURS = re.compile(r"[0-9a-f]{16}")
 
 
 def slices(
@@ -23,14 +27,17 @@ def slices(
         if evidence.granted is not None:
             owned = {it.id for it in allocations} | {it.allocation for it in evidence.granted} | set(busy)
             marks = dict.fromkeys(it.allocation for it in there if it.allocation is not None)
-            changes += (Remove(vendor, mark) for mark in marks if mark not in owned)
+            changes += (Remove(vendor, mark) for mark in marks if OURS.fullmatch(mark) and mark not in owned)
     return changes
 
 
 def foreign(partitions: Mapping[str, Sequence[Partition]]) -> dict[tuple[str, str], int]:
     """Vendor and card to how many slices lie there without our mark, of cards that have some."""
     found = (
-        (vendor, it.uuid) for vendor, there in partitions.items() for it in there if it.allocation is None
+        (vendor, it.uuid)
+        for vendor, there in partitions.items()
+        for it in there
+        if not OURS.fullmatch(it.allocation or "")
     )
     return dict(Counter(found))
 

@@ -296,7 +296,7 @@ class Service:
         What is removed is removed, whatever the specs say of it.
         """
         try:
-            specs = await self._made("cdi", (), self._deadlines.call)
+            specs = await self._made("cdi", (), self._deadlines.of("cdi"))
         except (VendorError, _Costly) as exc:
             if isinstance(exc, VendorError):
                 self._specs.forget()

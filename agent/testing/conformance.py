@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 #: The allocation for which slices are made.
-MARK = "conformance"
+MARK = "c04f0c04f0c04f0c"
 WAIT = 0.5  # seconds of one wait for events
 EVENT_PATIENCE = 10.0  # seconds from a fault to its event
 

@@ -142,6 +142,8 @@ def _slices(look: Look) -> Iterator[Violation]:
         yield Violation("foreign", f"the slice {missing} of somebody else is gone")
     in_use = {it["id"]: it for it in look.in_use}
     for it in look.slices:
+        if it["allocation"] is None and it["id"] not in look.foreign:
+            yield Violation("leaked", f"the slice {it['id']} on {it['uuid']} has no mark, and is nobody's")
         if it["allocation"] is not None and it["allocation"] not in in_use:
             yield Violation("leaked", f"the slice {it['id']} on {it['uuid']} has no allocation")
     for allocation in in_use.values():

@@ -12,8 +12,8 @@ from scenarios.metax import SPEC, MetaX
 from agent.testing.node import RunOptions
 
 MARK = "xpu-"
-#: Slices of others: card, MiB, percent.
-FOREIGN = ((0, 1024, 2), (1, 128, 1))
+#: Slices of others: card, MiB, percent; the first as one that nobody chose for would be.
+FOREIGN = ((0, 4096, 6), (1, 128, 1))
 #: What a call of the vendor contract waits for.
 CALLS = {"prepare": "CreateSgpu", "release": "RemoveSgpu", "partitions": "GetSgpuInfo"}
 STEPS = tuple(

@@ -95,6 +95,12 @@ def test_what_is_well_holds() -> None:
         ),
         pytest.param(replace(WELL, slices=WELL.slices[1:]), "foreign", "strange", id="a foreign slice gone"),
         pytest.param(
+            replace(WELL, slices=(*WELL.slices, {"id": "made", "uuid": "GPU-0", "allocation": None})),
+            "leaked",
+            "nobody's",
+            id="a slice without a mark that nobody else made",
+        ),
+        pytest.param(
             replace(WELL, counts={XPU: (2, 2)}), "view", "the kubelet counts", id="another count there"
         ),
         pytest.param(replace(WELL, expected={XPU: (2, 2)}), "view", "we count", id="another count here"),

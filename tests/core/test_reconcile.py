@@ -17,7 +17,7 @@ from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.plan import Offer, plan
 from agent.core.recall import recall, recall_pods
 from agent.core.reconcile import reconcile
-from agent.core.slices import slices
+from agent.core.slices import foreign, slices
 from agent.core.vendor import Partition, ResourceRule, Sharing
 
 from .values import GPU, allocation, node, status
@@ -662,6 +662,7 @@ def there(*marks: str | None) -> Mapping[str, tuple[Partition, ...]]:
     return {"acme": tuple(Partition(f"{it}/0", "a", it) for it in marks)}
 
 
+LOST = "00000000000001ff"
 SLICED = allocation("one", ["a"], owner=WEB, partitions=("one/0",))
 
 
@@ -698,21 +699,29 @@ def test_a_vendor_that_could_not_be_asked_has_lost_no_slice() -> None:
 
 
 def test_slices_of_ours_that_nobody_owns_are_removed_and_foreign_ones_never() -> None:
-    found = slices([SLICED], Evidence((), partitions=there("one", "lost", "lost", None)))
+    found = slices([SLICED], Evidence((), partitions=there("one", LOST, LOST, None)))
 
-    assert found == [Remove("acme", "lost")]
+    assert found == [Remove("acme", LOST)]
+
+
+@pytest.mark.parametrize("mark", ["test", "", "00000000000001f", "00000000000001FF", f"{LOST}0"])
+def test_a_slice_that_bears_no_id_of_an_allocation_is_foreign_and_never_removed(mark: str) -> None:
+    found = there(mark, LOST, None)
+
+    assert slices([], Evidence((), partitions=found)) == [Remove("acme", LOST)]
+    assert foreign(found) == {("acme", "a"): 2}
 
 
 def test_a_slice_of_an_allocation_that_only_the_kubelet_knows_is_kept() -> None:
-    assert slices([], Evidence((Granted("lost", "uid", "main"),), partitions=there("lost"))) == []
+    assert slices([], Evidence((Granted(LOST, "uid", "main"),), partitions=there(LOST))) == []
 
 
 def test_without_the_kubelets_checkpoint_no_slice_is_removed() -> None:
-    assert slices([], Evidence(None, partitions=there("lost"))) == []
+    assert slices([], Evidence(None, partitions=there(LOST))) == []
 
 
 def test_the_slice_of_an_answer_that_is_being_made_is_kept() -> None:
-    assert slices([], Evidence((), partitions=there("lost")), busy={"lost"}) == []
+    assert slices([], Evidence((), partitions=there(LOST)), busy={LOST}) == []
 
 
 @pytest.mark.parametrize("state", UNFINISHED)

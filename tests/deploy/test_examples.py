@@ -63,8 +63,8 @@ def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
     return {name: it.capacity for name, it in made.items()}
 
 
-def rendered(chart: Chart, example: Path) -> Rendered:
-    return chart.render(yaml.safe_load((example / "values.yaml").read_text()))
+def rendered(chart: Chart, example: Path, **more: Any) -> Rendered:
+    return chart.render(yaml.safe_load((example / "values.yaml").read_text()) | more)
 
 
 def configs(shown: Rendered, directory: Path) -> dict[str, Config]:
@@ -155,3 +155,14 @@ def test_an_example_beside_koordinator_may_tell_it_of_the_cards_and_hears_its_sc
     assert held.report.mode != "none"
     rules_of = [it for vendor in held.vendors.values() if vendor.enabled for it in vendor.resources]
     assert {it.placement for it in rules_of} in ({"auto"}, {"claim"})
+
+
+def test_an_example_of_metax_s_slices_may_tell_hami_of_them_whatever_the_cluster_has(
+    chart: Chart, tmp_path: Path
+) -> None:
+    shown = rendered(chart, ROOT / "deploy/examples/koordinator-metax", admissionPolicy={"enabled": False})
+    [held] = configs(shown, tmp_path).values()
+    rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
+
+    assert held.vendor("metax").settings["mode"] == "sgpu"
+    assert "patch" in rules[("nodes",)]

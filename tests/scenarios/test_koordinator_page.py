@@ -12,6 +12,7 @@ import anyio
 import pytest
 import yaml
 from cluster.koordlets import from_files
+from koordinator.amounts import amounts
 from kubelet.fakes import eventually
 
 from agent.core.koordinator.allocated import ALLOCATED, BOUND
@@ -20,6 +21,7 @@ from agent.testing.simapi import SimApiServer
 
 from .cards import Simulated
 from .conftest import ANY_KUBELET, ONLY_NVIDIA
+from .metax import SGPU, MetaX
 from .node import PATIENCE, Node
 from .process import AgentProcess
 
@@ -178,6 +180,39 @@ async def test_without_hardware_the_whole_way_is_the_same(
         await api.wait(lambda it: it.find("Device", "node"))
     device: Any = api.find("Device", "node")
     assert [it["health"] for it in device["spec"]["devices"]] == [True] * 4
+
+
+@pytest.mark.vendors.with_args(MetaX)
+async def test_a_slice_of_a_metax_card_is_what_the_scheduler_chose_and_nobody_else_gets_one(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    assert isinstance(node.cards, MetaX)
+    node.cards.mode = "sgpu"
+    configure(node, "koordinator-metax")
+    said = yaml.safe_load((EXAMPLES / "koordinator-metax/pod.yaml").read_text())
+    limits = amounts({it: str(much) for it, much in limits_of(said).items()})
+    pod, past = Pod(said["metadata"]["name"], (Container(limits),)), asking("past", **{SGPU: 1})
+    resources = {CORE: "10", "koordinator.sh/gpu-memory": "1Gi", RATIO: "1"}
+    gpu = [{"minor": 2, "id": node.cards.uuids[2], "resources": resources}]
+    chosen = {ALLOCATED: json.dumps({"gpu": gpu}), BOUND: "1795210468000000000"}
+    put(api, pod, "koord-scheduler", {**said["metadata"]["annotations"], **chosen})
+    put(api, past, "default-scheduler", {})
+    await process.start()
+    await hears(process)
+    await node.counts({SGPU: (64, 64)})
+
+    await node.admit_pod(pod)
+    verdict = await node.kubelet.admit(past)
+
+    [made] = node.cards.slices
+    assert (made.slot, made.compute, made.vram, node.cards.policy(2)) == (2, 10, 1024, "fixed-share")
+    assert "no scheduler has chosen a card for it" in verdict.message
+
+
+def limits_of(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    [container] = pod["spec"]["containers"]
+    limits: Mapping[str, Any] = container["resources"]["limits"]
+    return limits
 
 
 async def test_shares_are_held_to_the_scheduler_s_percent_and_whole_cards_to_nothing(

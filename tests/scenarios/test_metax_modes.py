@@ -16,7 +16,7 @@ from agent.vendors.metax.nodedevices import ANNOTATION
 
 from .conftest import ANY_KUBELET, ONLY_METAX
 from .metax import SGPU, MetaX, gets
-from .node import PATIENCE, Node, confirmed, device, in_use, one, released
+from .node import LOOK, PATIENCE, Node, confirmed, device, in_use, one, released
 
 pytestmark = [ANY_KUBELET, ONLY_METAX]
 
@@ -168,13 +168,17 @@ def from_directory(node: Node, directory: Path) -> None:
 
 async def replaced_until_it_runs(node: Node, name: str, limits: dict[str, int]) -> Pod:
     """A pod as its controller makes it anew: while the vendor's process starts, none is admitted."""
-    with anyio.fail_after(PATIENCE):
+    refused = ""
+    with anyio.move_on_after(PATIENCE):
         for number in itertools.count():
             pod = Pod(f"{name}-{number}", (Container(limits),))
-            if (await node.kubelet.admit(pod)).admitted:
+            verdict = await node.kubelet.admit(pod)
+            if verdict.admitted:
                 return pod
+            refused = verdict.message
             await node.kubelet.delete(pod.uid)
-    raise AssertionError
+            await anyio.sleep(LOOK)
+    raise AssertionError(f"never admitted: {refused}")
 
 
 async def test_the_config_map_of_metax_chooses_the_mode_and_is_followed(node: Node, metax: MetaX) -> None:
@@ -201,7 +205,7 @@ async def test_an_unknown_mode_keeps_the_last_good_one_and_names_the_four(node: 
     assert all(mode in view.config_error for mode in ("'mig'", *MODES))
     await node.counts({SGPU: (64, 64)})
     await node.admit("another", {SGPU: 1})
-    assert confirmed(await node.until(lambda it: len(in_use(it)) == 2), pod)
+    await node.until(lambda it: len(in_use(it)) == 2 and confirmed(it, pod))
     write(node, "mode: shared\n")
     await node.until(lambda it: not it.config_error)
     await node.counts({GPU: (4, 4)})

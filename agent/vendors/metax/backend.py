@@ -66,6 +66,8 @@ class MetaxBackend(Backend):
         # The wait for health runs in a thread of its own, and MXSML promises nothing of two calls at once.
         self._calls = threading.RLock()
         self.node_patience = NODE_PATIENCE
+        #: The cards of the request that was prepared last, until its slices were told.
+        self._prepared: frozenset[str] = frozenset()
 
     def open(self) -> None:
         with self._calls:
@@ -94,6 +96,7 @@ class MetaxBackend(Backend):
             session.slices.probe(card for card in found if card.sliceable)
             found = survey.labelled(found, self._node(session), session.zones)
             self._cards = {card.uuid: card for card in found}
+            session.slices.learn(self._sliced())
             self._watched(session.mxsml)
             return survey.in_order(found)
 
@@ -115,22 +118,24 @@ class MetaxBackend(Backend):
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         with self._calls:
             session = self._opened()
+            self._prepared = frozenset(uuids)
             chosen = [self._card(uuid) for uuid in uuids]
-            others = [it for it in self._sliceable() if it.uuid not in uuids]
+            others = [it for it in self._sliced() if it.uuid not in uuids]
             try:
                 made = session.slices.make(request, chosen, others)
                 self._await_nodes(made)
             except (RequestRefused, MxsmlError) as error:
                 if isinstance(error, MxsmlError) and not error.read_only:
                     raise
-                session.slices.remove(request.allocation, self._sliceable())
+                session.slices.remove(request.allocation, self._sliced())
                 raise _refusal(error) from error
             return [it.partition() for it in made]
 
     def release(self, allocation: str) -> None:
         with self._calls:
             if (session := self._session_if_any()) is not None:
-                session.slices.remove(allocation, self._sliceable())
+                self._prepared = frozenset()
+                session.slices.remove(allocation, self._sliced())
 
     def partitions(self) -> Sequence[Partition]:
         with self._calls:
@@ -138,7 +143,7 @@ class MetaxBackend(Backend):
 
     def cdi(self) -> Mapping[str, str]:
         with self._calls:
-            ours = [it for it in self._slices() if it.allocation]
+            ours = [it for it in self._readable() if it.allocation]
             named = [(it.allocation or "", it.sgpu.uuid, self._nodes(it)) for it in ours]
             return cdi.spec(named, self.settings.get("visibleDevices") or "")
 
@@ -232,7 +237,7 @@ class MetaxBackend(Backend):
         if self._baseline is None:
             self._baseline = Baseline(self.directory)
         if self._watch is None:
-            self._watch = Watch(mxsml, self._look)
+            self._watch = Watch(mxsml, self._look, self._calls)
         self._watch.put(
             {card.index: uuid for uuid, card in self._cards.items() if card.here and not card.limited}
         )
@@ -262,12 +267,19 @@ class MetaxBackend(Backend):
             raise RequestRefused(f"{uuid} is not among the cards here")
         return card
 
-    def _sliceable(self) -> list[Card]:
-        return [it for it in self._cards.values() if it.sliceable]
+    def _sliced(self) -> list[Card]:
+        """The cards on which slices may lie; they are made on fewer."""
+        return [it for it in self._cards.values() if it.may_be_sliced]
 
     def _slices(self) -> tuple[Found, ...]:
         session = self._session_if_any()
-        return session.slices.all(self._sliceable()) if session else ()
+        return session.slices.all(self._sliced()) if session else ()
+
+    def _readable(self) -> tuple[Found, ...]:
+        """The slices that can be read, those of the request that was just prepared without fail."""
+        needed, self._prepared = self._prepared, frozenset()
+        session = self._session_if_any()
+        return session.slices.readable(self._sliced(), needed) if session else ()
 
     def _nodes(self, it: Found) -> list[str]:
         return nodes.of_slice(self.settings, self._numbers(it))

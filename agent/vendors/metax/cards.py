@@ -41,8 +41,13 @@ class Card:
 
     @property
     def sliceable(self) -> bool:
-        """Whether slices may lie on it, as far as its place among the others says."""
-        return self.here and not self.limited and not self.device.nameless and self.device.parent is None
+        """Whether slices may be made on it, as far as its place among the others says."""
+        return self.may_be_sliced and not self.limited and not self.device.nameless
+
+    @property
+    def may_be_sliced(self) -> bool:
+        """Whether slices may lie on it: also of when it was well, or told its name."""
+        return self.here and self.device.parent is None
 
     @property
     def here(self) -> bool:

@@ -35,7 +35,7 @@ def spec(slices: Sequence[tuple[str, str, Sequence[str]]], variable: str = "") -
 def _device(name: str, paths: Sequence[str], uuids: Sequence[str], variable: str) -> dict[str, Any]:
     edits: dict[str, Any] = {}
     if paths:
-        edits["deviceNodes"] = [{"path": path} for path in dict.fromkeys(paths)]
+        edits["deviceNodes"] = [{"path": path, "permissions": "rw"} for path in dict.fromkeys(paths)]
     if variable:
         edits["env"] = [f"{variable}={','.join(uuids)}"]
     return {"name": name, "containerEdits": edits}

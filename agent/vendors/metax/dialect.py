@@ -17,7 +17,7 @@ from agent.core.text import shorten
 
 from .names import DOMAIN
 from .qos import ANNOTATION, DEFAULT
-from .share import ANY, CORE, QOS, REFUSED, WHOLE
+from .share import ANY_QOS, CORE, QOS, REFUSED, WHOLE
 
 APP_CLASS = f"{DOMAIN}sgpu-app-class"
 ONLINE = "online"
@@ -61,8 +61,12 @@ def _amounts(its: Sequence[Claim]) -> Mapping[str, object]:
 def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:
     """The claim in the words of `share`: one without amounts is of the whole card."""
     online = pod.annotations.get(APP_CLASS) == ONLINE
-    policy = pod.annotations.get(ANNOTATION) or (ANY if online else str(DEFAULT))
-    parameters = {**(claim.parameters or {CORE: str(WHOLE)}), QOS: shorten(policy, _MAX_POLICY)}
+    policy = pod.annotations.get(ANNOTATION, "")
+    parameters = dict(claim.parameters or {CORE: str(WHOLE)})
+    if online and not policy:
+        parameters[ANY_QOS] = "true"
+    else:
+        parameters[QOS] = shorten(policy or str(DEFAULT), _MAX_POLICY)
     if refused:
         parameters[REFUSED] = refused
     remark = "; ".join(filter(None, (claim.remark, _NOT_SUSPENDED if online else "")))

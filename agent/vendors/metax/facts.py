@@ -9,6 +9,9 @@ from agent.core import vendor
 
 NATIVE, SHARED, SGPU, VGPU = "native", "shared", "sgpu", "vgpu"
 
+#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
+DRIVER_ROOT = "/driver-root"
+
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Of the node, on every device.
@@ -36,11 +39,18 @@ SLICE_MEMORY = "slice-memory"
 # What is on it that we did not make; absent where nothing is.
 FOREIGN_SLICES, FOREIGN_COMPUTE = "foreign-slices", "foreign-compute"  # a count; percent
 FOREIGN_MEMORY = "foreign-memory"  # MiB
+# The same of what bears our mark.
+OWN_SLICES, OWN_COMPUTE, OWN_MEMORY = "own-slices", "own-compute", "own-memory"
 
 #: What follows from the slices on a card.
-LAYOUT = (SGPU_CAPABLE, SGPU_ON, SLICES, QOS, SLICE_MEMORY, FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY)
+LAYOUT = (
+    *(SGPU_CAPABLE, SGPU_ON, SLICES, QOS, SLICE_MEMORY),
+    *(FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY, OWN_SLICES, OWN_COMPUTE, OWN_MEMORY),
+)
 
 YES, NO = "true", "false"
+#: Reason of the fault of cards that sysfs alone shows.
+NO_LIBRARY = "no-library"
 
 # CDI: what containers name.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.core.vendor import Fault, Proof, State
 
+from . import facts
 from .abi import Code
 from .library import MxsmlError
 from .values import Unavailable
@@ -17,7 +18,7 @@ MMIO = Fault("mmio", "the state of the card's registers is another than when it 
 LIMITED = Fault("limited", "the driver lets the card be used in part only")
 UNMONITORED = Fault("unmonitored", "the driver does not say whether the card is well", state=State.UNKNOWN)
 NO_LIBRARY = Fault(
-    "no-library",
+    facts.NO_LIBRARY,
     "libmxsml.so is not here: the card is known from sysfs alone, and nothing watches it",
     state=State.UNKNOWN,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ class Journal:
             ownfiles.write(self._path(entry.card), _said(entry))
 
     def remove(self, card: str) -> None:
+        """Cross it out. An entry that can not be removed is only ended once more by whoever finds it."""
         if self._directory is not None:
-            ownfiles.remove(self._path(card))
+            _removed(self._path(card))
 
     def entries(self) -> Iterator[Entry]:
         """What was about to be made. One of another start of the machine, or that makes no sense, goes."""
@@ -51,13 +53,18 @@ class Journal:
             said = ownfiles.read(path)
             entry = _entry(said) if isinstance(said, dict) and said.get("boot") == boot else None
             if entry is None or self._path(entry.card) != path:
-                ownfiles.remove(path)
+                _removed(path)
             else:
                 yield entry
 
     def _path(self, card: str) -> Path:
         assert self._directory is not None
         return self._directory / f"{PREFIX}{quote(card, safe='')}.json"
+
+
+def _removed(path: Path) -> None:
+    with suppress(OSError):
+        ownfiles.remove(path)
 
 
 def _said(entry: Entry) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from agent.core.vendor import Fault, Partition
 from . import facts, faults, qos
 from .cards import Card
 from .library import Mxsml, MxsmlError
-from .share import Slice
+from .share import MIB, Slice
 from .values import Quota, Sgpu
 
-MIB = 1 << 20
-#: An alias of ours. The allocation becomes the name of a CDI device: others are not ours.
-MARKED = re.compile(rf"{facts.MARK}([A-Za-z0-9]([A-Za-z0-9_.-]{{0,25}}[A-Za-z0-9])?)", re.ASCII)
+#: An alias of ours: an allocation's id follows, and nothing else.
+MARKED = re.compile(rf"{facts.MARK}([0-9a-f]{{16}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,10 @@ class Layout:
     found: tuple[Found, ...] = ()
     quota: Quota | None = None
     policy: qos.Qos | None = None
+
+    @property
+    def own(self) -> tuple[Found, ...]:
+        return tuple(it for it in self.found if it.allocation is not None)
 
     @property
     def foreign(self) -> tuple[Found, ...]:
@@ -107,8 +110,11 @@ def attributes(layout: Layout | None) -> dict[str, str]:
     if layout.found:
         said[facts.SLICES] = str(len(layout.found))
         said |= {facts.QOS: str(layout.policy)} if layout.policy else {}
-    if layout.foreign:
-        said[facts.FOREIGN_SLICES] = str(len(layout.foreign))
-        said[facts.FOREIGN_COMPUTE] = str(sum(it.sgpu.compute for it in layout.foreign))
-        said[facts.FOREIGN_MEMORY] = str(sum(it.sgpu.vram for it in layout.foreign))
-    return said
+    foreign = (facts.FOREIGN_SLICES, facts.FOREIGN_COMPUTE, facts.FOREIGN_MEMORY)
+    own = (facts.OWN_SLICES, facts.OWN_COMPUTE, facts.OWN_MEMORY)
+    return said | _sums(foreign, layout.foreign) | _sums(own, layout.own)
+
+
+def _sums(keys: tuple[str, ...], its: tuple[Found, ...]) -> dict[str, str]:
+    sums = (len(its), sum(it.sgpu.compute for it in its), sum(it.sgpu.vram for it in its))
+    return dict(zip(keys, map(str, sums), strict=True)) if its else {}

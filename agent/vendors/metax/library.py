@@ -13,6 +13,7 @@ from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, BackendUnava
 
 from . import abi
 from .abi import Code
+from .facts import DRIVER_ROOT
 from .values import (
     EccErrors,
     Event,
@@ -28,8 +29,6 @@ from .values import (
 SONAME = "libmxsml.so"
 #: Where MetaX's packages put it, after the loader's own path.
 FOLDERS = ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")
-#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
-DRIVER_ROOT = "/driver-root"
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
 #: Codes of Init that say that there is no driver.
 NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)

@@ -25,8 +25,9 @@ def node_annotations(
 ) -> Mapping[str, str]:
     """A list of the cards in the order of the devices; nothing without cards.
 
-    Slices that we did not make are no part of the totals. What lies on a card by other resources keeps it
-    from being well: it is not to be had in slices.
+    Slices that we did not make are no part of the totals. Of ours the hardware tells what is promised no
+    more and lies there still, and `grants` what the hardware was not yet seen with: the greater is taken.
+    What lies on a card by other resources keeps it from being well: it is not to be had in slices.
     """
     names = {it.name for it in rules} or {SGPU}
     cards = [it for it in devices if it.parent is None and facts.VIRTUAL_FUNCTIONS not in it.attributes]
@@ -46,11 +47,12 @@ def room(card: Device) -> int:
 
 
 def _made(options: Options, grant: Grant, cards: Sequence[Device]) -> Sequence[Slice]:
-    sizes = {it.uuid: room(it) * MIB for it in cards if it.uuid in grant.uuids}
+    """A card that is gone has no memory, and counts as one of the request's."""
+    sizes = {it.uuid: room(it) * MIB for it in cards}
+    # What was made by another setting than now is no less there.
+    unclaimed = "share" if options.unclaimed == "refuse" and grant.partitions else options.unclaimed
     try:
-        return slices(
-            grant.request, {uuid: sizes[uuid] for uuid in grant.uuids if uuid in sizes}, options.unclaimed
-        )
+        return slices(grant.request, {uuid: sizes.get(uuid, 0) for uuid in grant.uuids}, unclaimed)
     except ValueError:  # it is being refused
         return ()
 
@@ -64,15 +66,23 @@ def _entry(card: Device, made: Sequence[Slice], *, free: bool) -> Mapping[str, o
             (room(card), facts.FOREIGN_MEMORY),
         )
     )
+    had, busy, taken = (
+        max(_number(card, key), sum(its))
+        for its, key in (
+            ([1 for _ in made], facts.OWN_SLICES),
+            ([it.compute for it in made], facts.OWN_COMPUTE),
+            ([it.memory for it in made], facts.OWN_MEMORY),
+        )
+    )
     fields = {
         "bdf": card.pci,
         "model": card.model,
         "totalDevCount": count,
         "totalCompute": compute,
         "totalVRam": memory,
-        "availableDevCount": count - len(made),
-        "availableCompute": compute - sum(it.compute for it in made),
-        "availableVRam": memory - sum(it.memory for it in made),
+        "availableDevCount": count - had,
+        "availableCompute": compute - busy,
+        "availableVRam": memory - taken,
         "numa": card.numa,
         "healthy": free and card.fault is None,
         "qosPolicy": next(_policies(card, made), ""),
@@ -83,9 +93,12 @@ def _entry(card: Device, made: Sequence[Slice], *, free: bool) -> Mapping[str, o
 
 
 def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
-    """Of our slices, which may be newer than what the hardware was last seen with; then of others' there."""
+    """Of our slices, which may be newer than what the hardware was last seen with; then that of what lies
+    there, and of ours that took whichever there was.
+    """
     yield from (str(it.qos) for it in made if it.qos is not None)
-    if _number(card, facts.FOREIGN_SLICES):
+    lies = _number(card, facts.FOREIGN_SLICES) or _number(card, facts.OWN_SLICES)
+    if lies or any(not it.whole for it in made):
         yield card.attributes.get(facts.QOS, "")
 
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import sysfs
+from . import facts, sysfs
 
-#: Where the host's files are mounted for the agent unless said.
-DRIVER_ROOT = "/driver-root"
 #: What every program opens, whatever card it has.
 CONTROL = ("/dev/mxcd",)
 #: MetaX has not published which nodes are a slice's; this is what its number says.
@@ -80,5 +78,5 @@ def exists(settings: Mapping[str, Any], path: str) -> bool:
 
 def _root(settings: Mapping[str, Any]) -> str:
     """Where the host's files are mounted for us, or without a container around us where they are."""
-    mounted = settings.get("containerDriverRoot") or DRIVER_ROOT
+    mounted = settings.get("containerDriverRoot") or facts.DRIVER_ROOT
     return mounted if os.path.isdir(os.path.join(mounted, "dev")) else "/"

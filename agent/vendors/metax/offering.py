@@ -65,6 +65,11 @@ def _fit(mode: str, devices: Sequence[Device]) -> tuple[list[Device], list[str]]
         for it in split
     ]
     its = [it for it in cards if it not in split]
+    if any(it.fault is not None and it.fault.reason == facts.NO_LIBRARY for it in its):
+        complaints.append(
+            "libmxsml.so is not here: its cards are known from sysfs alone, by their addresses, and nothing "
+            "watches them; mount the driver's library, or let 'library' name it"
+        )
     return its, [*complaints, *(_unsliceable(its) if mode == facts.SGPU else ())]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -13,10 +13,11 @@ from msgspec import Meta
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, SettingsError
 
+from .facts import DRIVER_ROOT
 from .share import Unclaimed
 
 Mode = Literal["native", "shared", "sgpu", "vgpu"]
-MODES = "native, shared, sgpu or vgpu"
+MODES: tuple[str, ...] = get_args(Mode)
 
 _Path = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
 _Node = Annotated[str, Meta(pattern=r"^/dev/[^\x00]+$", max_length=4096)]
@@ -37,13 +38,14 @@ def _agent(fits: str) -> Meta:
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Every setting: its type, whose it is and what fits it, and its default."""
 
-    mode: Annotated[Mode, _backend(MODES)] = "native"
+    mode: Annotated[Mode, _backend(f"{', '.join(MODES[:-1])} or {MODES[-1]}")] = "native"
     share_nums: Annotated[
         Annotated[int, Meta(ge=2, le=MAX_REPLICAS)], _agent(f"a whole number from 2 to {MAX_REPLICAS}")
     ] = 2
     unclaimed: Annotated[Unclaimed, _backend("share, whole or refuse")] = "share"
     slice_nodes: Annotated[
-        tuple[_Pattern, ...], _backend("a list of paths below /dev, with {minor}, {sgpu}, {card} or {render}")
+        Annotated[tuple[_Pattern, ...], Meta(min_length=1)],
+        _backend("a list of one or more paths below /dev, with {minor}, {sgpu}, {card} or {render}"),
     ] = ("/dev/dri/renderD{minor}",)
     control_nodes: Annotated[tuple[_Node, ...], _backend("a list of paths below /dev")] = ("/dev/mxcd",)
     visible_devices: Annotated[_Variable, _backend("the name of an environment variable")] = ""
@@ -53,7 +55,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sysfs: Annotated[_Path, _backend("the absolute path where sysfs is mounted")] = "/sys"
     container_driver_root: Annotated[
         _Path, _backend("the absolute path where the agent sees the host's driver and /dev")
-    ] = "/driver-root"
+    ] = DRIVER_ROOT
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> Options:

@@ -19,8 +19,8 @@ MIB = 1 << 20
 #: What a scheduler's claim says: percent of the compute, bytes, percent of the memory, a policy; and why
 #: what it says can not be done.
 CORE, MEMORY, RATIO, QOS, REFUSED = "core", "memory", "ratio", "qos", "refused"
-#: For `QOS`: whichever the card has.
-ANY = "any"
+#: Beside them, where the policy is whichever the card has. A key: what `QOS` says is a pod's own text.
+ANY_QOS = "any-qos"
 LIMIT = "the limit is one partial sGPU per container; several are whole cards, each chosen by a scheduler"
 
 #: What a request gets that no scheduler chose for: an equal part of the card, all of it, or nothing.
@@ -50,8 +50,7 @@ def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "s
     asked = request.parameters
     if why := asked.get(REFUSED):
         raise RequestRefused(why)
-    said = asked.get(QOS, "")
-    wanted = None if said == ANY else policy(said)
+    wanted = None if ANY_QOS in asked else policy(asked.get(QOS, ""))
     if not asked.keys() & {CORE, MEMORY, RATIO}:
         asked = _unclaimed(request, tuple(cards.values()), unclaimed)
     core, ratio, memory = (int(asked[key]) if key in asked else None for key in (CORE, RATIO, MEMORY))

@@ -7,16 +7,16 @@ crash between two of them finds the journal and ends what was begun.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from agent.core.vendor import Request, RequestRefused
 
 from . import facts, qos
-from .abi import ALIAS_SIZE, MAX_SLICES
+from .abi import MAX_SLICES
 from .cards import Card
-from .faults import ABSENT
+from .faults import ABSENT, UNASKED
 from .journal import Entry, Journal
 from .layouts import MARKED, Found, Layout, look
 from .library import Mxsml, MxsmlError
@@ -24,6 +24,10 @@ from .share import Slice, Unclaimed
 from .share import slices as shared
 
 T = TypeVar("T")
+
+
+class UnknownCard(Exception):
+    """Raised where a card must be known by its uuid and is not."""
 
 
 class Slices:
@@ -38,32 +42,75 @@ class Slices:
         #: Whether sysfs refused the last change.
         self.read_only = False
 
+    def learn(self, cards: Iterable[Card]) -> None:
+        """End what a crash left, and see what lies on the cards of which that is not known yet."""
+        for card in cards:
+            if card.uuid not in self._seen:
+                with suppress(MxsmlError):  # whoever needs this card tries again
+                    self._settle(card)
+                    self._look(card)
+
     def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
         """Every slice on these cards. A card that can not be read now has what it had.
 
         Raises:
             MxsmlError: One can not be read, and was not before; or the library knows none of them any more.
+            UnknownCard: One tells no uuid, so that nobody knows whose slices it may hide.
         """
-        self.settle(cards)
+        for card in cards:
+            if card.device.nameless:
+                raise UnknownCard(f"card {card.index} tells no uuid: which slices are its is not known")
+        found: list[Found] = []
         absent: list[MxsmlError] = []
-        found = [it for card in cards for it in self._of(card, absent)]
-        if absent and len(absent) == len(cards):
-            raise absent[0]  # it is the driver that is gone, and not every card with its slices
+        for card in cards:
+            try:
+                self._settle(card)
+                found += self._of(card)
+            except MxsmlError as error:
+                if error.code not in ABSENT:
+                    raise
+                absent.append(error)
+        _not_all(absent, cards)
         return tuple(found)
 
-    def _of(self, card: Card, absent: list[MxsmlError]) -> tuple[Found, ...]:
+    def readable(self, cards: Sequence[Card], needed: Collection[str]) -> tuple[Found, ...]:
+        """As `all`, without the cards that can not be read, save those of the uuids that are needed.
+
+        Raises:
+            MxsmlError: A needed card can not be read; or the library knows none of them any more.
+        """
+        found: list[Found] = []
+        absent: list[MxsmlError] = []
+        for card in cards:
+            try:
+                found += self._of(card)
+            except MxsmlError as error:
+                if card.uuid in needed:
+                    raise
+                if error.code in ABSENT:
+                    absent.append(error)
+        _not_all(absent, cards)
+        return tuple(found)
+
+    def _of(self, card: Card) -> tuple[Found, ...]:
         try:
-            layout = look(self._mxsml, card)
+            layout = self._look(card)
         except MxsmlError as error:
-            if error.code in ABSENT:
-                absent.append(error)
-                return ()
-            if card.uuid not in self._seen:
+            if error.code in ABSENT or card.uuid not in self._seen:
                 raise
             return self._seen[card.uuid]
-        found = layout.found if layout else ()
-        self._seen[card.uuid] = found
-        return found
+        return layout.found if layout else ()
+
+    def _look(self, card: Card) -> Layout | None:
+        """What lies on a card now, which is kept for when it can not be read."""
+        layout = look(self._mxsml, card)
+        self._seen[card.uuid] = layout.found if layout else ()
+        return layout
+
+    def _change(self, card: Card, change: Callable[..., T], *arguments: Any) -> T:
+        """Change the slices of a card: what was seen there before holds no longer."""
+        self._seen.pop(card.uuid, None)
+        return self._write(change, card.index, *arguments)
 
     # Making
 
@@ -77,13 +124,15 @@ class Slices:
             MxsmlError: The library refuses.
         """
         _markable(request.allocation)
-        self.settle(cards)
+        for card in cards:
+            self._settle(card)
         self._wanted(request, cards)  # what is refused switches nothing on
         for card in cards:
             self._switch_on(card)
         wanted = self._wanted(request, cards)
         for card in others:
-            self._clear(request.allocation, card)
+            with suppress(MxsmlError):  # its release removes what stays there
+                self._clear(request.allocation, card)
         return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
 
     def _wanted(self, request: Request, cards: Sequence[Card]) -> tuple[Slice, ...]:
@@ -93,7 +142,7 @@ class Slices:
         return shared(request, sizes, self._unclaimed)
 
     def _layout(self, card: Card) -> Layout:
-        layout = look(self._mxsml, card)
+        layout = self._look(card)
         if layout is None:
             raise RequestRefused(f"{card.uuid} can have no slices: its driver or its firmware knows no sGPU")
         return layout
@@ -111,6 +160,9 @@ class Slices:
         return kept or self._made(request, card, wanted)
 
     def _made(self, request: Request, card: Card, wanted: Slice) -> Found:
+        if not card.sliceable:
+            why = card.device.fault.message if card.device.fault else "it is a part of a card"
+            raise RequestRefused(f"no slice is made on {card.uuid}: {why}")
         layout = self._layout(card)
         policy = qos.fitting(wanted.qos, layout.policy, card.uuid)
         _room_for(wanted, layout)
@@ -124,14 +176,14 @@ class Slices:
         mxsml = self._mxsml
         self._journal.write(entry)
         try:
-            number = self._write(mxsml.create_sgpu, card.index, entry.memory, entry.compute)
+            number = self._change(card, mxsml.create_sgpu, entry.memory, entry.compute)
         except MxsmlError:
-            self._settle(card, entry)  # it may have been made all the same
+            self._end(card, entry)  # it may have been made all the same
             raise
         try:
-            self._write(mxsml.set_sgpu_alias, card.index, number, facts.MARK + entry.allocation)
+            self._change(card, mxsml.set_sgpu_alias, number, facts.MARK + entry.allocation)
         except MxsmlError:
-            self._write(mxsml.remove_sgpu, card.index, number)  # or nobody would know whose it is
+            self._change(card, mxsml.remove_sgpu, number)  # or nobody would know whose it is
             self._journal.remove(card.uuid)
             raise
         self._journal.remove(card.uuid)
@@ -161,23 +213,25 @@ class Slices:
 
     # What a crash left
 
-    def settle(self, cards: Iterable[Card]) -> None:
-        """End what the journal says was begun, on the cards that are here.
+    def _settle(self, card: Card, allocation: str | None = None) -> None:
+        """End what the journal says was begun on a card that is here, for one allocation or for whichever.
 
         Raises:
-            MxsmlError: A card can not be read; its entry stays.
+            MxsmlError: The card can not be read; its entry stays.
         """
-        here = {card.uuid: card for card in cards if card.here}
-        for entry in self._journal.entries():
-            if entry.card in here:
-                self._settle(here[entry.card], entry)
+        for entry in self._entries(card):
+            if card.here and allocation in (None, entry.allocation):
+                self._end(card, entry)
 
-    def _settle(self, card: Card, entry: Entry) -> None:
-        layout = look(self._mxsml, card)
+    def _entries(self, card: Card) -> list[Entry]:
+        return [entry for entry in self._journal.entries() if entry.card == card.uuid]
+
+    def _end(self, card: Card, entry: Entry) -> None:
+        layout = self._look(card)
         new = [it for it in layout.found if self._began(card, it, entry)] if layout else []
         if len(new) == 1:
             alias = facts.MARK + entry.allocation
-            self._write(self._mxsml.set_sgpu_alias, card.index, new[0].sgpu.id, alias)
+            self._change(card, self._mxsml.set_sgpu_alias, new[0].sgpu.id, alias)
         elif new:
             names = ", ".join(it.id for it in new)
             _log(
@@ -186,10 +240,21 @@ class Slices:
         self._journal.remove(card.uuid)
 
     def _began(self, card: Card, it: Found, entry: Entry) -> bool:
-        """Whether a slice may be the one that was begun: new, without any alias, and as it was to be."""
+        """Whether a slice may be the one that was begun: new, that nobody named, and as it was to be."""
         new = (it.sgpu.id, it.sgpu.uuid) not in entry.before and it.allocation is None
         as_wanted = (it.sgpu.vram, it.sgpu.compute) == (entry.memory, entry.compute)
-        return new and as_wanted and not self._mxsml.sgpu_alias(card.index, it.sgpu.id)
+        return new and as_wanted and not self._named(card, it)
+
+    def _named(self, card: Card, it: Found) -> bool:
+        """Whether somebody wrote on a slice whose it is."""
+        if self._mxsml.sgpu_alias(card.index, it.sgpu.id):
+            return True
+        try:
+            return bool(self._mxsml.sgpu_annotations_id(card.index, it.sgpu.id))
+        except MxsmlError as error:
+            if error.code in UNASKED:
+                return False
+            raise
 
     # Removing
 
@@ -197,27 +262,39 @@ class Slices:
         """Remove the slices of an allocation; none is fine. One that is stuck keeps no other.
 
         Raises:
-            MxsmlError: One is in use, or a card can not be read.
+            MxsmlError: One is in use, or a card can not be read on which there may be one.
         """
-        self.settle(cards)
         stuck: MxsmlError | None = None
         for card in cards:
             try:
                 self._clear(allocation, card)
             except MxsmlError as error:
-                if error.code not in ABSENT:
+                if error.code not in ABSENT and self._may_have(allocation, card):
                     stuck = error
         if stuck is not None:
             raise stuck
 
+    def _may_have(self, allocation: str, card: Card) -> bool:
+        """Whether a slice of the allocation may lie on a card that can not be read now."""
+        seen = self._seen.get(card.uuid)
+        begun = any(entry.allocation == allocation for entry in self._entries(card))
+        return begun or seen is None or any(it.allocation == allocation for it in seen)
+
     def _clear(self, allocation: str, card: Card) -> None:
-        layout = look(self._mxsml, card)
+        self._settle(card, allocation)
+        layout = self._look(card)
         for it in layout.found if layout else ():
             if it.allocation == allocation:
                 self.remove_one(card, it)
 
     def remove_one(self, card: Card, it: Found) -> None:
-        self._write(self._mxsml.remove_sgpu, card.index, it.sgpu.id)
+        self._change(card, self._mxsml.remove_sgpu, it.sgpu.id)
+
+
+def _not_all(absent: Sequence[MxsmlError], cards: Sequence[Card]) -> None:
+    """Raises MxsmlError where every card is: it is the driver that is gone, and not each with its slices."""
+    if absent and len(absent) == len(cards):
+        raise absent[0]
 
 
 def _room_for(wanted: Slice, layout: Layout) -> None:
@@ -226,17 +303,20 @@ def _room_for(wanted: Slice, layout: Layout) -> None:
         raise RequestRefused(
             f"{wanted.card} has {MAX_SLICES} slices already, which is all that a card can have"
         )
-    free = layout.quota.free_vram if layout.quota else wanted.memory
-    if free < wanted.memory:
-        others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
-        raise RequestRefused(
-            f"{wanted.memory} MiB of {wanted.card} are asked for, {free} MiB of it are free{others}"
-        )
+    quota = layout.quota
+    if quota and quota.free_vram < wanted.memory:
+        raise _short(f"{wanted.memory} MiB", f"{quota.free_vram} MiB", wanted, layout)
+    if quota and quota.free_compute < wanted.compute:
+        raise _short(f"{wanted.compute} percent", f"{quota.free_compute} percent", wanted, layout)
+
+
+def _short(asked: str, free: str, wanted: Slice, layout: Layout) -> RequestRefused:
+    others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
+    return RequestRefused(f"{asked} of {wanted.card} are asked for, {free} of it are free{others}")
 
 
 def _markable(allocation: str) -> None:
-    mark = facts.MARK + allocation
-    if len(mark) >= ALIAS_SIZE or not MARKED.fullmatch(mark):
+    if not MARKED.fullmatch(facts.MARK + allocation):
         raise ValueError(f"an allocation called {allocation!r} can not be marked on a slice")
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 from agent.core.vendor import Fault, HealthEvent, State
 
@@ -56,8 +57,9 @@ class Wait(threading.Thread):
     def run(self) -> None:
         events = 0
         try:
-            events = self._mxsml.create_event_set()
-            self._mxsml.register_events(self._index, events)
+            with self._watch.calls:
+                events = self._mxsml.create_event_set()
+                self._mxsml.register_events(self._index, events)
             self._watch.hear(self, self._index)  # what came before is in no event
             while True:
                 told = self._mxsml.wait_for_event(events)
@@ -65,18 +67,23 @@ class Wait(threading.Thread):
                 self._watch.hear(self, told.card)
                 self.heard.wait()
         except MxsmlError as error:
-            # What looking anew ended, the library may have freed itself.
-            if events and not self.is_old:
-                with suppress(MxsmlError):  # it may be broken, that is why it goes
-                    self._mxsml.free_event_set(events)
+            with self._watch.calls:
+                # What looking anew ended, the library may have freed itself.
+                if events and not self.is_old:
+                    with suppress(MxsmlError):  # it may be broken, that is why it goes
+                        self._mxsml.free_event_set(events)
             self._watch.hear(self, self._index, error)
 
 
 class Watch:
     """The cards under watch. `put` and `tell` come from the thread that discovers, `news` from the other."""
 
-    def __init__(self, mxsml: Mxsml, look: Look) -> None:
-        """`look` reads the health of the card of this number now, and returns what is new of it."""
+    def __init__(self, mxsml: Mxsml, look: Look, calls: AbstractContextManager[Any]) -> None:
+        """`look` reads the health of the card of this number now, and returns what is new of it.
+
+        `calls` is held by whoever calls the library, but for the wait itself, which has no end.
+        """
+        self.calls = calls
         self._mxsml = mxsml
         self._look = look
         self._can_wait = all(map(mxsml.has, NEEDED))

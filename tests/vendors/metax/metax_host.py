@@ -18,8 +18,8 @@ from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.names import SGPU
 
 MIB = 1 << 20
-#: An allocation as the agent calls it, and another one.
-OURS, OTHER = "0123456789abcdef", "fedcba9876543210"
+#: Allocations as the agent calls them.
+OURS, OTHER, THIRD = "0123456789abcdef", "fedcba9876543210", "00112233aabbccdd"
 PLACES = ("bus/pci/devices", "module/metax/drivers/pci:METAX")
 #: What a crash test runs in a process of its own.
 _RUN = """

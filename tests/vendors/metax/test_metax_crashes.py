@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from agent.core.vendor import RequestRefused
 from agent.vendors.metax import ownfiles
 from agent.vendors.metax.abi import Code
 from agent.vendors.metax.backend import MetaxBackend
+from agent.vendors.metax.faults import UNASKED
 from agent.vendors.metax.library import MxsmlError
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
@@ -115,6 +118,26 @@ def test_a_slice_made_by_hand_after_the_crash_is_not_taken_for_ours(host: Host, 
     assert marks(_next(host).partitions()) == [None, None]
 
 
+def test_a_slice_that_bears_somebodys_annotations_is_not_taken_for_ours(host: Host, stub: MxsmlStub) -> None:
+    stub.kill_before("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+    stub.make_slice(0, 1024, 10, annotations_id="GPU-31b30e43-12:2")
+
+    assert marks(_next(host).partitions()) == [None]
+
+
+@pytest.mark.parametrize("code", UNASKED)
+def test_a_library_that_knows_no_annotations_leaves_a_slice_to_its_alias(
+    host: Host, stub: MxsmlStub, code: int
+) -> None:
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+    stub.clear()
+    stub.fail("GetSgpuAnnotationsId", code)
+
+    assert marks(host.reopened(host.backend(mode="sgpu")).partitions()) == [OURS]
+
+
 def test_where_two_slices_may_be_ours_neither_is_touched_and_it_is_said(
     host: Host, stub: MxsmlStub, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,9 +195,9 @@ def test_an_entry_waits_for_its_card(host: Host, stub: MxsmlStub) -> None:
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
     backend = host.backend(mode="sgpu")
-    backend.open()
-    backend.discover()
+    stub.clear()
     stub.lose(0)
+    backend.open()
     backend.discover()
     assert backend.partitions() == []
     assert len(host.journal) == 1
@@ -188,8 +211,9 @@ def test_an_entry_waits_for_its_card(host: Host, stub: MxsmlStub) -> None:
 def test_a_slice_that_can_not_be_marked_yet_is_marked_later(host: Host, stub: MxsmlStub) -> None:
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
-    backend = _next(host)
+    stub.clear()
     stub.fail("SetSgpuAlias", Code.SYSFS_ERROR)
+    backend = host.reopened(host.backend(mode="sgpu"))
     with pytest.raises(MxsmlError):
         backend.partitions()
     assert len(host.journal) == 1
@@ -197,6 +221,36 @@ def test_a_slice_that_can_not_be_marked_yet_is_marked_later(host: Host, stub: Mx
     stub.clear("SetSgpuAlias")
 
     assert marks(backend.partitions()) == [OURS]
+
+
+def test_the_first_look_at_the_cards_ends_what_a_crash_left(host: Host, stub: MxsmlStub) -> None:
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+
+    _next(host)
+
+    assert [it.alias for it in stub.slices()] == [f"xpu-{OURS}"]
+    assert host.journal == []
+
+
+@pytest.mark.parametrize("call", ["partitions", "prepare", "release", "cdi"])
+def test_a_journal_that_can_not_be_crossed_out_stops_nothing(
+    host: Host, stub: MxsmlStub, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
+    monkeypatch.setattr(ownfiles, "remove", _broken_disk)
+    backend = _next(host)
+    arguments = {"prepare": (asked(claim()), [stub.uuid(0)]), "release": (OURS,)}
+
+    getattr(backend, call)(*arguments.get(call, ()))
+
+    assert len(host.journal) == 1
+    assert marks(backend.partitions()) == ([] if call == "release" else [OURS])
+
+
+def _broken_disk(path: Path) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
 
 def test_nothing_is_made_that_could_not_be_written_down(
@@ -230,7 +284,7 @@ def test_files_of_the_backend_are_for_nobody_else(host: Host, stub: MxsmlStub) -
     assert modes == {0o600}
 
 
-@pytest.mark.parametrize("allocation", ["x" * 28, "", "a b", "../up"])
+@pytest.mark.parametrize("allocation", ["x" * 28, "", "a b", "../up", "test"])
 def test_an_allocation_that_can_not_be_a_mark_makes_no_slice(
     sgpu: MetaxBackend, stub: MxsmlStub, allocation: str
 ) -> None:

@@ -105,6 +105,15 @@ def test_a_policy_that_there_is_not_refuses_the_pod_and_keeps_its_claim() -> Non
     assert len(str(refused.value)) < 200
 
 
+@pytest.mark.parametrize("text", ["any", "any-qos", "true", "None"])
+@pytest.mark.parametrize("app", ["online", "offline"])
+def test_no_policy_that_a_pod_can_write_stands_for_any(text: str, app: str) -> None:
+    card = {"uuid": "GPU-00000001-metax", "compute": 10, "vRam": 2048}
+    (claim,) = claims(of_hami([card], **{APP_CLASS: app, ANNOTATION: text})).values()
+    with pytest.raises(RequestRefused, match="there are best-effort, fixed-share, burst-share"):
+        made(claim)
+
+
 @pytest.mark.parametrize("text", ["no json", "{}", '[["GPU-00000000-metax"]]'])
 def test_annotations_that_make_no_sense_at_all_make_no_claim(text: str) -> None:
     pod = Candidate("uid", "default", "web", (PodContainer("a", {SGPU: 1}),), {METAX_ALLOCATED: text})

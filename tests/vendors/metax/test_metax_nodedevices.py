@@ -79,9 +79,54 @@ def test_slices_of_others_are_no_part_of_the_totals_and_keep_their_policy() -> N
     assert (it["availableDevCount"], it["qosPolicy"]) == (14, "burst-share")
 
 
-def test_the_policy_of_a_card_whose_last_slice_of_ours_is_gone_is_not_told() -> None:
-    (it,) = told([card(qos="burst-share", slices="1")])
+def test_the_policy_of_a_card_without_slices_is_not_told() -> None:
+    (it,) = told([card(qos="burst-share")])
     assert "qosPolicy" not in it
+
+
+OWN = {"own_slices": "2", "own_compute": "30", "own_memory": "4096", "qos": "burst-share"}
+
+
+def free(it: dict[str, Any]) -> tuple[int, int, int, int]:
+    return (
+        it["totalDevCount"],
+        *(it[f"available{key}"] for key in ("DevCount", "Compute", "VRam")),
+    )
+
+
+def test_slices_of_ours_that_nobody_has_any_more_are_not_free_while_they_lie_there() -> None:
+    (it,) = told([card(**OWN)])
+    assert free(it) == (16, 14, 70, 61440)
+    assert (it["totalCompute"], it["qosPolicy"]) == (100, "burst-share")
+
+
+def test_of_hardware_and_promises_the_greater_is_taken() -> None:
+    (it,) = told([card(**OWN)], grant(core="40", memory=str(GIB), qos="fixed-share"))
+    assert free(it) == (16, 14, 60, 61440)
+    assert it["qosPolicy"] == "fixed-share"  # of the promise, which is newer
+
+
+def test_a_card_that_is_gone_leaves_the_others_of_its_request_taken() -> None:
+    request = Request("a", SGPU, ("GPU-0::0", "GPU-1::0"), {"core": "100"})
+    (it,) = told([card(1)], Grant(request, ("GPU-0", "GPU-1")))
+    assert (it["availableDevCount"], "availableCompute" in it) == (15, False)
+
+
+@pytest.mark.parametrize(
+    ("unclaimed", "partitions", "expected"),
+    [("refuse", ("s",), (16, 15, 94, 61440)), ("refuse", (), (16, 16, 100, 65536))],
+)
+def test_a_slice_that_was_made_while_that_was_allowed_stays_taken(
+    unclaimed: Any, partitions: tuple[str, ...], expected: tuple[int, ...]
+) -> None:
+    had = Grant(Request("a", SGPU, ("GPU-0::0",)), ("GPU-0",), partitions)
+    said = node_annotations(Options(mode="sgpu", unclaimed=unclaimed), (), [card()], [had])
+    assert free(json.loads(said[ANNOTATION])[0]) == expected
+
+
+def test_the_policy_that_a_slice_of_ours_took_as_it_was_is_told() -> None:
+    (it,) = told([card(qos="burst-share", slices="1")], grant(**{"core": "10", "any-qos": "true"}))
+    assert it["qosPolicy"] == "burst-share"
 
 
 def test_the_memory_is_what_slices_may_take() -> None:

@@ -15,6 +15,7 @@ from agent.core.vendor import (
     Request,
     ResourceRule,
     Sharing,
+    State,
 )
 from agent.vendors.metax import facts
 from agent.vendors.metax.edits import container_edits
@@ -66,6 +67,14 @@ CARDS = (card(0), card(1))
 def test_each_mode_has_its_resource(settings: Mapping[str, object], expected: ResourceRule) -> None:
     made = offering(Options.read(settings), (), CARDS)
     assert (made.rules, made.complaints) == ((expected,), ())
+
+
+def test_cards_whose_library_is_missing_are_offered_with_a_complaint() -> None:
+    blind = replace(card(0), fault=Fault(facts.NO_LIBRARY, state=State.UNKNOWN))
+    made = offering(Options.read({}), [], [blind])
+
+    assert [it.devices for it in made.rules] == [("GPU-0",)]
+    assert made.complaints[0].startswith("libmxsml.so is not here: ")
 
 
 def test_vgpu_gives_out_virtual_functions_and_no_card() -> None:

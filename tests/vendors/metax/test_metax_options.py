@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from agent.config import metax_modes
 from agent.core.vendor import SettingsError
-from agent.vendors.metax.options import SETTINGS, Options
+from agent.vendors.metax import facts
+from agent.vendors.metax.options import MODES, SETTINGS, Options
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,8 @@ from agent.vendors.metax.options import SETTINGS, Options
         ({"shareNums": 1}, ("shareNums",), "expected a whole number from 2 to 131072, found 1"),
         ({"unclaimed": "half"}, ("unclaimed",), "expected share, whole or refuse"),
         ({"sliceNodes": ["/dev/dri/{bdf}"]}, ("sliceNodes", 0), "{minor}, {sgpu}, {card} or {render}"),
+        ({"sliceNodes": []}, ("sliceNodes",), "a list of one or more paths below /dev, with {minor}"),
+        ({"sliceNodes": [], "visibleDevices": "V"}, ("sliceNodes",), "found []"),
         ({"sliceNodes": ["/etc/passwd"]}, ("sliceNodes", 0), "paths below /dev"),
         ({"controlNodes": "/dev/mxcd"}, ("controlNodes",), "a list of paths below /dev"),
         ({"visibleDevices": "A B"}, ("visibleDevices",), "the name of an environment variable"),
@@ -50,6 +54,11 @@ def test_the_process_hears_every_setting_of_its_own_and_no_other() -> None:
     }
     assert json.loads(json.dumps(told)) == told
     assert set(SETTINGS) - set(told) == {"shareNums"}
+
+
+def test_the_modes_are_the_same_wherever_they_are_named() -> None:
+    its = (facts.NATIVE, facts.SHARED, facts.SGPU, facts.VGPU)
+    assert its == MODES == metax_modes.MODES
 
 
 def test_how_often_a_card_is_shared_costs_the_process_no_restart() -> None:

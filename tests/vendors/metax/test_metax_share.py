@@ -87,6 +87,13 @@ def test_a_policy_alone_is_no_claim_of_an_amount() -> None:
             "share",
             "'gold'; there are best-effort, fixed-share, burst-share",
         ),
+        (
+            {"core": "10", "qos": "any"},
+            1,
+            1,
+            "share",
+            "'any'; there are best-effort, fixed-share, burst-share",
+        ),
         ({"refused": "two say two things"}, 1, 1, "share", "two say two things"),
     ],
 )
@@ -115,7 +122,7 @@ def test_all_of_the_compute_needs_no_policy() -> None:
 
 
 def test_who_takes_any_policy_names_none() -> None:
-    assert [it.qos for it in of({"core": "10", "qos": "any"})] == [None]
+    assert [it.qos for it in of({"core": "10", "any-qos": "true"})] == [None]
 
 
 def test_a_card_without_slices_takes_any_policy_and_keeps_the_one_that_it_has() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import asdict
 from typing import Any
 
 import pytest
-from metax_host import CARD, MIB, OTHER, OURS, Host, asked, claim, marks
+from metax_host import CARD, MIB, OTHER, OURS, THIRD, Host, asked, claim, in_a_process, marks
 from mxsml_stub import MxsmlStub
 
 from agent.core.vendor import BackendUnavailable, RequestRefused
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.library import MxsmlError
+from agent.vendors.metax.slices import UnknownCard
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
@@ -165,7 +168,10 @@ def test_releasing_one_allocation_leaves_the_others(sgpu: MetaxBackend, stub: Mx
 # Foreign slices
 
 
-@pytest.mark.parametrize("alias", ["", "by-hand", "xpu-", "xpu-../../etc", "XPU-0123456789abcdef"])
+@pytest.mark.parametrize(
+    "alias",
+    ["", "by-hand", "xpu-", "xpu-test", "xpu-../../etc", "XPU-0123456789abcdef", "xpu-0123456789ABCDEF"],
+)
 def test_a_slice_without_our_mark_is_seen_counted_and_never_touched(
     sgpu: MetaxBackend, stub: MxsmlStub, alias: str
 ) -> None:
@@ -201,6 +207,18 @@ def test_what_a_card_has_no_room_for_is_refused_with_what_is_free(
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [None]
+
+
+@pytest.mark.parametrize("asks", [claim(60), claim(100)], ids=["a part", "all"])
+def test_compute_that_a_card_has_no_more_is_refused_with_what_is_free(
+    sgpu: MetaxBackend, stub: MxsmlStub, asks: dict[str, str]
+) -> None:
+    sgpu.prepare(asked(claim(60)), [stub.uuid(0)])
+
+    with pytest.raises(RequestRefused, match=r"(60|100) percent of GPU-.* asked for, 40 percent of it are"):
+        sgpu.prepare(asked(asks, allocation=OTHER), [stub.uuid(0)])
+
+    assert marks(sgpu.partitions()) == [OURS]
 
 
 def test_a_seventeenth_slice_is_refused(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
@@ -340,6 +358,18 @@ def test_a_card_that_knows_no_slices_refuses_them(host: Host) -> None:
     assert backend.partitions() == []
 
 
+def test_the_nodes_of_a_slice_are_waited_for(host: Host, sgpu: MetaxBackend, stub: MxsmlStub) -> None:
+    sgpu.node_patience = 60.0
+    host.unmake("/dev/dri/renderD160")
+    udev = threading.Timer(0.05, host.make, ["/dev/dri/renderD160"])
+    udev.start()
+
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+
+    udev.join()
+    assert marks(sgpu.partitions()) == [OURS]
+
+
 def test_a_slice_that_can_not_be_marked_is_taken_back(
     sgpu: MetaxBackend, stub: MxsmlStub, host: Host
 ) -> None:
@@ -422,6 +452,139 @@ def test_a_card_that_is_gone_keeps_nobody_from_releasing(sgpu: MetaxBackend, stu
     assert stub.slices() == []
 
 
+UNREADABLE = ["GetSgpuToggle", "GetSgpuAvailableQuota", "GetSgpuInfo"]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["", "with a slice begun there"])
+@pytest.mark.parametrize("symbol", UNREADABLE)
+def test_a_card_that_can_not_be_read_stops_the_slices_of_no_other(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, symbol: str, begun: bool
+) -> None:
+    stub.make_slice(0, 128, 1, "by-hand")
+    sgpu.prepare(asked(claim()), [stub.uuid(1)])
+    sgpu.cdi()
+    if begun:
+        stub.kill_after("CreateSgpu")
+        in_a_process(host, "prepare", asdict(asked(claim(), allocation=THIRD)), [stub.uuid(0)])
+    stub.fail(symbol, Code.SYSFS_ERROR, slot=0)
+
+    sgpu.prepare(asked(claim(), allocation=OTHER), [stub.uuid(2)])
+    assert _devices(sgpu).keys() == {OURS, OTHER}
+    sgpu.release(OURS)
+    assert _devices(sgpu).keys() == {OTHER}
+    sgpu.release(OTHER)
+
+    assert stub.slices(1) == stub.slices(2) == []
+    assert bool(host.journal) is begun
+
+
+@pytest.mark.parametrize("symbol", UNREADABLE)
+def test_the_next_process_makes_slices_beside_a_card_that_can_not_be_read(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, symbol: str
+) -> None:
+    stub.make_slice(0, 128, 1)
+    stub.fail(symbol, Code.SYSFS_ERROR, slot=0)
+    backend = host.reopened(sgpu)
+
+    backend.prepare(asked(claim()), [stub.uuid(1)])
+
+    assert _devices(backend).keys() == {OURS}
+
+
+def test_a_release_fails_while_a_card_that_may_have_the_slice_can_not_be_read(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    for backend in (sgpu, host.reopened(sgpu)):
+        with pytest.raises(MxsmlError):
+            backend.release(OURS)
+
+
+def test_a_release_fails_while_what_was_begun_of_it_can_not_be_ended(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.partitions()
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", asdict(asked(claim())), [stub.uuid(0)])
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    with pytest.raises(MxsmlError):
+        sgpu.release(OURS)
+
+    stub.clear("GetSgpuToggle")
+    sgpu.release(OURS)
+    assert stub.slices() == []
+
+
+@pytest.mark.parametrize("symbol", UNREADABLE)
+def test_a_slice_whose_card_can_not_be_read_once_it_is_made_is_not_answered_without_its_name(
+    sgpu: MetaxBackend, stub: MxsmlStub, symbol: str
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.fail(symbol, Code.SYSFS_ERROR, slot=0)
+
+    with pytest.raises(MxsmlError):
+        sgpu.cdi()
+
+
+def test_a_slice_that_is_removed_is_no_longer_told_of_a_card_that_can_not_be_read(
+    sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    sgpu.cdi()
+    sgpu.release(OURS)
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    assert sgpu.cdi() == {SPEC: ""}
+    with pytest.raises(MxsmlError):
+        sgpu.partitions()
+
+
+# Cards that nobody is given
+
+
+def test_slices_on_a_card_that_works_in_part_only_are_there_and_removed(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.limited(0)
+
+    for backend in (sgpu, host.reopened(sgpu)):
+        backend.discover()
+        assert marks(backend.partitions()) == [OURS]
+        assert _devices(backend).keys() == {OURS}
+
+    sgpu.release(OURS)
+    assert stub.slices() == []
+
+
+def test_while_a_card_tells_no_uuid_nobody_says_which_slices_are_gone_and_they_are_removed(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    stub.rename(0, "")
+    backend = host.reopened(sgpu)
+
+    with pytest.raises(UnknownCard, match="card 0 tells no uuid"):
+        backend.partitions()
+
+    assert _devices(backend).keys() == {OURS}
+    backend.release(OURS)
+    assert stub.slices() == []
+
+
+def test_no_slice_is_made_on_a_card_that_works_in_part_only(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
+    stub.limited(0)
+    sgpu.discover()
+
+    with pytest.raises(RequestRefused, match=r"no slice is made on .* the driver lets the card"):
+        sgpu.prepare(asked(claim()), [stub.uuid(0)])
+
+    assert stub.slices() == []
+
+
 # CDI
 
 
@@ -434,6 +597,10 @@ def _devices(backend: MetaxBackend) -> dict[str, Any]:
     return {it["name"]: it["containerEdits"] for it in _spec(backend)["devices"]}
 
 
+def rw(path: str) -> dict[str, str]:
+    return {"path": path, "permissions": "rw"}  # without mknod
+
+
 def test_the_spec_names_each_allocation_of_ours_with_the_nodes_of_its_slices(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
@@ -443,8 +610,8 @@ def test_the_spec_names_each_allocation_of_ours_with_the_nodes_of_its_slices(
 
     assert _spec(sgpu)["kind"] == "metax-tech.com/sgpu"
     assert _devices(sgpu) == {
-        OURS: {"deviceNodes": [{"path": "/dev/dri/renderD161"}]},
-        OTHER: {"deviceNodes": [{"path": "/dev/dri/renderD162"}, {"path": "/dev/dri/renderD163"}]},
+        OURS: {"deviceNodes": [rw("/dev/dri/renderD161")]},
+        OTHER: {"deviceNodes": [rw("/dev/dri/renderD162"), rw("/dev/dri/renderD163")]},
     }
 
 
@@ -470,7 +637,6 @@ def test_the_variable_that_the_settings_name_carries_the_uuids(host: Host, stub:
         (["/dev/dri/renderD{minor}"], ["/dev/dri/renderD160"]),
         (["/dev/dri/card{card}", "/dev/dri/renderD{render}"], ["/dev/dri/card1", "/dev/dri/renderD128"]),
         (["/dev/mxs{sgpu}"], ["/dev/mxs0"]),
-        ([], []),
     ],
 )
 def test_the_nodes_of_a_slice_are_those_of_the_setting(
@@ -483,7 +649,7 @@ def test_the_nodes_of_a_slice_are_those_of_the_setting(
 
     backend.prepare(asked(claim()), [stub.uuid(0)])
 
-    nodes = [it["path"] for it in _devices(backend)[OURS].get("deviceNodes", [])]
+    nodes = [it["path"] for it in _devices(backend)[OURS]["deviceNodes"]]
     assert nodes == expected
 
 
