@@ -84,7 +84,9 @@ def test_the_policy_of_a_card_without_slices_is_not_told() -> None:
     assert "qosPolicy" not in it
 
 
-OWN = {"own_slices": "2", "own_compute": "30", "own_memory": "4096", "qos": "burst-share"}
+def sliced() -> Device:
+    """With two slices that bear our mark."""
+    return card(own_slices="2", own_compute="30", own_memory="4096", qos="burst-share")
 
 
 def free(it: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -95,13 +97,13 @@ def free(it: dict[str, Any]) -> tuple[int, int, int, int]:
 
 
 def test_slices_of_ours_that_nobody_has_any_more_are_not_free_while_they_lie_there() -> None:
-    (it,) = told([card(**OWN)])
+    (it,) = told([sliced()])
     assert free(it) == (16, 14, 70, 61440)
     assert (it["totalCompute"], it["qosPolicy"]) == (100, "burst-share")
 
 
 def test_of_hardware_and_promises_the_greater_is_taken() -> None:
-    (it,) = told([card(**OWN)], grant(core="40", memory=str(GIB), qos="fixed-share"))
+    (it,) = told([sliced()], grant(core="40", memory=str(GIB), qos="fixed-share"))
     assert free(it) == (16, 14, 60, 61440)
     assert it["qosPolicy"] == "fixed-share"  # of the promise, which is newer
 

@@ -478,6 +478,19 @@ def test_a_card_that_can_not_be_read_stops_the_slices_of_no_other(
     assert bool(host.journal) is begun
 
 
+def test_a_slice_of_another_that_can_not_be_marked_yet_stops_no_release(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(1)])
+    stub.kill_after("CreateSgpu")
+    in_a_process(host, "prepare", asdict(asked(claim(), allocation=OTHER)), [stub.uuid(0)])
+    stub.fail("SetSgpuAlias", Code.SYSFS_WRITE_ERROR, slot=0)
+
+    sgpu.release(OURS)
+
+    assert [it.slot for it in stub.slices()] == [0]
+
+
 @pytest.mark.parametrize("symbol", UNREADABLE)
 def test_the_next_process_makes_slices_beside_a_card_that_can_not_be_read(
     host: Host, sgpu: MetaxBackend, stub: MxsmlStub, symbol: str
