@@ -301,7 +301,7 @@ def _of_limits(before: Glance, after: Glance) -> Iterator[Notice]:
         was = known.get(it.id)
         if was is None and it.source is Source.CHECKPOINT:
             continue  # told in another life of the agent
-        if was is None or (was.handed, was.claim) != (it.handed, it.claim):
+        if was is None or (was.handed, was.claim, _whose(was)) != (it.handed, it.claim, (pod, container)):
             yield Notice("LimitsDiffer", _differing(it, it.handed, container), pod=pod)
 
 

@@ -374,7 +374,9 @@ def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_the
 
     assert (told.reason, told.pod) == ("LimitsDiffer", WEB)
     assert "main was given core=30, the scheduler promised it nothing that is left; what" in told.message
-    assert news(WELL, limited({"core": "30"}, claim=None)) == ()
+    unnamed = limited({"core": "30"}, claim=None, owner=replace(owner, namespace="", pod=""))
+    assert news(WELL, unnamed) == ()
+    assert only(unnamed, limited({"core": "30"}, claim=None, owner=owner)).pod == WEB
 
 
 @pytest.mark.parametrize(

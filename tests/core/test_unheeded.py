@@ -127,6 +127,14 @@ def test_a_pod_that_has_another_card_than_was_chosen_for_it_is_told_with_both() 
     assert told(it, held("c0")) == []
 
 
+def test_containers_of_one_pod_that_have_each_others_cards_are_no_news() -> None:
+    both = (PodContainer("main", ONE), PodContainer("side", ONE))
+    it = replace(pod(written("c0", "c1")), containers=both)
+    side = replace(held("c0"), id="b", owner=Owner("u", "side", "default", "web"))
+
+    assert told(it, held("c1"), side) == []
+
+
 def test_who_has_what_was_left_of_anothers_choice_is_told_with_both() -> None:
     left = Claim("u", "default", "web", "main", ("c1",))
 
