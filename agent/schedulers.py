@@ -43,7 +43,8 @@ class Schedulers:
     ) -> None:
         """`changed` is awaited after the ledger was changed; `keys`: of the locks that are freed here.
 
-        `moved`: uids of the pods that have other cards than were chosen for them. `wall` is the time that schedulers go by.
+        `moved`: uids of the pods that have other cards than were chosen for them. `wall` is the time that
+        schedulers go by.
         """
         self._scheduled = scheduled
         self._ledger = ledger

@@ -21,7 +21,7 @@ SLICE = replace(SLICE, device=replace(SLICE.device, memory=2 * GIB))
 HERE = node(PARENT, status("c1", 1), SLICE)
 HALF = {"core": "50", "ratio": "50"}
 #: Percent that add up, as floats, to a hair more than 1.
-HAIR = {"a": "33", "b": "56", "c": "11"}
+HAIR = {"a": "56", "b": "11", "c": "33"}
 
 
 def external(name: str, *cards: str, **share: str) -> Allocation:
@@ -98,6 +98,10 @@ FIRST, SECOND = "c0::0", "c0::1"
             [held("b", "c0"), replace(held("b", "c0"), id="init"), external("c", "c0")],
             f"one of the pods: c0 is held by default/b as {GPU}",
         ),
+        (
+            [held("b", "c0"), external("b", "c0"), external("c", "c0")],
+            f"one of the pods: c0 is held by default/b as {GPU}",
+        ),
     ],
     ids=[
         "unclaimed",
@@ -108,6 +112,7 @@ FIRST, SECOND = "c0::0", "c0::1"
         "a slice of it",
         "two cards",
         "a pod with two allocations",
+        "a pod by its scheduler's word and as it asked",
     ],
 )
 def test_a_card_that_another_pod_has_is_told_of_the_later_one(
@@ -217,7 +222,13 @@ THREE = [f"c0::{n}" for n in range(3)]
             False,
         ),
         ([held("b", FIRST, SECOND, on=["c0"]), replace(held("b", *THREE[1:], on=["c0"]), id="x")], False),
-        ([replace(held("b", *THREE[:2], on=["c0"]), id=it, resource=it) for it in (GPU, "other")], False),
+        (
+            [
+                replace(held("b", FIRST, on=["c0"], chosen=["c0"], core="30"), id=it, resource=it)
+                for it in (GPU, "other")
+            ],
+            False,
+        ),
         ([held("b", *THREE, on=["c0"], chosen=["c0"], **HALF)], True),
         ([held("b", *THREE, on=["c0"], chosen=["c0"], core="51")], False),
         ([replace(held("b", FIRST, on=["c0"]), claim=OWN)], True),
