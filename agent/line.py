@@ -124,6 +124,7 @@ class Line:
             self._release,
             sources,
         )
+        self._unheeded = Lookout(lambda: allocator.promises)
         self._schedulers = Schedulers(
             scheduled,
             self._ledger,
@@ -132,6 +133,7 @@ class Line:
             self._reconciled,
             clock,
             keys=self._node.locks,
+            moved=self._unheeded.moved,
         )
         self._allocator = TimedAllocator(
             allocator,
@@ -140,7 +142,6 @@ class Line:
             self._schedulers.look_again,
             Askers(lambda: allocator.promises, scheduled),
         )
-        self._unheeded = Lookout(lambda: allocator.promises)
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )

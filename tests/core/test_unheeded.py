@@ -147,6 +147,22 @@ def test_who_has_its_claim_is_as_chosen_whatever_the_annotation_says_by_now() ->
     assert told(pod("{{"), held("c1", Claim("u", "default", "web", "main", ("c1",)))) == []
 
 
+def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded() -> None:
+    snapshot = node(status("c0", 0), status("c1", 1))
+    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
+    pods = (
+        pod(written("c0")),
+        replace(pod("{{"), uid="senseless", name="senseless"),
+        replace(pod("{{", CARD), uid="alone", name="alone"),
+    )
+    scene = Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods)
+    lookout = Lookout(lambda: Promises(scene, (held("c1"),)))
+
+    assert len(lookout.found) == 3
+    assert lookout.moved() == {"u"}
+
+
 def _other_pods(it: Promises) -> Promises:
     return replace(it, scene=replace(it.scene, candidates=(pod(written("c0")),)))
 
