@@ -198,7 +198,7 @@ def _promise(it: Mapping[str, Any]) -> list[Any]:
     given = "" if handed is None else f"its container was given {_share(part_of(it, 'handed'))}"
     moved = "on another card than its IDs say" if it.get("diverged") else ""
     alone = "it asks no device plugin" if it.get("source") == "annotation" else ""
-    words = (alone, moved or _swapped(it, devices), given, claim.get("remark"))
+    words = (alone, moved, given, claim.get("remark"))
     share = _share(part_of(claim, "parameters")) if claim else ""
     return [
         it.get("id"),
@@ -208,15 +208,6 @@ def _promise(it: Mapping[str, Any]) -> list[Any]:
         share,
         "; ".join(str(one) for one in words if one),
     ]
-
-
-def _swapped(it: Mapping[str, Any], chosen: Any) -> str:
-    """The cards that it has, where the kubelet gave it others than were chosen."""
-    has = it.get("devices")
-    if not (isinstance(chosen, list) and chosen and isinstance(has, list)):
-        return ""
-    others = {str(one) for one in has} != {str(one) for one in chosen}
-    return f"it has {', '.join(map(str, has))} instead" if others else ""
 
 
 def _share(parameters: Mapping[str, Any]) -> str:

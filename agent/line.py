@@ -128,6 +128,7 @@ class Line:
             self._release,
             sources,
         )
+        self._unheeded = Lookout(lambda: allocator.promises)
         self._schedulers = Schedulers(
             scheduled,
             self._ledger,
@@ -136,6 +137,7 @@ class Line:
             self._reconciled,
             clock,
             keys=self._node.locks,
+            moved=self._unheeded.moved,
         )
         self._allocator = TimedAllocator(
             allocator,
@@ -144,7 +146,6 @@ class Line:
             self._schedulers.look_again,
             Askers(lambda: allocator.promises, scheduled),
         )
-        self._unheeded = Lookout(lambda: allocator.promises)
         self._sessions = Sessions(
             self._node, self._allocator, self._directory, pace.session, clock, registered
         )

@@ -235,8 +235,7 @@ class Node:
         """The pods that schedulers' locks name."""
         if not (its := locks(self._scheduled.locks.value, self.locks())):
             return frozenset()
-        waited = {it: self._clock() - first for it, first in self._scheduled.ahead.items()}
-        return named(its, self._wall(), waited)
+        return named(its, self._wall(), self._scheduled.waited(self._clock()))
 
     def scene(self) -> Scene:
         return Scene(

@@ -60,6 +60,10 @@ class Scheduled:
         known = {it.uid for it in followed}
         return merged(followed, [it for it in self._listed if it.uid not in known])
 
+    def waited(self, now: float) -> dict[Lock, float]:
+        """Seconds since those locks were seen that were of a time to come; `now` on their clock."""
+        return {it: now - first for it, first in self.ahead.items()}
+
     async def look(self) -> None:
         """Have the pods that the API server lists now among the candidates, where it says so soon."""
         if self.ask is None:

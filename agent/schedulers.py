@@ -37,12 +37,14 @@ class Schedulers:
         clock: Callable[[], float],
         *,
         keys: Callable[[], Collection[str]] = lambda: LOCKS,
+        moved: Callable[[], Collection[str]] = frozenset,
         every: float = 30.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`changed` is awaited after the ledger was changed; `keys`: of the locks that are freed here.
 
-        `wall` is the time that schedulers go by.
+        `moved`: uids of the pods that have other cards than were chosen for them. `wall` is the time that
+        schedulers go by.
         """
         self._scheduled = scheduled
         self._ledger = ledger
@@ -51,6 +53,7 @@ class Schedulers:
         self._changed = changed
         self._clock = clock
         self._keys = keys
+        self._moved = moved
         self._every = every
         self._wall = wall
         self._news = anyio.Event()
@@ -114,7 +117,7 @@ class Schedulers:
         if not (known and self._heard):
             return False
         pods, plan, snapshot = self._scheduled.pods.value, self._plan.value, self._snapshot.value
-        found = overlaps(self._ledger.in_use(), pods, plan, snapshot)
+        found = overlaps(self._ledger.in_use(), pods, plan, snapshot, self._moved())
         news = [(it, why) for it in known if (why := found.get(it.id, "")) != it.reason]
         for it, why in news:
             self._ledger.remark(it.id, why)
@@ -138,7 +141,7 @@ class Schedulers:
         its = locks(self._scheduled.locks.value, self._keys())
         seen = self._clock()
         self._scheduled.ahead = ahead(its, self._scheduled.ahead, now, seen)
-        waited = {it: seen - first for it, first in self._scheduled.ahead.items()}
+        waited = self._scheduled.waited(seen)
         reasons = {it: over(it, pods, self._ledger.in_use(), now, waited.get(it, 0.0)) for it in its}
         done = {it: why for it, why in reasons.items() if why}
         known = self._scheduled.stale

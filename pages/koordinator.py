@@ -54,7 +54,11 @@ WRITTEN: Sequence[tuple[str, str, str]] = (
 )
 READ: Sequence[tuple[str, str, str]] = (
     (allocated.ALLOCATED, "annotation of the pod", "the cards, and how much of each"),
-    (allocated.BOUND, "annotation of the pod", "when it was bound: who comes first"),
+    (
+        allocated.BOUND,
+        "annotation of the pod",
+        "when it was bound: who of a boot's pods comes first",
+    ),
     (
         hami.METAX_ALLOCATED,
         "annotation of the pod",

@@ -17,7 +17,7 @@ from agent.core.claims import Candidate, PodContainer
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.locks import AHEAD, EXPIRED, EXPIRES, LOCKS
 from agent.core.ledger import Ledger
-from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan
+from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan, Source
 from agent.core.plan import Offer, plan
 from agent.core.vendor import Placement, ResourceRule
 from agent.scheduled import Scheduled
@@ -61,6 +61,7 @@ class Here:
         self.keys: tuple[str, ...] = LOCKS
         self.now = TAKEN
         self.steady = 1.0
+        self.moved: frozenset[str] = frozenset()
         self.schedulers = Schedulers(
             self.scheduled,
             self.ledger,
@@ -69,6 +70,7 @@ class Here:
             self.changed,
             lambda: self.steady,
             keys=lambda: self.keys,
+            moved=lambda: self.moved,
             every=every,
             wall=lambda: self.now,
         )
@@ -210,9 +212,48 @@ async def test_a_card_that_another_pod_has_is_remarked_until_that_one_is_gone() 
     assert here.changes == 1
     await here.pods(swapped, alone)
     assert here.changes == 1
+    here.moved = frozenset([swapped.uid])
+    await here.pods(swapped, alone)
+    assert remark().startswith("delete default/swapped: ")
     await here.pods(alone)
     assert remark() == ""
-    assert here.changes == 2
+    assert here.changes == 3
+
+
+async def test_what_is_remarked_stands_until_pods_are_known() -> None:
+    here = Here()
+    name, owner = "annotation-1", Owner("uid-alone", "", "default", "alone")
+    given = allocation(name, [], resource="koordinator.sh/gpu", owner=owner, devices=uuids(NVIDIA[:1]))
+    here.ledger.record(replace(given, source=Source.ANNOTATION, reason="of before"))
+
+    await here.schedulers.once()
+
+    assert here.ledger.in_use()[0].reason == "of before"
+    assert here.changes == 0
+
+
+@pytest.mark.parametrize("locked", [False, True])
+async def test_an_answer_is_looked_at_where_a_lock_may_be_over_by_it(locked: bool) -> None:
+    here = Here()
+    rounds: list[bool] = []
+    once = here.schedulers.once
+
+    async def counted() -> None:
+        rounds.append(locked)
+        await once()
+
+    here.schedulers.once = counted  # type: ignore[method-assign]
+    if locked:
+        here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.schedulers.run)
+        await anyio.wait_all_tasks_blocked()
+        before = len(rounds)
+        here.schedulers.look_again()
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+
+    assert len(rounds) - before == locked
 
 
 async def test_a_lock_is_over_once_its_pod_has_its_cards() -> None:

@@ -212,10 +212,13 @@ class Door:
             self._scheduled.locks.set(seen.locks if seen is not None else {})
 
     async def _list_pods(self, api: Api) -> list[Candidate]:
-        """The pods of this node that wait, as of now; none while the server is known to be away."""
+        """The pods of this node that may ask for devices, as of now; none while the server is away.
+
+        One that ran before this boot is shown as Running until it runs again.
+        """
         if not self.status.up:
             return []
-        selector = f"spec.nodeName={self._node_name},status.phase=Pending"
+        selector = f"spec.nodeName={self._node_name},status.phase!=Succeeded,status.phase!=Failed"
         try:
             found = await api.get(pods.PODS, {"fieldSelector": selector})
         except ApiError as exc:

@@ -170,28 +170,21 @@ class _Room:
 
     def settled(self, claim: Claim) -> tuple[str, ...]:
         """The cards that are left for it where others, who ask for the like, got its own."""
-        cards: list[str] = []
-        for card in claim.devices:
-            left = self._left(card, claim.uid, cards)
-            if left is None:
-                return ()
-            cards.append(left)
-        return tuple(cards)
+        passed: set[str] = set()
+        cards = [self._left(card, claim.uid, passed) for card in claim.devices]
+        return () if None in cards else tuple(it for it in cards if it is not None)
 
-    def _left(self, card: str, uid: str, others: Collection[str]) -> str | None:
-        """The card at the end of the chain of who has whose, besides those others."""
+    def _left(self, card: str, uid: str, passed: set[str]) -> str | None:
+        """The card at the end of the chain of who has whose; no two chains pass the same one."""
         holders = self._waiting.holders
-        for _ in range(len(holders) + 1):
-            holder = holders.get(card, uid)
-            if holder == uid:
-                return card
+        while (holder := holders.get(card, uid)) != uid:
             promised = (one for it in self.of(holder) for one in it.devices)
-            its_own = (it for it in promised if holders.get(it) not in (holder, uid) and it not in others)
-            after = next(its_own, None)
-            if after is None:
+            ways = (it for it in promised if holders.get(it) not in (holder, uid) and it not in passed)
+            if (after := next(ways, None)) is None:
                 return None
+            passed.add(after)
             card = after
-        return None
+        return card
 
     def promised(self) -> frozenset[str]:
         """The cards that pods that wait are to get."""

@@ -55,7 +55,8 @@ class Candidate:
     #: Whether none of its containers has started yet, or one of them has not since the node was started.
     pending: bool = True
     #: The resourceVersion at which it was seen here first, while it had not started; 0 where nobody knows.
-    #: The kubelet hears of pods in this order, and admits them so: schedulers bind several at once.
+    #: The kubelet hears of pods in this order, whatever the scheduler wrote, who binds several at once; only
+    #: those that it finds as it starts it takes by their age.
     appeared: int = field(default=0, compare=False)
 
     @property

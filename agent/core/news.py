@@ -266,7 +266,7 @@ def _of_choices(before: Glance, after: Glance) -> Iterator[Notice]:
 
 
 def _of_overlaps(before: Glance, after: Glance) -> Iterator[Notice]:
-    """That a scheduler gave a pod, which asks nobody here, a card that another one has."""
+    """That a pod which asks nobody here uses a card that another one has."""
     known = {it.id: it.reason for it in before.allocations}
     for it in after.allocations:
         owner = it.owner
@@ -274,9 +274,8 @@ def _of_overlaps(before: Glance, after: Glance) -> Iterator[Notice]:
             continue
         if it.reason and known.get(it.id) != it.reason:
             pod = PodRef(owner.namespace, owner.pod, owner.uid)
-            yield Notice(
-                "CardGivenTwice", f"a scheduler gave this pod a card that is in use: {it.reason}", pod=pod
-            )
+            told = f"a card of this pod is in use by another one, too: {it.reason}"
+            yield Notice("CardGivenTwice", told, pod=pod)
 
 
 def _of_shares(before: Glance, after: Glance) -> Iterator[Notice]:
@@ -301,7 +300,7 @@ def _of_limits(before: Glance, after: Glance) -> Iterator[Notice]:
         was = known.get(it.id)
         if was is None and it.source is Source.CHECKPOINT:
             continue  # told in another life of the agent
-        if was is None or (was.handed, was.claim) != (it.handed, it.claim):
+        if was is None or (was.handed, was.claim, _whose(was)) != (it.handed, it.claim, (pod, container)):
             yield Notice("LimitsDiffer", _differing(it, it.handed, container), pod=pod)
 
 

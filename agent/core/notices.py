@@ -86,6 +86,8 @@ class Unheeded:
 
     pod: PodRef
     why: str
+    #: It has other cards than were chosen for it.
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,58 +2,105 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from typing import TypeVar
 
 from agent.core.claims import Candidate
 from agent.core.koordinator.external import RESOURCE
-from agent.core.model import Allocation, NodeSnapshot, Plan, Source
+from agent.core.model import Allocation, NodeSnapshot, Owner, Plan, Source
 from agent.core.promises import DIALECTS, SAID, holder
 from agent.core.text import shorten
+from agent.core.vendor import Device
+
+T = TypeVar("T")
 
 #: The dialects whose claims say how much of a card they are for.
 _MEASURED = frozenset(it.name for it in DIALECTS)
-#: Thirds do not add up.
+#: Parts of a card add up to a hair more than it.
 _WHOLE = 1.0 + 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """How much of a card a device ID stands for: of its cores and of its memory, 1.0 for all of it."""
+    """What an allocation has of a card: for each of its IDs how much, of the cores and of the memory.
 
-    card: str
-    device_id: str
-    of: Allocation
-    #: The pod's.
+    1.0 is all of it. By a scheduler's word alone it has one ID there, of no meaning.
+    """
+
     uid: str
+    of: Allocation
+    ids: Sequence[str]
     core: float
     memory: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The devices by uuid, and what is listed of them."""
+
+    devices: Mapping[str, Device]
+    plan: Plan
+
+    def card(self, device: str) -> str:
+        """The card of a slice; else the device itself."""
+        it = self.devices.get(device)
+        return (it.parent if it else None) or device
+
+    def amount(self, it: Allocation, device: str, count: int) -> tuple[float, float]:
+        """Of each of `count` IDs on the device: as its scheduler measured it, else as the kubelet counts."""
+        if it.claim is not None and it.claim.parameters and it.claim.dialect in _MEASURED:
+            core, memory = _measured(it.claim.parameters, self._memory(device))
+            return core / count, memory / count
+        part = self._part(it, device)
+        return part, part
+
+    def _part(self, it: Allocation, device: str) -> float:
+        known = self.devices.get(device)
+        if known is not None and known.parent is not None:
+            whole = self._memory(known.parent)
+            return known.memory / whole if whole and known.memory else 1.0
+        planned = self.plan.get(it.resource)
+        listed = next((len(one) for one in planned.cards if one.uuid == device), 1) if planned else 1
+        return 1.0 / max(1, listed)
+
+    def _memory(self, device: str) -> int:
+        """Bytes; 0 where nobody says."""
+        it = self.devices.get(device)
+        return it.memory if it else 0
+
+
 def overlaps(
-    in_use: Sequence[Allocation], pods: Iterable[Candidate], plan: Plan, snapshot: NodeSnapshot
+    in_use: Sequence[Allocation],
+    pods: Iterable[Candidate],
+    plan: Plan,
+    snapshot: NodeSnapshot,
+    moved: Collection[str] = (),
 ) -> dict[str, str]:
     """Each allocation by a scheduler's word alone whose card has no room for it, with a sentence on that.
 
     Of two such the later one is meant. A pod that has ended or is gone uses no card any more: a scheduler
     gives its card away before the kubelet and the ledger let go of it.
+    `moved`: uids of the pods that have other cards than were chosen for them.
     """
-    if not any(it.source is Source.ANNOTATION for it in in_use):
+    words = [it for it in in_use if it.source is Source.ANNOTATION]
+    if not words:
         return {}
-    there = [it for it in pods if not it.ended]
-    uids, names = {it.uid for it in there}, {(it.namespace, it.name): it.uid for it in there}
-    users = [(it, uid) for it in in_use if (uid := _uid(it, uids, names))]
-    on: dict[str, list[_Use]] = {}
-    for it, uid in users:
-        for use in _uses(it, uid, plan, snapshot):
-            on.setdefault(use.card, []).append(use)
-    found: dict[str, list[str]] = {}
+    there = {it.uid: it for it in pods if not it.ended}
+    names = {(it.namespace, it.name): uid for uid, it in there.items()}
+    sizes = _Sizes({it.uuid: it.device for it in snapshot.devices}, plan)
+    on: dict[str, list[_Use]] = {sizes.card(device): [] for it in words for device in it.cards}
+    for it in in_use:
+        its = [device for device in dict.fromkeys(it.cards) if sizes.card(device) in on]
+        if its and (uid := _uid(it, there, names)):
+            for device, ids in _ids(it, its):
+                on[sizes.card(device)].append(_Use(uid, it, ids, *sizes.amount(it, device, len(ids))))
+    found: dict[str, dict[str, Sequence[_Use]]] = {}
     for card, uses in on.items():
-        for own in uses:
-            if own.of.source is Source.ANNOTATION and (holders := _holders(own, uses)):
-                found.setdefault(own.of.id, []).append(_sentence(card, holders))
-    return {name: "; ".join(_few(its)) for name, its in found.items()}
+        for own, holders in _crowded(uses):
+            found.setdefault(own, {})[card] = holders
+    return {own: _sentence(cards, there, moved) for own, cards in found.items()}
 
 
 def _uid(it: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], str]) -> str:
@@ -63,82 +110,81 @@ def _uid(it: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], 
     return names.get((it.owner.namespace, it.owner.pod), "") if it.owner else ""
 
 
-def _holders(own: _Use, uses: Iterable[_Use]) -> Sequence[Allocation]:
-    """Those before it on its card, one of each pod, where they leave too little of it; else none."""
-    # Init containers hand their IDs on: an ID of a pod counts once.
-    taken: dict[tuple[str, str, str], tuple[float, float]] = {}
-    holders: dict[str, Allocation] = {}
+def _ids(it: Allocation, devices: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Each of the devices with the IDs that lie on it."""
+    ids = (it.id,) if it.source is Source.ANNOTATION else it.ids
+    if it.source is Source.ANNOTATION or len(set(it.cards)) == 1:
+        yield from ((device, ids) for device in devices if ids)
+        return
+    on: dict[str, list[str]] = {device: [] for device in devices}
+    for one, device in zip(ids, cycle(it.cards), strict=False):
+        if device in on:
+            on[device].append(one)
+    yield from ((device, its) for device, its in on.items() if its)
+
+
+def _crowded(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
+    """The allocations of a card that those before them leave too little of it, with who that is."""
+    asked: dict[str, list[_Use]] = {}
     for it in uses:
-        if it.uid != own.uid and _is_before(it.of, own.of):
-            place = (it.uid, it.of.resource, it.device_id)
-            core, memory = taken.get(place, (0.0, 0.0))
-            taken[place] = max(core, it.core), max(memory, it.memory)
-            holders.setdefault(it.uid, it.of)
-    core, memory = (sum(its) for its in zip((own.core, own.memory), *taken.values(), strict=True))
-    return [*holders.values()] if max(core, memory) > _WHOLE else []
+        if it.of.source is not Source.ANNOTATION:
+            asked.setdefault(it.uid, []).append(it)
+    # An allocation of each pod, with all that the pod has.
+    before = [_whole(its) for its in asked.values()]
+    words = [it for it in uses if it.of.source is Source.ANNOTATION]
+    for own in sorted(words, key=lambda it: (it.of.since, it.of.id)):
+        others: dict[str, _Use] = {}
+        core, memory = own.core, own.memory
+        for it in before:
+            if it.uid != own.uid:
+                others.setdefault(it.uid, it)
+                core, memory = core + it.core, memory + it.memory
+        if others and max(core, memory) > _WHOLE:
+            yield own.of.id, [*others.values()]
+        before.append(own)
 
 
-def _is_before(one: Allocation, it: Allocation) -> bool:
-    return one.source is not Source.ANNOTATION or (one.since, one.id) < (it.since, it.id)
+def _whole(its: Sequence[_Use]) -> _Use:
+    """All that a pod has of the card."""
+    core, memory = _sum(its, lambda it: it.core), _sum(its, lambda it: it.memory)
+    return replace(its[0], ids=(), core=core, memory=memory)
 
 
-def _sentence(card: str, holders: Sequence[Allocation]) -> str:
-    named = _few([holder(it, RESOURCE) + _chosen(it) for it in holders])
-    moved = next((it.claim for it in holders if it.claim is not None and _chosen(it)), None)
-    what = f"{moved.namespace}/{moved.pod}" if moved else "one of them"
-    return f"{shorten(card)} is held by {', '.join(named)}, and all use it: delete {what}"
+def _sum(its: Iterable[_Use], amount: Callable[[_Use], float]) -> float:
+    """Init containers hand their IDs on: an ID counts once, with the most that stands for it."""
+    taken: dict[str, dict[str, float]] = {}
+    for it in sorted(its, key=amount):
+        taken.setdefault(it.of.resource, {}).update(dict.fromkeys(it.ids, amount(it)))
+    return sum(sum(ids.values()) for ids in taken.values())
 
 
-def _few(said: Sequence[str]) -> Sequence[str]:
-    return [*said[:SAID], f"and {len(said) - SAID} more"] if len(said) > SAID else said
+def _sentence(
+    cards: Mapping[str, Sequence[_Use]], pods: Mapping[str, Candidate], moved: Collection[str]
+) -> str:
+    """What to do stands first: a note is cut where it is long."""
+    uids = dict.fromkeys(it.uid for holders in cards.values() for it in holders if it.uid in moved)
+    what = ", ".join(_few(uids, lambda uid: f"{pods[uid].namespace}/{pods[uid].name}"))
+    held = _few(cards, lambda card: f"{shorten(card)} is held by {_names(cards[card], pods, moved)}")
+    return f"delete {what or 'one of the pods'}: {'; '.join(held)}"
 
 
-def _chosen(it: Allocation) -> str:
-    """That its scheduler chose other cards for it than it has."""
-    wanted = it.claim.devices if it.claim else ()
-    if not wanted or set(wanted) == set(it.cards):
-        return ""
-    return f", for which {', '.join(map(shorten, wanted[:SAID]))} was chosen"
+def _names(holders: Sequence[_Use], pods: Mapping[str, Candidate], moved: Collection[str]) -> str:
+    return ", ".join(_few(holders, lambda it: _named(it, pods[it.uid], moved)))
 
 
-def _uses(it: Allocation, uid: str, plan: Plan, snapshot: NodeSnapshot) -> Iterator[_Use]:
-    if it.source is Source.ANNOTATION:
-        places = [(card, it.id) for card in it.cards]
-    else:
-        places = [(it.cards[n % len(it.cards)], one) for n, one in enumerate(it.ids) if it.cards]
-    counts = Counter(device for device, _ in places)
-    for device, one in places:
-        status = snapshot.device(device)
-        card = (status.device.parent if status else None) or device
-        core, memory = _amount(it, device, counts[device], plan, snapshot)
-        yield _Use(card, one, it, uid, core, memory)
+def _few(its: Collection[T], words: Callable[[T], str]) -> Sequence[str]:
+    said = [words(it) for it in islice(its, SAID)]
+    return [*said, f"and {len(its) - SAID} more"] if len(its) > SAID else said
 
 
-def _amount(
-    it: Allocation, device: str, count: int, plan: Plan, snapshot: NodeSnapshot
-) -> tuple[float, float]:
-    """Of each of `count` IDs on the device: as its scheduler measured it, else as the kubelet counts it."""
-    if it.claim is not None and it.claim.parameters and it.claim.dialect in _MEASURED:
-        core, memory = _measured(it.claim.parameters, _memory(snapshot, device))
-        return core / count, memory / count
-    status = snapshot.device(device)
-    if status is not None and status.device.parent is not None:
-        whole = _memory(snapshot, status.device.parent)
-        part = status.device.memory / whole if whole and status.device.memory else 1.0
-        return part, part
-    planned = plan.get(it.resource)
-    card = next((one for one in planned.cards if one.uuid == device), None) if planned else None
-    part = 1.0 / max(1, len(card)) if card is not None else 1.0
-    return part, part
+def _named(it: _Use, pod: Candidate, moved: Collection[str]) -> str:
+    owned = replace(it.of, owner=Owner(pod.uid, "", pod.namespace, pod.name))
+    return holder(owned, RESOURCE) + (", for which others were chosen" if it.uid in moved else "")
 
 
 def _measured(parameters: Mapping[str, str], memory: int) -> tuple[float, float]:
+    """Cores and memory; of percent and bytes the smaller, for schedulers round one of them up."""
     said = {key: int(it) for key, it in parameters.items() if it.isascii() and it.isdigit()}
     in_bytes = said.get("memory", 0) / memory if memory else 0.0
-    return said.get("core", 0) / 100, said["ratio"] / 100 if "ratio" in said else in_bytes
-
-
-def _memory(snapshot: NodeSnapshot, device: str) -> int:
-    """Bytes; 0 where nobody says."""
-    status = snapshot.device(device)
-    return status.device.memory if status else 0
+    parts = [it for it in (in_bytes, said.get("ratio", 0) / 100) if it]
+    return said.get("core", 0) / 100, min(parts, default=0.0)

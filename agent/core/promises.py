@@ -81,14 +81,15 @@ class Promises:
         topology = self.scene.topology
         if planned.vendor not in self.scene.vendors or planned.rule.placement == "local":
             return prefer(planned, available, required, size, topology)
-        waiting = self._waiting(planned.name, frozenset(available))
+        waiting = self._waiting(planned.name, available)
         return steering.steered(planned, available, required, size, topology, waiting)
 
-    def _waiting(self, resource: str, free: frozenset[str] = frozenset()) -> Waiting:
+    def _waiting(self, resource: str, free: Collection[str] = ()) -> Waiting:
         """`free`: IDs that the kubelet gives out now; the ledger may have who had them for a while yet."""
         planned, scene = self.scene.plan[resource], self.scene
         is_whole = planned.rule.sharing.kind == "exclusive"
-        its = (it for it in self.in_use if free.isdisjoint(it.ids))
+        now = frozenset(free) if is_whole else frozenset()
+        its = (it for it in self.in_use if now.isdisjoint(it.ids))
         return Waiting(
             scene.candidates,
             dialects(scene.vendors[planned.vendor], planned),
@@ -128,7 +129,7 @@ class Promises:
         if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
             why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
             return Attribution(doubt=why)
-        waiting = self._waiting(resource, frozenset(ids))
+        waiting = self._waiting(resource, ids)
         return attribute(resource, len(ids), {it.uuid for it in devices}, waiting)
 
     def _on_its_card(

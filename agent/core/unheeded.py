@@ -32,6 +32,10 @@ class Lookout:
             self._seen, self._found = seen, unheeded(promises)
         return self._found
 
+    def moved(self) -> frozenset[str]:
+        """The uids of the pods that have other cards than were chosen for them."""
+        return frozenset(it.pod.uid for it in self.found if it.moved)
+
 
 def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
     """Each with why, where schedulers may choose; pods of a placement `local` are never heeded."""
@@ -44,15 +48,19 @@ def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
             continue
         if (pod.namespace, pod.name) in scene.locked:
             pod = replace(pod, scheduler="")  # as who asks for devices is judged
-        why = next(_whys(promises, pod, [it for it in plan.values() if it.vendor in vendors]), "")
-        if not why and (wrong := objection(pod, scene.plan, vendors)):
-            why = f"{RESOURCE}: {wrong}; the cards that it uses count as free here"
-        if why:
-            found.append(Unheeded(PodRef(pod.namespace, pod.name, pod.uid), why))
+        one = next(_unheeded(promises, pod, [it for it in plan.values() if it.vendor in vendors]), None)
+        if one is None and (wrong := objection(pod, scene.plan, vendors)):
+            one = Unheeded(_ref(pod), f"{RESOURCE}: {wrong}; the cards that it uses count as free here")
+        if one is not None:
+            found.append(one)
     return tuple(found)
 
 
-def _whys(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> Iterator[str]:
+def _ref(pod: Candidate) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> Iterator[Unheeded]:
     scene = promises.scene
     names = {name for it in pod.containers for name in it.limits}
     for planned in plan:
@@ -64,9 +72,10 @@ def _whys(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> Itera
         mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
         if wrong and all(it.claim is None for it in mine):
             chooses = "is refused" if planned.rule.placement == "claim" else "gets what the kubelet chooses"
-            yield f"{planned.name}: {wrong[0]}; it {chooses}"
+            yield Unheeded(_ref(pod), f"{planned.name}: {wrong[0]}; it {chooses}")
         for claim in claims:
-            yield from _elsewhere(mine, claim, {card for it in claims for card in it.devices})
+            for why in _elsewhere(mine, claim, {card for it in claims for card in it.devices}):
+                yield Unheeded(_ref(pod), why, moved=True)
 
 
 def _is_of(it: Allocation, pod: Candidate) -> bool:

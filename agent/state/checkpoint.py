@@ -13,7 +13,7 @@ import structlog
 
 from agent.core.errors import StateError
 from agent.core.health import Record
-from agent.core.model import Allocation, Cordon, Source
+from agent.core.model import Allocation, AllocationState, Cordon, Source
 from agent.core.vendor import Device
 from agent.state import aside, place, private
 from agent.state.aside import SetAside
@@ -135,4 +135,6 @@ def boot_id(path: Path = BOOT_ID) -> str:
 
 
 def _loaded(it: Allocation) -> Allocation:
+    if it.source is Source.ANNOTATION and it.state is not AllocationState.RELEASED:
+        return replace(it, reason="")  # who else has its card is found anew, once the pods are known
     return replace(it, source=Source.CHECKPOINT) if it.source is Source.ALLOCATE else it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -340,6 +341,7 @@ async def test_when_a_pod_appeared_stays_though_it_changes() -> None:
     following.cancel()
 
     assert [it.appeared for it in cell.value] == [5]
+    assert cell.value[0] == replace(cell.value[0], appeared=7), "a newer version alone is no news"
     (listed,) = merged(cell.value, [taken(metadata={"resourceVersion": "12"})])
     assert listed.appeared == 5
 

@@ -800,7 +800,7 @@ async def test_of_whom_the_kubelet_gives_ids_anew_has_them_no_more_though_the_le
     for it in (has("stays", "c0"), has("gone", "c1")):
         room.ledger.record(it)
 
-    assert room.allocator.preferred(WHOLE, ["c1"], [], 1) == ["c1"]
+    assert room.allocator.preferred(WHOLE, ["c2", "c1"], [], 1) == ["c1"]
     await room.allocator.allocate(WHOLE, [["c1"]])
 
     claims_ = [it.claim for it in room.ledger.all() if it.claim is not None]

@@ -190,6 +190,17 @@ def test_who_comes_late_gets_what_is_left_of_as_many_cards_as_it_was_promised() 
     assert swapped(web, job, cards=["c0", "c2"], has=its) is None
 
 
+def test_who_comes_late_gets_what_is_left_though_three_have_each_others() -> None:
+    late, both = pod("late", ("main", 2), says="c0,c1"), pod("both", ("main", 2), says="c2,c3")
+    third = pod("third", says="c4")
+    holders = {"c0": "uid-both", "c1": "uid-both", "c2": "uid-third"}
+    taken = {("uid-both", "main"), ("uid-third", "main")}
+    cards = dict.fromkeys(("c0", "c1", "c2", "c3", "c4"))
+    waiting = Waiting((late, both, third), (DIALECT,), cards, taken, holders)
+
+    assert attribute(GPU, 2, {"c3", "c4"}, waiting).claim == claim("late", "c4", "c3")
+
+
 def test_a_container_that_comes_late_gets_none_that_another_of_its_pod_has() -> None:
     pair = pod("pair", ("one", 1), ("two", 1), says="c0,c1"), pod("job", ("main", 2), says="c2,c3")
 

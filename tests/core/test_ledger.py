@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.ledger import FORGOTTEN, KEPT_RELEASED, Ledger
-from agent.core.model import AllocationState, Owner
+from agent.core.model import AllocationState, Owner, Source
 from agent.core.vendor import Partition
 
 from .values import GPU, allocation
@@ -104,6 +104,19 @@ def test_the_allocations_that_hold_an_id_are_those_in_use_of_that_resource() -> 
     assert [it.id for it in ledger.holders(GPU, ["a", "c"])] == ["init", "app"]
     assert ledger.holders(GPU, ["c"]) == []
     assert ledger.holders("acme.com/none", ["a"]) == []
+
+
+def test_what_is_in_use_is_as_it_is_now_after_every_change() -> None:
+    ledger = Ledger([allocation("one", ["a"])])
+    own = replace(allocation("own", [], devices=("c1",)), source=Source.ANNOTATION)
+
+    assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one"], {})
+    ledger.record(own)
+    assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one", "own"], {"c1": own})
+    ledger.forget("own")
+    assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one"], {})
+    ledger.release("one", "pod gone", now=1)
+    assert ledger.in_use() == ()
 
 
 def test_what_is_over_may_be_replaced_by_what_is_over_of_another_resource() -> None:

@@ -374,7 +374,9 @@ def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_the
 
     assert (told.reason, told.pod) == ("LimitsDiffer", WEB)
     assert "main was given core=30, the scheduler promised it nothing that is left; what" in told.message
-    assert news(WELL, limited({"core": "30"}, claim=None)) == ()
+    unnamed = limited({"core": "30"}, claim=None, owner=replace(owner, namespace="", pod=""))
+    assert news(WELL, unnamed) == ()
+    assert only(unnamed, limited({"core": "30"}, claim=None, owner=owner)).pod == WEB
 
 
 @pytest.mark.parametrize(
@@ -390,6 +392,39 @@ def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_the
 )
 def test_limits_are_told_once_and_only_where_they_matter(before: Glance, after: Glance) -> None:
     assert news(before, after) == ()
+
+
+# Cards that a scheduler gave twice
+
+
+def twice(why: str, **more: Any) -> Glance:
+    held = allocation("a1", (), owner=Owner(WEB.uid, "", "default", "web"), reason=why)
+    return replace(WELL, allocations=(replace(held, **{"source": Source.ANNOTATION, **more}),))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (WELL, twice("delete b"), "delete b"),
+        (UNKNOWN, twice("delete b"), "delete b"),
+        (twice(""), twice("delete b"), "delete b"),
+        (twice("delete b"), twice("delete b"), None),
+        (twice("delete b"), twice("delete c"), "delete c"),
+        (twice("delete b"), twice(""), None),
+        (WELL, twice("delete b", state=AllocationState.RELEASED), None),
+        (WELL, twice("its slice is gone", source=Source.ALLOCATE), None),
+        (WELL, twice("delete b", owner=None), None),
+    ],
+    ids=["new", "at the start", "begins", "told", "other words", "ends", "over", "asked for", "nobody's"],
+)
+def test_a_card_that_was_given_twice_is_told_once_in_the_same_words(
+    before: Glance, after: Glance, told: str | None
+) -> None:
+    said = f"a card of this pod is in use by another one, too: {told}"
+
+    found = [it for it in news(before, after) if it.reason == "CardGivenTwice"]
+
+    assert found == [Notice("CardGivenTwice", said, "Warning", WEB)] * (told is not None)
 
 
 # All of them

@@ -127,6 +127,14 @@ def test_a_pod_that_has_another_card_than_was_chosen_for_it_is_told_with_both() 
     assert told(it, held("c0")) == []
 
 
+def test_containers_of_one_pod_that_have_each_others_cards_are_no_news() -> None:
+    both = (PodContainer("main", ONE), PodContainer("side", ONE))
+    it = replace(pod(written("c0", "c1")), containers=both)
+    side = replace(held("c0"), id="b", owner=Owner("u", "side", "default", "web"))
+
+    assert told(it, held("c1"), side) == []
+
+
 def test_who_has_what_was_left_of_anothers_choice_is_told_with_both() -> None:
     left = Claim("u", "default", "web", "main", ("c1",))
 
@@ -137,6 +145,22 @@ def test_who_has_what_was_left_of_anothers_choice_is_told_with_both() -> None:
 
 def test_who_has_its_claim_is_as_chosen_whatever_the_annotation_says_by_now() -> None:
     assert told(pod("{{"), held("c1", Claim("u", "default", "web", "main", ("c1",)))) == []
+
+
+def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded() -> None:
+    snapshot = node(status("c0", 0), status("c1", 1))
+    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
+    pods = (
+        pod(written("c0")),
+        replace(pod("{{"), uid="senseless", name="senseless"),
+        replace(pod("{{", CARD), uid="alone", name="alone"),
+    )
+    scene = Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods)
+    lookout = Lookout(lambda: Promises(scene, (held("c1"),)))
+
+    assert len(lookout.found) == 3
+    assert lookout.moved() == {"u"}
 
 
 def _other_pods(it: Promises) -> Promises:

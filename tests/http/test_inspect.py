@@ -192,17 +192,6 @@ def test_what_schedulers_chose_is_shown_with_who_said_it_and_how_much() -> None:
     assert "on another card than its IDs say; container main gets the average of its pod" in line
 
 
-def test_cards_that_the_kubelet_gave_instead_of_those_that_were_chosen_are_shown() -> None:
-    view = replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE),))
-
-    (given,) = document_of(view)["allocations"]
-    assert (given["devices"], given["claim"]["devices"]) == (["GPU-0"], ["GPU-1"])
-    assert "it has GPU-0 instead; container main" in as_text(document_of(view), now=5000.0, width=300)
-    as_chosen = replace(SHARE, devices=("GPU-0",))
-    view = replace(VIEW, allocations=(replace(ALLOCATION, claim=as_chosen),))
-    assert "instead" not in as_text(document_of(view), now=5000.0, width=300)
-
-
 def test_what_a_container_was_given_otherwise_is_shown() -> None:
     for handed, words in (({"core": "60"}, "core=60"), ({}, "no limits")):
         view = replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE, handed=handed),))

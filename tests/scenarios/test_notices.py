@@ -18,7 +18,7 @@ from agent.notices import follow
 from agent.testing.node import Container, Pod
 
 from .conftest import ANY_KUBELET
-from .node import LOOK, PATIENCE, Node, confirmed, one, shared, whole
+from .node import LOOK, PATIENCE, Node, confirmed, one, owned_by, shared, whole
 
 pytestmark = ANY_KUBELET
 
@@ -303,8 +303,10 @@ async def test_a_claim_that_follows_the_kubelet_is_told_on_the_pod_that_has_it(
     assert swapped.message.endswith("and is for default/second")
 
 
+@pytest.mark.parametrize("given", [0, 1], ids=["of the one", "of the other"])
+@pytest.mark.parametrize("known", [False, True], ids=["come at once", "one known before the other comes"])
 async def test_a_card_that_a_scheduler_gives_away_though_a_swapped_pod_has_it_is_told(
-    node: Node, told: Told
+    node: Node, told: Told, known: bool, given: int
 ) -> None:
     await node.start(whole(XPU, placement="auto"))
     await node.counts({XPU: (4, 4)})
@@ -314,16 +316,18 @@ async def test_a_card_that_a_scheduler_gives_away_though_a_swapped_pod_has_it_is
     for minor, pod in enumerate((first, second)):
         node.shows(pod, **{ALLOCATED: json.dumps({"gpu": [{"minor": minor, "id": uuids[minor]}]})})
     await node.admit_pod(second)
+    if known:
+        await node.until(lambda it: confirmed(it, second) and owned_by(it, second)[0].claim is None)
     await node.admit_pod(first)
     await node.until(lambda it: confirmed(it, first, second))
     assert (await node.cards_of(first), await node.cards_of(second)) == ({uuids[1]}, {uuids[0]})
     await told.listen(node)
 
     third = Pod("third", (Container(asks, "main"),))
-    node.shows(third, **{ALLOCATED: json.dumps({"gpu": [{"minor": 0, "id": uuids[0]}]})})
+    node.shows(third, **{ALLOCATED: json.dumps({"gpu": [{"minor": given, "id": uuids[given]}]})})
 
     twice = await told.first("CardGivenTwice")
     assert (twice.pod, twice.kind) == (ref(third), "Warning")
-    held = f"{uuids[0]} is held by default/second as {XPU}, for which {uuids[1]} was chosen"
-    assert held in twice.message
-    assert twice.message.endswith("delete default/second")
+    holder = f"default/{('second', 'first')[given]}"
+    held = f"{uuids[given]} is held by {holder} as {XPU}, for which others were chosen"
+    assert twice.message.endswith(f"in use by another one, too: delete {holder}: {held}")

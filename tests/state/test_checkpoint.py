@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import StateError
-from agent.core.model import Cordon, Source
+from agent.core.model import AllocationState, Cordon, Source
 from agent.state.aside import KEPT, SetAside
 from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Saved, boot_id
 
@@ -111,6 +111,25 @@ def test_an_allocation_says_that_the_checkpoint_had_it(
     file.save(replace(state, allocations=(replace(state.allocations[0], source=source),)), durable=False)
 
     assert [it.source for it in file.load()[0].allocations] == [loaded]
+
+
+@pytest.mark.parametrize(
+    ("source", "over", "reason"),
+    [
+        (Source.ANNOTATION, False, ""),
+        (Source.ANNOTATION, True, "its pod is gone"),
+        (Source.KUBELET, False, "its pod is gone"),
+    ],
+    ids=["by a scheduler's word", "over", "another"],
+)
+def test_whom_a_scheduler_gave_anothers_card_is_found_anew_in_each_life(
+    file: CheckpointFile, state: Saved, source: Source, over: bool, reason: str
+) -> None:
+    states = AllocationState.RELEASED if over else AllocationState.DONE
+    it = replace(state.allocations[0], source=source, state=states, reason="its pod is gone")
+    file.save(replace(state, allocations=(it,)), durable=False)
+
+    assert file.load()[0].allocations == (replace(it, reason=reason),)
 
 
 def test_no_file_and_no_directory_is_a_first_start(file: CheckpointFile) -> None:

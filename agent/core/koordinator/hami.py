@@ -163,7 +163,7 @@ def _asked(resource: str, limits: Mapping[str, int]) -> Grant:
     A percentage of memory goes with the bytes that the scheduler made of it: whoever holds a container to its
     share takes the smaller one.
     """
-    domain = resource.partition("/")[0]
+    domain = _domain(resource, limits)
     names = _NAMES.get(domain)
     if names is None:
         return Grant(0)
@@ -171,6 +171,13 @@ def _asked(resource: str, limits: Mapping[str, int]) -> Grant:
     unit = 1 if (memory or 0) >= _BYTES.get(domain, 1 << 63) else names.unit
     percent = None if memory or not ratio else min(ratio, 100)
     return Grant(0, "", min(core, 100) if core else None, memory * unit if memory else None, percent)
+
+
+def _domain(resource: str, limits: Mapping[str, int]) -> str:
+    """In whose names it is asked: the resource's own; of one that was renamed those that are there."""
+    its = resource.partition("/")[0]
+    said = (name.partition("/")[0] for name in limits if name != resource)
+    return its if its in _NAMES else next((it for it in said if it in _NAMES), "")
 
 
 def _least(given: int | None, asked: int | None, words: str, key: str) -> int | None:

@@ -69,8 +69,8 @@ TWICE = Ailment(
     "koord-scheduler gave a pod, which asks no device plugin, a card that another pod has",
     "It counts by its own annotations: where the kubelet gave two pods each other's cards, or a pod of "
     "another scheduler has one, it takes the wrong card for free.",
-    "delete the pod that the finding names, for its controller to make it anew; where it names none, "
-    "kubectl -n {namespace} delete pod {pod}",
+    "delete the pod that the finding says to delete, for its controller to make it anew; where it says one "
+    "of the pods, kubectl -n {namespace} delete pod {pod}",
 )
 UNBOOKED = Ailment(
     PODS,

@@ -212,9 +212,10 @@ def test_nothing_grants_more_than_the_container_asks_for_in_hamis_names(
     [
         ({"nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 30}, {"core": "30", "memory": str(1 << 30)}),
         ({"nvidia.com/gpumem-percentage": 100}, {}),
+        ({"nvidia.com/gpucores": 200, "nvidia.com/gpumem": 1024}, {"memory": str(1 << 30), "core": "100"}),
         ({}, {}),
     ],
-    ids=["as asked", "the whole card", "nothing asked"],
+    ids=["as asked", "the whole card", "more than a card", "nothing asked"],
 )
 def test_what_is_left_unsaid_is_as_much_as_is_asked_for(
     limits: Mapping[str, int], expected: Mapping[str, str]
@@ -222,6 +223,17 @@ def test_what_is_left_unsaid_is_as_much_as_is_asked_for(
     it = pod(GPU, {KEY: "GPU-a,NVIDIA,0,0:;"}, PodContainer("main", {GPU: 1, **limits}))
 
     assert [one.parameters for one in hami(it, GPU, CARDS)] == [expected]
+
+
+def test_of_a_resource_that_was_renamed_no_more_is_granted_either() -> None:
+    renamed = "example.com/gpu"
+    main = PodContainer("main", {renamed: 1, "nvidia.com/gpumem": 1024})
+
+    with pytest.raises(ValueError, match="gives more of a card than its container asks for: 1024 MiB"):
+        hami(pod(renamed, {KEY: "GPU-a,NVIDIA,65536,100:;"}, main), renamed, CARDS)
+    assert hami(
+        pod(renamed, {KEY: "GPU-a,NVIDIA,1024,10:;"}, PodContainer("main", {renamed: 1})), renamed, CARDS
+    )
 
 
 def test_each_of_several_cards_gives_as_much_as_is_asked_of_one() -> None:
