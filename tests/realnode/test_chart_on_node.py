@@ -151,12 +151,14 @@ LONG = {"nvidia-exclusive", "nvidia-cdi", "simulated-slices"}
 #: Those that need Koordinator's programs: test_koordinator_on_node has them, and
 #: scenarios/test_koordinator_page.
 KOORDINATOR = {f"koordinator-{it}" for it in ("device", "feed", "shares", "simulated")}
+#: Those of MetaX: test_metax_on_node has the one of slices, scenarios/test_metax_modes whole cards.
+METAX = {"koordinator-metax", "metax-native"}
 
 
 def test_every_example_is_tried() -> None:
     examples = {it.name for it in EXAMPLES.iterdir() if it.is_dir()}
 
-    assert examples == {*PROMISES, SHARED, *KOORDINATOR}
+    assert examples == {*PROMISES, SHARED, *KOORDINATOR, *METAX}
 
 
 @pytest.mark.parametrize(
