@@ -695,7 +695,11 @@ def verb(*arguments: str | Path, **environment: str) -> subprocess.CompletedProc
 @pytest.fixture
 def simulated(tmp_path: Path) -> Path:
     config = tmp_path / "config.yaml"
-    vendors = {"simulated": {"settings": {"devices": 2}}, "nvidia": {"settings": {"library": "/nowhere"}}}
+    vendors = {
+        "simulated": {"settings": {"devices": 2}},
+        "nvidia": {"settings": {"library": "/nowhere"}},
+        "metax": {"enabled": False},
+    }
     config.write_text(json.dumps({"version": "v1", "vendors": vendors}))
     return config
 

@@ -198,13 +198,18 @@ async def test_a_file_that_is_gone_leaves_the_last_configuration(node: Node) -> 
     await node.admit("one", {XPU: 1})
 
 
+def names(view: View) -> set[str]:
+    """The vendors in service."""
+    return {it.name for it in view.snapshot.vendors}
+
+
 async def test_a_vendor_that_is_switched_off_takes_its_resources_along_and_can_come_back(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 
     node.configure(whole(XPU), simulated={"enabled": False})
     await node.counts({XPU: (0, 0)})
-    await node.until(lambda it: not it.snapshot.vendors and not it.sessions)
+    await node.until(lambda it: "simulated" not in names(it) and not it.sessions)
     node.configure(whole(XPU))
 
     await node.counts({XPU: (4, 4)})
