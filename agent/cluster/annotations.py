@@ -9,7 +9,7 @@ from typing import Any
 from agent.cluster.annotated import all_of, patch
 from agent.cluster.api import Api
 from agent.cluster.node import ANNOTATED, OwnNode, path
-from agent.cluster.upkeep import Upkeep, Words
+from agent.cluster.upkeep import Upkeep, Words, Writer
 from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.pauses import Pauses
@@ -22,7 +22,7 @@ WORDS = Words(
 )
 
 
-class AnnotationWriter:
+class AnnotationWriter(Writer):
     """Keeps them as they are wanted, from the agent's start until after its end.
 
     It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
@@ -61,25 +61,12 @@ class AnnotationWriter:
             jitter=jitter,
         )
 
-    @property
-    def error(self) -> str:
-        """Why the API server refuses them; empty while it does not."""
-        return self._upkeep.error
-
-    @property
-    def writes(self) -> int:
-        return self._upkeep.writes
-
     async def run(self, returns: Cell[int]) -> None:
         """Follow what is wanted, and the Node, for ever. They stay when the agent ends.
 
         `returns` counts how often the server was away and came back.
         """
         await self._upkeep.run((self._wanted, self._node), returns)
-
-    async def once(self) -> float:
-        """Bring it up to date; returns for how many seconds the server is to be left alone."""
-        return await self._upkeep.once()
 
     async def _write(self, live: bool) -> str:
         wanted, node = self._wanted.value, self._node.value

@@ -22,7 +22,7 @@ from agent.cluster.koordlet import keeps
 from agent.cluster.managed import OURS, entries
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Mirror
-from agent.cluster.upkeep import Upkeep, Words
+from agent.cluster.upkeep import Upkeep, Words, Writer
 from agent.core.cell import Cell
 from agent.core.koordinator.device import API_VERSION, device
 from agent.core.koordinator.mode import Telling
@@ -49,7 +49,7 @@ def path(node_name: str) -> str:
     return f"{DEVICES}/{quote(node_name, safe='')}"
 
 
-class DeviceWriter:
+class DeviceWriter(Writer):
     """Keeps the Device as it is told, for as long as that is by a Device. It stays when the agent ends.
 
     It writes only what differs. It yields to a koordlet that writes, too, and says so in `overwritten`.
@@ -106,28 +106,12 @@ class DeviceWriter:
             return f"{self._other} changes this node's Device as often as it is written; {STOP}"
         return self._upkeep.error
 
-    @property
-    def waits(self) -> str:
-        """Why it waits: the server is away, or has too much to do."""
-        return self._upkeep.waits
-
-    @property
-    def writes(self) -> int:
-        return self._upkeep.writes
-
     async def run(self, returns: Cell[int]) -> None:
         """Follow what is to be told, and what stands there, for ever.
 
         `returns` counts how often the server was away and came back.
         """
         await self._upkeep.run((self._telling, self._node, self._there, self.overwritten), returns)
-
-    async def once(self, *, live: bool = False) -> float:
-        """Bring it up to date; returns for how many seconds the server is to be left alone.
-
-        `live`: look at what stands there, also where by the watch nothing is to be done.
-        """
-        return await self._upkeep.once(live=live)
 
     async def _write(self, live: bool) -> str:
         mirror = self._there.value

@@ -12,7 +12,7 @@ from agent.cluster.api import Api, Object
 from agent.cluster.errors import ApiError, ApiRefused, Forbidden, NotFound
 from agent.cluster.labelled import OWNED, feature, feature_name, feature_path, features_path, node_patch
 from agent.cluster.node import OwnNode, own_node, path
-from agent.cluster.upkeep import Upkeep, Words, twice
+from agent.cluster.upkeep import Upkeep, Words, Writer, twice
 from agent.core.cell import Cell
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
@@ -29,7 +29,7 @@ WORDS = Words(
 )
 
 
-class LabelWriter:
+class LabelWriter(Writer):
     """Keeps what is told to the API server as it is wanted, from the agent's start until after its end.
 
     It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
@@ -78,30 +78,12 @@ class LabelWriter:
         #: What was wanted when the API server refused to show the Node.
         self._unseen: Wanted | None = None
 
-    @property
-    def error(self) -> str:
-        """Why the API server refuses the labels; empty while it does not."""
-        return self._upkeep.error
-
-    @property
-    def waits(self) -> str:
-        """Why they wait: it is away, or has too much to do."""
-        return self._upkeep.waits
-
-    @property
-    def writes(self) -> int:
-        return self._upkeep.writes
-
     async def run(self, returns: Cell[int]) -> None:
         """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them.
 
         `returns` counts how often the server was away and came back.
         """
         await self._upkeep.run((self._wanted, self._node), returns)
-
-    async def once(self) -> float:
-        """Bring it up to date; returns for how many seconds the server is to be left alone."""
-        return await self._upkeep.once()
 
     async def _write(self, live: bool) -> str:
         """Returns why something of ours is still where it is not wanted; empty where nothing is."""

@@ -167,6 +167,33 @@ class Upkeep:
         self.error, self.waits = error, waits
 
 
+class Writer:
+    """What its `_upkeep` keeps as it is wanted, as whoever runs it and tells of it sees it."""
+
+    _upkeep: Upkeep
+
+    @property
+    def error(self) -> str:
+        """Why the API server refuses it; empty while it does not."""
+        return self._upkeep.error
+
+    @property
+    def waits(self) -> str:
+        """Why it waits: the server is away, or has too much to do."""
+        return self._upkeep.waits
+
+    @property
+    def writes(self) -> int:
+        return self._upkeep.writes
+
+    async def once(self, *, live: bool = False) -> float:
+        """Bring it up to date; returns for how many seconds the server is to be left alone.
+
+        `live`: look at what stands there, also where by the watch nothing is to be done.
+        """
+        return await self._upkeep.once(live=live)
+
+
 async def twice(write: Callable[[bool], Awaitable[T]], live: bool = False) -> T:
     """Of what reads before it writes. The kubelet writes the Node's status just when devices come and go."""
     try:

@@ -111,7 +111,9 @@ class MetaxBackend(Backend):
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
         watch = self._watch
         if watch is None or self._session is None:
-            time.sleep(timeout)  # sysfs alone tells no news
+            # The call is a wait, in a thread of its own; sysfs alone tells no news, and who came back at once
+            # would be asked again at once.
+            time.sleep(timeout)
             return ()
         return watch.news(timeout)
 
@@ -296,6 +298,7 @@ class MetaxBackend(Backend):
             while why := nodes.lacking(self.settings, it.id, self._numbers(it)):
                 if time.monotonic() >= until:
                     raise RequestRefused(why)
+                # udev makes the node after the call, and the standard library has no inotify to tell of it.
                 time.sleep(GLANCE)
 
 

@@ -440,7 +440,7 @@ class MxsmlStub:
         while self.calls(symbol) < count:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{symbol} was called {self.calls(symbol)} times, not {count}")
-            time.sleep(0.005)
+            time.sleep(0.005)  # between looks at the trace, which other processes write
 
     def _kill(self, symbol: str, when: str) -> None:
         self._lines = [line for line in self._lines if not (_begins(line, "kill") and self._fired(line))]
