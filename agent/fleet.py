@@ -63,7 +63,7 @@ class Fleet:
     def _apply(self, config: Config, group: TaskGroup) -> None:
         plugins = {it.name: it for it in _without_clashes(wanted(config), config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
-        wishes = [Wish(it, config.vendor(name).resources) for name, it in vendors.items()]
+        wishes = [_wish(it, config) for it in vendors.values()]
         for name in [*self.processes]:
             if self._hardware[name] != _hardware(vendors.get(name), config):
                 self._scopes.pop(name).cancel()
@@ -121,6 +121,11 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
+def _wish(vendor: Vendor, config: Config) -> Wish:
+    its = config.vendor(vendor.name)
+    return Wish(vendor, its.resources, dynamic=its.modes == "dynamic")
+
+
 def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
     own = (prefix for vendor in vendors for dialect in vendor.dialects for prefix in dialect.reads)
     return tuple(dict.fromkeys((*PROMISES, *own)))
@@ -164,7 +169,7 @@ def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[
 def _check_overlap(config: Config, vendor: Vendor) -> None:
     """All cards are for one resource alone, unless the vendor itself says what `all` is of each."""
     rules = config.vendor(vendor.name).resources
-    if vendor.resources is not None or len(rules) < 2:
+    if vendor.resources is not None or len(rules) < 2 or config.vendor(vendor.name).modes == "dynamic":
         return
     for index, rule in enumerate(rules):
         if rule.devices == "all":

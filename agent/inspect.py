@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -159,7 +159,8 @@ def _resources(document: Mapping[str, Any]) -> list[list[Any]]:
         session = f"{it.get('session')} (retired)" if it.get("retired") else it.get("session")
         waits = it.get("waits")
         awaited = waits if isinstance(waits, list) else ()
-        reasons = (it.get("sessionReason") or it.get("foreign"), _kept(it, document), *awaited)
+        session_says = it.get("sessionReason") or it.get("foreign")
+        reasons = (session_says, _kept(it, document), _in_other_mode(it), *awaited)
         rows.append([it.get("name"), sharing, *counts, session, "; ".join(str(it) for it in reasons if it)])
     return rows
 
@@ -175,6 +176,12 @@ def _kept(resource: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     more = f" and {len(named) - MANY_PODS} more" if len(named) > MANY_PODS else ""
     whose = f"kept for pods of an earlier config ({', '.join(named[:MANY_PODS])}{more})"
     return f"IDs {whose}: {len(ids)}, listed until they are gone"
+
+
+def _in_other_mode(resource: Mapping[str, Any]) -> str:
+    """How many of its cards are other resources' for now."""
+    modes = Counter(map(str, part_of(resource, "inOtherMode").values()))
+    return ", ".join(f"cards given out as {name}: {count}" for name, count in sorted(modes.items()))
 
 
 def _in_use(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:

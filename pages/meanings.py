@@ -82,6 +82,10 @@ MEANINGS: Mapping[str, str] = {
     "vendors.NAME.resources": (
         "What the kubelet counts, below; none means the vendor's own resource, whole cards."
     ),
+    "vendors.NAME.modes": (
+        "`fixed`: a card belongs to one resource. `dynamic`: several may name it, and it is the first's that "
+        "takes of it, [below](#modes)."
+    ),
     "vendors.NAME.configDir": (
         "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "
         "say its setting `mode`; read and followed [as this file is](metax.md#metax-device-config)."

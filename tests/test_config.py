@@ -446,6 +446,29 @@ def test_a_card_belongs_to_one_resource(one: str, other: str, error: str) -> Non
     assert error in refusal(resource(text))
 
 
+def test_with_dynamic_modes_a_card_may_be_named_by_several_resources() -> None:
+    rules = "[{name: a/one}, {name: a/two, ids: short}, {name: a/three, ids: minor, devices: [0]}]"
+
+    it = read(f"vendors: {{acme: {{modes: dynamic, resources: {rules}}}}}").vendor("acme")
+
+    assert (it.modes, [rule.name for rule in it.resources]) == ("dynamic", ["a/one", "a/two", "a/three"])
+
+
+def test_with_dynamic_modes_each_resource_has_ids_of_its_own() -> None:
+    text = "vendors: {acme: {modes: dynamic, resources: [{name: a/one}, {name: a/two}]}}"
+
+    assert refusal(text) == (
+        "xpu.yaml:1: vendors.acme.resources[1].ids: 'a/two' would make the same IDs of a card as 'a/one'; "
+        "ids: 'uuid' is said of both: uuid, minor and short are different ones"
+    )
+
+
+def test_modes_are_said_of_a_vendor_and_not_of_a_resource() -> None:
+    text = "vendors: {acme: {resources: [{name: a/one, modes: dynamic}]}}"
+
+    assert "it is said of all resources of a vendor: write it beside 'resources'" in refusal(text)
+
+
 def test_a_resource_name_stands_once_also_across_vendors() -> None:
     text = "vendors:\n  a: {resources: [{name: x/y}]}\n  b:\n    resources:\n    - name: x/y"
 
@@ -575,7 +598,7 @@ def test_the_example_directory_has_a_default_and_one_for_nodes_that_ask(named: s
 def test_the_documentation_s_files_are_good() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (EXAMPLES.parent / "config.md").read_text(), re.DOTALL)
 
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         assert parse(block, "xpu.yaml", "node-1", labels=seen_labels({})).warnings == ()
 

@@ -154,6 +154,14 @@ def test_what_a_vendor_doubts_becomes_a_few_warnings_with_their_lines(found: lis
     assert warnings == ("first", *("f:4: vendors.acme.settings.old: is old",) * 20)
 
 
+def test_with_dynamic_modes_all_cards_may_be_for_several_resources(found: list[Plugin]) -> None:
+    rules = "   - {name: a/one}\n   - {name: a/other, ids: minor}"
+    config = parse(f"vendors:\n acme:\n  modes: dynamic\n  resources:\n{rules}", "f", "n")
+    found.append(plugin("acme", "acme.com/x"))
+
+    assert fleet.check(config).warnings == ()
+
+
 @pytest.mark.parametrize(
     ("one", "other", "error"),
     [

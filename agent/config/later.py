@@ -12,7 +12,7 @@ KEYS: dict[tuple[type, str], str] = {
         VendorSettings,
         "configFile",
     ): "write the resources here, or give NVIDIA's file as the whole configuration",
-    (ResourceRule, "modes"): "",
+    (ResourceRule, "modes"): "it is said of all resources of a vendor: write it beside 'resources'",
     (ResourceRule, "rename"): "name the resource itself as it shall be called",
     (ResourceRule, "spanCards"): "",
     (Sharing, "unit"): "",

@@ -21,6 +21,7 @@ from agent.config.settings import (
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
 from agent.core.koordinator.resources import WHOLE_CARDS, unserved_name
+from agent.core.modes import twins
 from agent.core.names import LABEL
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, ResourceRule, Sharing
@@ -68,7 +69,9 @@ def problems(config: Config) -> Iterator[Problem]:
             yield Problem(("vendors", name, "memoryLimit"), why)
         for index, rule in enumerate(vendor.resources):
             yield from _rule(rule, ("vendors", name, "resources", index))
-        yield from _overlaps(vendor, ("vendors", name, "resources"))
+        yield from (_twins if vendor.modes == "dynamic" else _overlaps)(
+            vendor, ("vendors", name, "resources")
+        )
     yield from _twice(config.vendors)
     yield from _counted_twice(config)
     yield from _unseen(config)
@@ -278,6 +281,17 @@ def _overlaps(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
                 if owner != rule.name:
                     message = f"the card {shorten(str(card))} belongs to '{shorten(owner)}' already"
                     yield Problem((*path, index, "devices", position), message)
+
+
+def _twins(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
+    """Of resources that may name the same cards each has IDs of its own."""
+    for one, other in twins(vendor.resources):
+        index = vendor.resources.index(other)
+        message = (
+            f"'{shorten(other.name)}' would make the same IDs of a card as '{shorten(one.name)}'; "
+            f"ids: '{one.ids}' is said of both: uuid, minor and short are different ones"
+        )
+        yield Problem((*path, index, "ids"), message)
 
 
 def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:

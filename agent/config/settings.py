@@ -18,6 +18,7 @@ LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 ToldAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
+Modes = Literal["fixed", "dynamic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class VendorSettings:
     #: Plain JSON values for the vendor's own backend.
     settings: Mapping[str, Any] = field(default_factory=dict)
     resources: tuple[ResourceRule, ...] = ()
+    #: `dynamic`: its resources may name the same cards, each of which is the first's that takes of it.
+    modes: Modes = "fixed"
     #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
     config_dir: str = ""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from agent.core.claims import Candidate
 from agent.core.errors import (
     CordonedDevice,
+    InOtherMode,
     InvalidRequest,
     RetiredResource,
     UnhealthyDevice,
@@ -102,6 +103,8 @@ def _well(
             raise CordonedDevice(resource.name, device_id, cordon.author, cordon.reason)
         if not status.told_healthy or withheld:
             raise UnhealthyDevice(resource.name, device_id, withheld if status.told_healthy else sick)
+        if card.mode and device_id not in card.held:
+            raise InOtherMode(resource.name, card.uuid, card.mode)
         if device_id not in card.held:
             raise UnhealthyDevice(resource.name, device_id, _held_by(scene, card.uuid))
     return status

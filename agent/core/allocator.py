@@ -15,6 +15,7 @@ from agent.core.attribution import starting
 from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
     GivenTwice,
+    InOtherMode,
     InvalidRequest,
     NotAllocated,
     PromisedElsewhere,
@@ -25,8 +26,9 @@ from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.marks import ALLOCATION, marks
 from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.modes import elsewhere
 from agent.core.notices import Swap
-from agent.core.promises import Choice, Promises, devices_of, requested
+from agent.core.promises import Choice, Promises, devices_of, holder, requested
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
 #: Claims that changed hands and are still shown.
@@ -224,7 +226,9 @@ class Allocator:
     ) -> tuple[Sequence[Device], Choice]:
         promises = self.promises
         devices = admit(promises.scene, resource, ids)
-        return devices, promises.choice(resource, ids, devices, others)
+        choice = promises.choice(resource, ids, devices, others)
+        _refuse_other_mode(promises, resource, choice.instead or [it.uuid for it in devices])
+        return devices, choice
 
     def _others(self, resource: str, ids: Sequence[str]) -> list[Allocation]:
         """The resource's allocations in use without those whose IDs the kubelet gives anew."""
@@ -328,6 +332,18 @@ class Allocator:
                 self._ledger.record(replace(it, claim=claim, diverged=claim.devices if elsewhere else ()))
                 found.append(it.id)
         return tuple(found)
+
+
+def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) -> None:
+    """What was given out since the plan was made counts, too.
+
+    Raises:
+        InOtherMode: One of the cards has gone to a resource that offers it as well.
+    """
+    planned = promises.scene.plan[resource]
+    for uuid in dict.fromkeys(uuids) if planned.beside else ():
+        if (it := elsewhere(planned, uuid, promises.in_use)) is not None:
+            raise InOtherMode(resource, uuid, it.resource, holder(it, it.resource))
 
 
 __all__ = ["ALLOCATION", "Allocator", "Scene", "Store", "UnusableEdits", "admit"]

@@ -8,6 +8,7 @@ AgentError
 │   ├── CordonedDevice
 │   ├── UnhealthyDevice
 │   ├── GivenTwice
+│   ├── InOtherMode
 │   ├── InvalidRequest
 │   ├── NotAllocated
 │   ├── NotPromised
@@ -85,6 +86,17 @@ class UnhealthyDevice(AllocationError):
     def __init__(self, resource: str, device_id: str, reason: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is unhealthy: {reason}'
+        )
+
+
+class InOtherMode(AllocationError):
+    """Raised when the kubelet has not heard yet that a card went to another resource that offers it, too."""
+
+    def __init__(self, resource: str, uuid: str, mode: str, holder: str = "") -> None:
+        whose = f" to {holder}" if holder else ""
+        super().__init__(
+            f'invalid allocation request for "{resource}": card {shorten(uuid)} is in-other-mode: it is '
+            f"given out as {mode}{whose}, until nobody has it so; create this pod anew to get another card"
         )
 
 

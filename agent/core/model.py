@@ -167,7 +167,8 @@ def _suffixes(count: int) -> Mapping[str, None]:
 class AdvertisedDevice:
     """A card within one resource. IDs of a former plan that are still in use stand in `kept`.
 
-    `held` are the IDs that stay healthy, for who has them, on a card that is given to nobody new.
+    `held` are the IDs that stay healthy, for who has them, on a card that is given to nobody new. `mode` is
+    the resource whose the card is for now, where that is another one; empty where it is not.
     """
 
     uuid: str
@@ -176,6 +177,7 @@ class AdvertisedDevice:
     numa: int | None = None
     kept: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    mode: str = ""
 
     def __iter__(self) -> Iterator[str]:
         yield from self.ids or ()
@@ -221,6 +223,8 @@ class Resource:
     policy: Policy
     cards: tuple[AdvertisedDevice, ...] = ()
     retired: bool = False
+    #: The resources that offer the same cards: a card is the first's that takes of it.
+    beside: frozenset[str] = frozenset()
 
     @property
     def capacity(self) -> int:

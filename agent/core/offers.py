@@ -8,6 +8,7 @@ from typing import get_args
 
 from agent.core.koordinator.resources import unserved_name
 from agent.core.model import NodeSnapshot
+from agent.core.modes import twins
 from agent.core.plan import Offer
 from agent.core.text import shorten
 from agent.core.vendor import (
@@ -17,6 +18,7 @@ from agent.core.vendor import (
     Offering,
     Policy,
     ResourceRule,
+    Resources,
     Sharing,
     Vendor,
 )
@@ -31,6 +33,8 @@ class Wish:
 
     vendor: Vendor
     rules: tuple[ResourceRule, ...] = ()
+    #: Whether they may name the same cards.
+    dynamic: bool = False
 
 
 class Offers:
@@ -60,13 +64,15 @@ class Offers:
             taken = [rule.name for rule in rules if owners.setdefault(rule.name, name) != name]
             if taken:
                 self._taken[name] = tuple(f"{owners[it]} already serves {it}" for it in dict.fromkeys(taken))
-            offers.append(Offer(name, tuple(rule for rule in rules if rule.name not in taken)))
+            left = tuple(rule for rule in rules if rule.name not in taken)
+            offers.append(Offer(name, left, dynamic=wish.dynamic))
         return tuple(offers)
 
     @property
     def plain(self) -> tuple[Offer, ...]:
         """What the config asks of vendors that do not say themselves what they lack for it."""
-        return tuple(Offer(it.vendor.name, it.rules) for it in self._wishes if it.vendor.resources is None)
+        its = (it for it in self._wishes if it.vendor.resources is None)
+        return tuple(Offer(it.vendor.name, it.rules, dynamic=it.dynamic) for it in its)
 
     @property
     def complaints(self) -> Mapping[str, tuple[str, ...]]:
@@ -94,8 +100,9 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
     if not devices:
         return Offering()
     try:
-        made = wish.vendor.resources(wish.rules, devices)
+        made = _made(wish.vendor.resources, wish, devices)
         wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
+        wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
         told, noted = (
             tuple(shorten(str(it), COMPLAINT_LIMIT) for it in sentences[:COMPLAINTS])
             for sentences in (made.complaints, made.notes)
@@ -106,6 +113,24 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
     if wrong:
         return Offering(last.rules, (f"its plugin fails to make resources: {shorten(wrong, 300)}",))
     return offering
+
+
+def _made(resources: Resources, wish: Wish, devices: tuple[Device, ...]) -> Offering:
+    """The vendor's answer; of rules that may name the same cards it hears one at a time."""
+    if not wish.dynamic or len(wish.rules) < 2:
+        return resources(wish.rules, devices)
+    its = [resources((rule,), devices) for rule in wish.rules]
+    return Offering(
+        tuple(rule for it in its for rule in it.rules),
+        tuple(dict.fromkeys(one for it in its for one in it.complaints)),
+        tuple(dict.fromkeys(one for it in its for one in it.notes)),
+    )
+
+
+def _twins(rules: Sequence[ResourceRule]) -> str:
+    """Which of the rules would give one ID to two things; empty where none do."""
+    found = next(twins(rules), None)
+    return f"{found[0].name} and {found[1].name} make the same IDs of one card" if found else ""
 
 
 def _trouble(rule: ResourceRule) -> str:

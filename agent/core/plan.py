@@ -35,6 +35,8 @@ class Offer:
 
     vendor: str
     rules: tuple[ResourceRule, ...]
+    #: Whether they may name the same cards, each of which is the first's that takes of it.
+    dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +72,24 @@ def plan(
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
     A card in use in another way (by another resource, whole where it is now shared or sliced) is offered once
-    free; a resource that waits for all of its cards is planned empty, so that the Node shows it.
+    free; a resource that waits for all of its cards is planned empty, so that the Node shows it. Where the
+    resources of a vendor may name the same cards, one in use by another is listed, and well for nobody new.
     """
     uses = _Uses(held, _kin(snapshot.devices), lying or {})
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
-    for vendor, rule, chosen in _dealt(offers, snapshot):
+    for offer, rule, chosen in _dealt(offers, snapshot):
+        vendor, beside = offer.vendor, _beside(offer, rule)
         offered = [_card(rule, status, stems) for status in chosen if rule.ids in stems[status.uuid]]
-        cards = tuple(card for card in offered if not _used_otherwise(rule, card, uses))
+        modes = [uses.mode(rule.name, card, beside) for card in offered]
+        moded = [_in_mode(rule, *one, uses) for one in zip(offered, modes, strict=True)]
+        cards = tuple(card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
         served = rule.name in before or (rule.name in held and vendor not in starting)
         known = resources.get(rule.name)
         if known is None and (offered or served):
-            resources[rule.name] = Resource(rule.name, vendor, rule, _policy(rule), cards)
+            policy = _policy(rule, dynamic=offer.dynamic)
+            resources[rule.name] = Resource(rule.name, vendor, rule, policy, cards, beside=beside)
         elif known is not None and known.vendor == vendor:
             resources[rule.name] = _joined(known, rule, cards, snapshot)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
@@ -103,6 +110,17 @@ def plan(
     return {name: _hiding(it, (forgotten or {}).get(name, ())) for name, it in given.items()}
 
 
+def _beside(offer: Offer, rule: ResourceRule) -> frozenset[str]:
+    """The other resources that may name the cards of this one."""
+    names = {it.name for it in offer.rules if it.name != rule.name}
+    return frozenset(names) if offer.dynamic else frozenset()
+
+
+def _in_mode(rule: ResourceRule, card: AdvertisedDevice, mode: str, uses: _Uses) -> AdvertisedDevice:
+    """The card as who offers it beside others lists it: those who have it alone keep it."""
+    return replace(card, healthy=False, held=uses.listed(rule.name, card), mode=mode) if mode else card
+
+
 def _heeds(resource: Resource) -> bool:
     """Whether a card that a scheduler shares out on its own is not to be given whole to a pod."""
     return resource.rule.placement != "local" and resource.rule.sharing.kind == "exclusive"
@@ -115,8 +133,8 @@ def waits(
     kin = _kin(snapshot.devices)
     busy = {name: frozenset(ids.values()).union((lying or {}).get(name, ())) for name, ids in held.items()}
     found: list[Wait] = []
-    for _, rule, chosen in _dealt(offers, snapshot):
-        for holder in sorted(busy.keys() - {rule.name}):
+    for offer, rule, chosen in _dealt(offers, snapshot):
+        for holder in sorted(busy.keys() - {rule.name} - _beside(offer, rule)):
             on = {it.uuid: busy[holder] & {it.uuid, *kin.get(it.uuid, ())} for it in chosen}
             if cards := tuple(uuid for uuid, its in on.items() if its):
                 found.append(Wait(rule.name, holder, cards, frozenset().union(*on.values())))
@@ -135,15 +153,17 @@ def awaited(it: Wait, owners: Sequence[Owner | None]) -> str:
 
 def _dealt(
     offers: Iterable[Offer], snapshot: NodeSnapshot
-) -> Iterator[tuple[str, ResourceRule, Sequence[DeviceStatus]]]:
-    """Vendor, rule, and the devices that are to be its: a device is the first rule's that names it."""
+) -> Iterator[tuple[Offer, ResourceRule, Sequence[DeviceStatus]]]:
+    """Offer, rule, and the devices that are to be its: a device is the first's that names it, or each's."""
     for offer in offers:
-        left = [it for it in snapshot.of(offer.vendor) if not it.device.nameless]
+        its = [it for it in snapshot.of(offer.vendor) if not it.device.nameless]
+        left: dict[str, list[DeviceStatus]] = {}
         for rule in offer.rules:
-            chosen = _chosen(rule, left)
+            whose = rule.name if offer.dynamic else ""
+            chosen = _chosen(rule, left.setdefault(whose, its))
             taken = {status.uuid for status in chosen}
-            left = [status for status in left if status.uuid not in taken]
-            yield offer.vendor, rule, chosen
+            left[whose] = [status for status in left[whose] if status.uuid not in taken]
+            yield offer, rule, chosen
 
 
 def _withheld(resource: Resource) -> Resource:
@@ -185,7 +205,8 @@ def _joined(
     places = {status.uuid: place for place, status in enumerate(snapshot.devices)}
     both = sorted((*resource.cards, *cards), key=lambda card: places[card.uuid])
     leading = rule if resource.rule.sharing.kind == "exclusive" else resource.rule
-    return replace(resource, rule=leading, policy=_policy(leading), cards=tuple(both))
+    policy = _policy(leading, dynamic=bool(resource.beside))
+    return replace(resource, rule=leading, policy=policy, cards=tuple(both))
 
 
 def _kin(statuses: Iterable[DeviceStatus]) -> dict[str, list[str]]:
@@ -249,8 +270,10 @@ def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[De
     return [it for it in statuses if it.uuid in wanted or it.uuid in indices]
 
 
-def _policy(rule: ResourceRule) -> Policy:
-    return rule.policy or ("aligned" if rule.sharing.kind == "exclusive" else "distributed")
+def _policy(rule: ResourceRule, *, dynamic: bool = False) -> Policy:
+    """Shares are spread, but where whole cards are wanted, too: those that are free shall stay so."""
+    shares: Policy = "packed" if dynamic else "distributed"
+    return rule.policy or ("aligned" if rule.sharing.kind == "exclusive" else shares)
 
 
 def _card(
@@ -286,6 +309,14 @@ class _Uses:
         return any(
             (uuid in cards and name != resource) or any(it in cards for it in kin)
             for name, cards in (*self._ids.items(), *self._lying.items())
+        )
+
+    def mode(self, resource: str, card: AdvertisedDevice, beside: Collection[str]) -> str:
+        """Which of the resources beside this one has the card, or a slice of it; empty where none has."""
+        places = {card.uuid, *self._kin.get(card.uuid, ())}
+        its = (*self._ids.items(), *self._lying.items())
+        return min(
+            (name for name, cards in its if name in beside and not places.isdisjoint(cards)), default=""
         )
 
     def has_shares_of_others(self, uuid: str) -> bool:
@@ -336,12 +367,16 @@ def _keeping(resource: Resource, uses: _Uses, snapshot: NodeSnapshot) -> Resourc
     for uuid, ids in strays.items():
         if ids:
             status, old = statuses.get(uuid), cards.get(uuid)
+            kept = tuple(sorted(ids))
+            if old is not None and old.mode:
+                cards[uuid] = replace(old, kept=kept, held=(*old.held, *kept))
+                continue
             cards[uuid] = AdvertisedDevice(
                 uuid,
                 old.ids if old else None,
                 _is_given_out(status) if status else False,
                 status.device.numa if status and local else None,
-                tuple(sorted(ids)),
+                kept,
             )
     return replace(resource, cards=tuple(cards.values()))
 

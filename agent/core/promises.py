@@ -171,7 +171,8 @@ class Promises:
         cards = {it.uuid: it for it in planned.cards}
         held = [(uuid, it) for it in self.in_use for uuid in it.cards if uuid in its]
         found = [f"{shorten(uuid)} is held by {holder(it, planned.name)}" for uuid, it in held]
-        sick = [f"{shorten(uuid)} is unhealthy" for uuid in its if uuid in cards and not cards[uuid].healthy]
+        unwell = (cards[uuid] for uuid in its if uuid in cards and not cards[uuid].healthy)
+        sick = [f"{shorten(it.uuid)} is unhealthy" for it in unwell if not it.mode]
         other = [f"{shorten(uuid)} is not of this resource" for uuid in its if uuid not in cards]
         said = [*sick, *other, *found]
         return [*said[:SAID], f"and {len(said) - SAID} more"] if len(said) > SAID else said

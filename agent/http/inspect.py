@@ -170,6 +170,7 @@ def _resource(view: View, resource: Resource, used: int) -> dict[str, Any]:
         "devices": [card.uuid for card in resource.cards],
         "kept": [it for card in resource.cards for it in card.kept],
         "retired": resource.retired,
+        "inOtherMode": {card.uuid: card.mode for card in resource.cards if card.mode},
         "waits": list(view.waits.get(resource.name, ())),
         "session": session.state if session else "waiting",
         "sessionReason": session.reason if session else "",

@@ -18,6 +18,7 @@ from agent.core.errors import (
     AllocationError,
     CordonedDevice,
     GivenTwice,
+    InOtherMode,
     InvalidRequest,
     NotAllocated,
     NotPromised,
@@ -53,6 +54,8 @@ from agent.core.vendor import (
 from .values import GPU, allocation, node, status
 
 WHOLE, SLICE, ONE = "acme.com/whole", "acme.com/slice", "acme.com/one"
+#: Of the same card as SLICE, where the node's modes are dynamic.
+UNCUT = "acme.com/uncut"
 SHARE = "acme.com/share"
 
 
@@ -101,6 +104,8 @@ class Room:
     external: dict[str, Allocation] = field(default_factory=dict)
     #: Whether the vendor is left out.
     left_out: bool = False
+    #: Whether its resources may name the same cards.
+    dynamic: bool = False
     #: Device ID to the pod with which the kubelet lists it.
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -140,6 +145,7 @@ class Room:
                 ONE, devices=("c3",), sharing=Sharing("replicas", 4, fail_requests_greater_than_one=True)
             ),
         )
+        rules += (ResourceRule(UNCUT, devices=("c2", "c4")),) if self.dynamic else ()
         rules = tuple(replace(it, placement=self.placement) for it in rules)
         vendor = Vendor(
             "acme",
@@ -150,7 +156,8 @@ class Room:
             prepares=self.prepares,
             dialects=self.dialects,
         )
-        planned = plan([Offer("acme", rules)], snapshot, {}, {}, external=self.external)
+        offers = [Offer("acme", rules, dynamic=self.dynamic)]
+        planned = plan(offers, snapshot, {}, {}, external=self.external)
         planned |= {name: replace(planned[name], retired=True) for name in self.retired}
         return Scene(
             planned,
@@ -237,6 +244,36 @@ async def test_a_resource_that_the_config_has_no_more_is_given_to_nobody_anew(
     assert str(refused.value) == f'invalid allocation request for "{WHOLE}": {only}{remedy}'
     assert (room.ledger.all(), room.log) == ((), [])
     assert await room.allocator.allocate(SLICE, [["c2::0"]])
+
+
+async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with_who_has_it() -> None:
+    """The plan, and the kubelet, hear of it later."""
+    room = Room(dynamic=True)
+    await room.allocator.allocate(SLICE, [["c2::0"]])
+    [first] = room.ledger.all()
+    room.ledger.confirm(first.id, Owner("u", "main", "default", "early"))
+
+    with pytest.raises(InOtherMode) as refused:
+        await room.allocator.allocate(UNCUT, [["c2"]])
+
+    assert str(refused.value) == (
+        f'invalid allocation request for "{UNCUT}": card c2 is in-other-mode: it is given out as {SLICE} '
+        "to default/early, until nobody has it so; create this pod anew to get another card"
+    )
+    assert room.ledger.all()[0].id == first.id
+    assert len(room.ledger.all()) == 1
+    await room.allocator.allocate(SLICE, [["c2::1"]])
+    await room.allocator.allocate(UNCUT, [["c4"]])
+
+
+async def test_a_share_that_a_scheduler_put_on_a_card_in_another_mode_is_refused() -> None:
+    pod = Candidate("u", "default", "p", (PodContainer("main", {SHARE: 1}),))
+    dialect = Dialect("d", lambda *_: [Claim("u", "default", "p", "main", ("c4",))])
+    room = Room(dynamic=True, placement="auto", dialects=(dialect,), candidates=(pod,))
+    room.ledger.record(replace(allocation("x", ["c4"], resource=UNCUT), devices=("c4",)))
+
+    with pytest.raises(InOtherMode, match=f"given out as {UNCUT}"):
+        await room.allocator.allocate(SHARE, [["c5::0"]])
 
 
 async def test_every_answer_has_an_id_of_its_own_also_for_the_same_ids() -> None:

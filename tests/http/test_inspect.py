@@ -285,6 +285,17 @@ def test_slices_of_others_are_counted_on_their_card_and_shown_where_there_are_an
     assert shown.count("foreign slices: 2") == shown.count("foreign slices") == 1
 
 
+def test_cards_that_are_other_resources_for_now_are_named_and_counted() -> None:
+    first, *rest = RESOURCE.cards
+    away = replace(first, healthy=False, mode="nvidia.com/gpu.shared")
+    moded = replace(RESOURCE, cards=(away, *rest))
+
+    document = document_of(replace(VIEW, resources={RESOURCE.name: moded}))
+
+    assert document["resources"][0]["inOtherMode"] == {first.uuid: "nvidia.com/gpu.shared"}
+    assert "cards given out as nvidia.com/gpu.shared: 1" in as_text(document, now=5000.0, width=300)
+
+
 def test_troubles_are_shown_first() -> None:
     text = as_text(document_of(hostile()), now=0)
 

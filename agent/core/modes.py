@@ -1,0 +1,36 @@
+"""Cards that several resources offer: each is the first's that takes of it, until it is free. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+
+from agent.core.model import Allocation, Resource
+from agent.core.vendor import ResourceRule
+
+
+def twins(rules: Sequence[ResourceRule]) -> Iterator[tuple[ResourceRule, ResourceRule]]:
+    """Two rules each that would make the same IDs of one card: an ID is one thing on a node."""
+    return (
+        (one, other)
+        for one, other in combinations(rules, 2)
+        if one.name != other.name and _form(one) == _form(other) and _meet(one, other)
+    )
+
+
+def _form(rule: ResourceRule) -> tuple[str, bool]:
+    """How its IDs are made of a card: the card's name in this form, alone or with a number."""
+    return rule.ids, rule.sharing.kind == "exclusive"
+
+
+def _meet(one: ResourceRule, other: ResourceRule) -> bool:
+    """Whether they may name the same card; of a count nobody knows which before the cards are there."""
+    if isinstance(one.devices, tuple) and isinstance(other.devices, tuple):
+        return not set(one.devices).isdisjoint(other.devices)
+    return True
+
+
+def elsewhere(resource: Resource, uuid: str, in_use: Iterable[Allocation]) -> Allocation | None:
+    """Who has the card by another resource, of those that offer it, too; the kubelet may not know it yet."""
+    its = (it for it in in_use if it.resource in resource.beside)
+    return next((it for it in its if uuid in it.devices or uuid in it.diverged), None)
