@@ -37,12 +37,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--peers",
         action="store_true",
-        help="run the scenarios with the real kubelet device managers too, as far as they are built",
+        help="run the scenarios with the real kubelet device managers instead, as far as they are built",
     )
     group.addoption(
         "--require-peers",
         action="store_true",
         help="the same, and a device manager that is not built is an error (what `make peers` asks for)",
+    )
+    group.addoption(
+        "--one-kubelet",
+        action="store_true",
+        help="run the scenarios with one simulated kubelet alone (what CI does on a second Python)",
+    )
+    group.addoption(
+        "--every-kubelet",
+        action="store_true",
+        help="run every scenario with every kubelet, with --peers the simulated ones too",
     )
     parser.addoption(
         "--require-realnode",
