@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.core.vendor import ContainerEdits, Device, ResourceRule, Vendor
+from agent.core.vendor import ContainerEdits, Device, Fault, ResourceRule, State, Vendor
 from agent.doctor import cdi, checks, device_plugins, library, node, pods, state, vendors
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
@@ -165,6 +165,38 @@ def test_a_bare_name_is_looked_for_where_the_loader_does(
     (found,) = library.defects(["libxpu-nowhere.so.1"])
 
     assert found == (f"{tmp_path}/libxpu-nowhere.so.1", "dangling", f"{tmp_path}/libxpu-nowhere.so.1.2")
+
+
+def test_an_empty_file_is_no_library_of_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "lib.so").touch()
+    made = Vendor("nvidia", "a:B", lambda *_: ContainerEdits(), GPU, libraries=lambda: [f"{tmp_path}/lib.so"])
+    found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: file too short")}
+
+    told = list(vendors.libraries(around(Plugin("nvidia", "here", "1", made), found=found)))
+
+    assert named(told) == [("library-unusable", Severity.STOPS)]
+    assert told[0].what == f"nvidia: {tmp_path}/lib.so is no ELF file"
+
+
+def test_a_library_that_is_there_and_of_no_use_only_warns_where_another_vendor_serves() -> None:
+    found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: half"), "acme": Look((CARD,))}
+
+    beside = around(vendor(), vendor("acme"), found=found)
+
+    assert ("library-unusable", Severity.WARNS) in named(list(vendors.libraries(beside)))
+    assert [it.what for it in vendors.drivers(beside)] == ["acme: 1 devices"]
+
+
+def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
+    blind = replace(CARD, fault=Fault("no-library", "nothing watches it", state=State.UNKNOWN))
+    wide = around(vendor("metax"), found={"metax": Look((blind,))})
+
+    (told,) = vendors.libraries(wide)
+
+    assert (told.ailment, told.severity) == ("library-bypassed", Severity.STOPS)
+    assert "mount the host's library directory" in told.remedy
+    assert "vendors.metax.libraries" in told.remedy
+    assert named(list(vendors.drivers(wide))) == [("", Severity.OK)]
 
 
 def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None:

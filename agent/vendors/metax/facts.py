@@ -50,7 +50,7 @@ LAYOUT = (
 
 YES, NO = "true", "false"
 #: Reason of the fault of cards that sysfs alone shows.
-NO_LIBRARY = "no-library"
+NO_LIBRARY = vendor.NO_LIBRARY
 
 # CDI: what containers name.
 

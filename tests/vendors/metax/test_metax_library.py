@@ -158,6 +158,28 @@ def test_a_missing_file_is_named_with_what_would_work(tmp_path: Path) -> None:
     assert said.message.endswith(library.REMEDY)
 
 
+@pytest.mark.parametrize("beside", [(), ("other/libmxsml.so",)])
+def test_a_file_that_is_there_and_no_library_is_told_from_none(
+    stub: MxsmlStub, tmp_path: Path, beside: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = tmp_path / "half/libmxsml.so"
+    half.parent.mkdir()
+    half.write_bytes(Path(stub.library).read_bytes()[:100])
+    monkeypatch.setattr(library, "searched", lambda _: [str(half), *(str(tmp_path / it) for it in beside)])
+
+    said = unavailable({})
+
+    assert said.reason == "library-unusable"
+    assert f"{half}: cannot read file data" in said.message
+    assert said.message.endswith(library.REMEDY)
+
+
+def test_a_library_of_the_loader_s_own_path_that_needs_another_one_is_there(stub: MxsmlStub) -> None:
+    needs_another = OSError("libdrm.so.2: cannot open shared object file: No such file or directory")
+
+    assert not library._is_missing(library.SONAME, needs_another)
+
+
 def test_a_library_that_the_config_names_is_searched_alone(tmp_path: Path) -> None:
     (tmp_path / "lib.so").symlink_to("nowhere")
 
