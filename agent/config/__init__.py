@@ -30,6 +30,7 @@ from agent.config.settings import (
     VendorSettings,
 )
 from agent.config.source import Source, given_source
+from agent.config.stated import stated
 from agent.config.watch import ConfigWatch
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "parse",
     "parse_address",
     "seen_labels",
+    "stated",
     "to_yaml",
     "with_flags",
 ]
