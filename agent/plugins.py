@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pluggy
@@ -18,7 +18,7 @@ from agent.core.claims import Dialect
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.koordinator.resources import unserved_name
 from agent.core.text import shorten
-from agent.core.vendor import Doubt, SettingsError, Vendor
+from agent.core.vendor import Doubt, Placement, SettingsError, Vendor
 
 DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
@@ -193,15 +193,16 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f"resource is wrong: {wrong}"
     if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
         return trouble
-    try:
-        msgspec.json.encode(vendor.settings)
-    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
-        return f"settings are no plain JSON values: {exc}"
+    for key in ("settings", "defaults"):
+        try:
+            msgspec.json.encode(getattr(vendor, key))
+        except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+            return f"{key} are no plain JSON values: {exc}"
     return ""
 
 
 def _trouble_of_type(vendor: Vendor) -> str:
-    for function in ("container_edits", "resources", "labels", "libraries"):
+    for function in ("container_edits", "resources", "judge", "labels", "libraries"):
         given = getattr(vendor, function)
         if not callable(given) and (given is not None or function == "container_edits"):
             return f"{function} can not be called"
@@ -211,6 +212,9 @@ def _trouble_of_type(vendor: Vendor) -> str:
     for key in ("prepares", "by_cdi"):
         if not isinstance(getattr(vendor, key), bool):
             return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
+    if vendor.placement not in get_args(Placement):
+        shown = shorten(repr(vendor.placement))
+        return f"placement is {shown}; one of {', '.join(get_args(Placement))} is needed"
     if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
         return "doubts are no tuple of Doubt"
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -184,6 +184,45 @@ def test_a_vendor_that_makes_its_own_resources_says_itself_what_all_is(found: li
     found.append(Plugin("acme", "here", "1", own))
 
     fleet.check(Config(vendors={"acme": VendorSettings(resources=rules)}))
+
+
+def slicing(rules: Sequence[ResourceRule]) -> None:
+    for index, rule in enumerate(rules):
+        if rule.placement == "local":
+            raise SettingsError("is not local", (index, "placement"))
+
+
+@pytest.mark.parametrize(("placement", "good"), [("local", False), ("claim", True), ("", True)])
+def test_a_rule_is_judged_by_its_vendor_with_the_vendors_placement_where_it_says_none(
+    found: list[Plugin], placement: str, good: bool
+) -> None:
+    said = f", placement: {placement}" if placement else ""
+    config = parse(f"vendors:\n acme:\n  resources:\n   - {{name: a/x{said}}}", "f", "n")
+    own = replace(vendor("acme", "acme.com/x"), placement="auto", judge=slicing)
+    found.append(Plugin("acme", "here", "1", own))
+
+    if good:
+        fleet.check(config)
+    else:
+        with pytest.raises(
+            ConfigError, match=r"^f:4: vendors\.acme\.resources\[0\]\.placement: is not local$"
+        ):
+            fleet.check(config)
+
+
+def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found: list[Plugin]) -> None:
+    text = (
+        "vendors: {acme: {settings: {a: 1}, resources: [{name: a/x}, {name: a/y, placement: claim}]}, b: {}}"
+    )
+    defaults = {"a": 0, "b": [], "library": "/l"}
+    own = replace(vendor("acme", "acme.com/x"), placement="auto", defaults=defaults)
+    found.append(Plugin("acme", "here", "1", own))
+
+    made = fleet.complete(parse(text, "f", "n"))
+
+    assert made.vendor("acme").settings == {"a": 1, "b": []}
+    assert [it.placement for it in made.vendor("acme").resources] == ["auto", "claim"]
+    assert made.vendor("b") == VendorSettings()
 
 
 def test_a_plugin_that_is_broken_itself_is_not_the_config_s_fault(found: list[Plugin]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.config.address import Address, parse_address
-from agent.config.effective import effective, to_yaml
+from agent.config.effective import effective, elsewhere, to_yaml
 from agent.config.flags import FLAGS, given_flags
 from agent.config.given import Given
 from agent.config.load import configured, load, parse
@@ -59,6 +59,7 @@ __all__ = [
     "VendorSettings",
     "configured",
     "effective",
+    "elsewhere",
     "given_flags",
     "given_labels",
     "given_source",

@@ -345,6 +345,7 @@ def overrides(backend: type[Backend], method: str) -> bool:
 
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
+Judge = Callable[[Sequence[ResourceRule]], None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 
@@ -366,6 +367,8 @@ class Vendor:
     resource: str
     #: Given to the Backend's constructor; plain JSON values.
     settings: Mapping[str, Any] = field(default_factory=dict)
+    #: What each setting is that the config does not say, as plain JSON values: `config check` prints it.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     #: Whether `prepare` makes hardware that Allocate must wait for, and that each start of a container needs.
     prepares: bool = False
     #: Whether containers get their devices by CDI names alone: without the specs nothing is given out.
@@ -373,6 +376,11 @@ class Vendor:
     #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
+    #: Judges the configured rules as far as that needs no devices. Raises SettingsError, with the path from
+    #: the list of rules.
+    judge: Judge | None = None
+    #: Who chooses the card where a rule does not say it.
+    placement: Placement = "local"
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
     #: Annotations of the Node that follow from the configured rules, these devices and what of them is given

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from agent.core.text import shorten
-from agent.core.vendor import Device, Offering, ResourceRule, Sharing, State
+from agent.core.vendor import Device, Offering, ResourceRule, SettingsError, Sharing, State
 
 from . import facts
 from .names import GPU, SGPU
@@ -31,6 +31,29 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
         left = [it for it in left if it not in chosen]
         made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in chosen))))
     return Offering(tuple(made), tuple(complaints))
+
+
+def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
+    """Refuse rules that no slice can be made by.
+
+    Raises:
+        SettingsError: With the path from the list of rules.
+    """
+    if options.mode != facts.SGPU:
+        return
+    for index, rule in enumerate(rules):
+        if rule.placement == "local":
+            raise SettingsError(
+                "must be auto or claim in mode sgpu, found 'local': schedulers say how large a slice is, and "
+                "are always heard; where none has spoken 'unclaimed' says it",
+                (index, "placement"),
+            )
+        if rule.sharing.replicas > MAX_SLICES:
+            raise SettingsError(
+                f"must be {MAX_SLICES} or fewer in mode sgpu, found {rule.sharing.replicas}: "
+                f"a card has {MAX_SLICES} slices at most",
+                (index, "sharing", "replicas"),
+            )
 
 
 def _filled(options: Options, rule: ResourceRule) -> ResourceRule:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from agent.config import parse
+from agent.core.errors import ConfigError
 from agent.core.vendor import (
     ContainerEdits,
     Device,
@@ -14,14 +16,16 @@ from agent.core.vendor import (
     Fault,
     Request,
     ResourceRule,
+    SettingsError,
     Sharing,
     State,
 )
+from agent.fleet import check
 from agent.vendors.metax import facts
 from agent.vendors.metax.edits import container_edits
 from agent.vendors.metax.labels import labels
-from agent.vendors.metax.offering import offering
-from agent.vendors.metax.options import Options
+from agent.vendors.metax.offering import judge, offering
+from agent.vendors.metax.options import MODES, Options
 from agent.vendors.metax.plugin import register_backend
 
 GPU, SGPU = "metax-tech.com/gpu", "metax-tech.com/sgpu"
@@ -154,6 +158,36 @@ def test_a_rule_of_the_user_is_shared_as_the_mode_says_unless_it_says_so_itself(
     )
     assert (plain.sharing, plain.placement) == (Sharing("replicas", 16), "auto")
     assert (own.sharing, own.placement) == (Sharing("replicas", 4), "claim")
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "says"),
+    [
+        (ResourceRule("a.com/x"), ("placement",), "must be auto or claim in mode sgpu, found 'local'"),
+        (
+            ResourceRule("a.com/x", sharing=Sharing("replicas", 17), placement="auto"),
+            ("sharing", "replicas"),
+            "must be 16 or fewer in mode sgpu, found 17",
+        ),
+    ],
+)
+def test_a_rule_that_no_slice_can_be_made_by_is_refused_in_sgpu_alone(
+    rule: ResourceRule, path: tuple[str, ...], says: str
+) -> None:
+    good = ResourceRule("a.com/y", sharing=Sharing("replicas", 16), placement="claim")
+    with pytest.raises(SettingsError) as refused:
+        judge(Options(mode="sgpu"), [good, rule])
+    assert refused.value.path == (1, *path)
+    assert str(refused.value).startswith(says)
+    for mode in set(MODES) - {"sgpu"}:
+        judge(Options.read({"mode": mode}), [good, rule])
+
+
+def test_config_check_refuses_such_a_rule_at_its_line() -> None:
+    text = "vendors:\n  metax:\n    settings: {mode: sgpu}\n    resources:\n    - name: a.com/x\n      SAYS"
+    check(parse(text.replace("SAYS", "policy: packed"), "f", "n"))
+    with pytest.raises(ConfigError, match=r"^f:6: vendors\.metax\.resources\[0\]\.placement: must be"):
+        check(parse(text.replace("SAYS", "placement: local"), "f", "n"))
 
 
 REQUEST = Request("0123456789abcdef", GPU, ("GPU-0", "GPU-1"))
