@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from agent.cli import VERBS, main
 from agent.cli.arguments import MISUSED, REFUSED
+from agent.testing.conformance import Finding
 from agent.version import version
 
 SIMULATED = "version: v1\nvendors: {simulated: {settings: {devices: 2}}}\n"
@@ -296,9 +298,7 @@ def test_conformance_counts_what_failed_first(
     config.write_text("vendors: {simulated: {settings: {devices: 1}}}")
 
     assert main(["conformance", "simulated", "--config", str(config)]) == 1
-    assert capsys.readouterr().out.endswith(
-        "\nsimulated: does not conform: 2 failed, 1 ok, 1 not made\n"
-    )
+    assert capsys.readouterr().out.endswith("\nsimulated: does not conform: 2 failed, 1 ok, 1 not made\n")
 
 
 def test_conformance_of_an_unknown_vendor_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
