@@ -64,13 +64,6 @@ class MxsmlError(Exception):
         return self.code in (Code.INVALID_DEVICE_ID, Code.NO_DEVICE)
 
     @property
-    def busy(self) -> bool:
-        """Whether something is in use. Libraries have a code for it, their sysfs writes have EBUSY."""
-        return self.code == Code.BUSY_DEVICE or (
-            self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EBUSY
-        )
-
-    @property
     def read_only(self) -> bool:
         """Whether sysfs can not be written here, which needs a container that may."""
         return self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EROFS
@@ -93,6 +86,7 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
     names = searched(settings)
+    reason = LIBRARY_NOT_FOUND
     refused, empty = [], []
     for name in names:
         if len(names) > 1 and name != SONAME and not Path(name).exists():
