@@ -17,10 +17,10 @@ from agent.doctor import cdi, checks, device_plugins, library, node, pods, state
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
-from agent.doctor.locks import holders
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
 from agent.doctor.sockets import Listener, listener
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
+from agent.locks import holders
 from agent.plugins import Plugin
 
 from .patient import short_directory
@@ -265,6 +265,19 @@ def test_of_a_lock_s_lines_only_who_holds_this_file_counts(tmp_path: Path) -> No
     (tmp_path / "locks").write_text("\n".join(lines))
 
     assert holders(place, tmp_path / "locks") == (4711, 0)
+
+
+# The state
+
+
+def test_a_file_above_the_state_directory_is_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = Config(AgentSettings(state_dir=tmp_path / "file/state"))
+
+    (told,) = state.state(around(config=config))
+
+    assert (told.ailment, told.what) == ("state-directory-wrong", f"{tmp_path}/file is no directory")
+    assert f"remove {tmp_path}/file, or" in told.remedy
 
 
 # The container runtime
