@@ -39,13 +39,13 @@ SLICE_MEMORY = "slice-memory"
 # What is on it that we did not make; absent where nothing is.
 FOREIGN_SLICES, FOREIGN_COMPUTE = "foreign-slices", "foreign-compute"  # a count; percent
 FOREIGN_MEMORY = "foreign-memory"  # MiB
-# The same of what bears our mark.
-OWN_SLICES, OWN_COMPUTE, OWN_MEMORY = "own-slices", "own-compute", "own-memory"
+#: What bears our mark: a list of ALLOCATION:PERCENT:MIB; absent where nothing does.
+OWN_SLICES = "own-slices"
 
 #: What follows from the slices on a card.
 LAYOUT = (
     *(SGPU_CAPABLE, SGPU_ON, SLICES, QOS, SLICE_MEMORY),
-    *(FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY, OWN_SLICES, OWN_COMPUTE, OWN_MEMORY),
+    *(FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY, OWN_SLICES),
 )
 
 YES, NO = "true", "false"

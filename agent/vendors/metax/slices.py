@@ -135,6 +135,8 @@ class Slices:
         _markable(request.allocation)
         for card in cards:
             self._settle(card)
+        if not request.parameters and (kept := self._kept(request.allocation, cards)):
+            return kept  # `unclaimed` may be another one by now
         self._wanted(request, cards)  # what is refused switches nothing on
         for card in cards:
             self._switch_on(card)
@@ -143,6 +145,11 @@ class Slices:
             with suppress(MxsmlError):  # its release removes what stays there
                 self._clear(request.allocation, card)
         return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
+
+    def _kept(self, allocation: str, cards: Sequence[Card]) -> tuple[Found, ...]:
+        """The slices of an allocation, where it has them on all of these cards."""
+        its = [[it for it in self._layout(card).found if it.allocation == allocation] for card in cards]
+        return tuple(it for found in its for it in found) if all(its) else ()
 
     def _wanted(self, request: Request, cards: Sequence[Card]) -> tuple[Slice, ...]:
         sizes: dict[str, int] = {}

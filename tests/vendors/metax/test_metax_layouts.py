@@ -14,7 +14,7 @@ def found(number: int, memory: int, compute: int, allocation: str | None) -> Fou
 def test_ours_and_others_are_counted_apart() -> None:
     its = (found(0, 1024, 10, "a"), found(1, 2048, 20, None), found(2, 4096, 5, "b"))
     said = attributes(Layout(its, Quota(total_vram=65536, free_vram=58368, free_compute=65)))
-    assert [said[f"own-{it}"] for it in ("slices", "compute", "memory")] == ["2", "15", "5120"]
+    assert said["own-slices"] == "a:10:1024,b:5:4096"
     assert [said[f"foreign-{it}"] for it in ("slices", "compute", "memory")] == ["1", "20", "2048"]
 
 

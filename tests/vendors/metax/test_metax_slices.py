@@ -64,6 +64,20 @@ def test_without_a_claim_a_container_gets_what_is_set(
     assert [(it.vram, it.compute) for it in stub.slices(0)] == [(memory, compute)]
 
 
+@pytest.mark.parametrize("unclaimed", ["share", "whole", "refuse"])
+def test_a_slice_without_a_claim_stays_as_it_was_made_whatever_is_set_by_now(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, unclaimed: str
+) -> None:
+    made = sgpu.prepare(asked(), [stub.uuid(0)])
+    before = stub.slices()
+    backend = host.backend(mode="sgpu", unclaimed=unclaimed)
+    backend.open()
+    backend.discover()
+
+    assert backend.prepare(asked(), [stub.uuid(0)]) == made
+    assert stub.slices() == before
+
+
 def test_a_whole_card_is_all_that_slices_may_take_of_it(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
     stub.sgpu_quota(0, 64000)
 
