@@ -21,7 +21,7 @@ from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
 from agent.core.offers import Wish
 from agent.core.text import shorten
-from agent.core.vendor import ResourceRule, SettingsError, Vendor
+from agent.core.vendor import ResourceRule, SettingsError, Sharing, Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
 from agent.plugins import Plugin, load, names
@@ -176,14 +176,16 @@ def _defaults(vendor: Vendor) -> Mapping[str, Any]:
 
 
 def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
-    """The configured rules; one that says no placement has the vendor's."""
-    at = ("vendors", vendor.name, "resources")
-    return tuple(
-        replace(it, placement=vendor.placement)
-        if it.placement == "local" and not config.says((*at, index, "placement"))
-        else it
-        for index, it in enumerate(config.vendor(vendor.name).resources)
-    )
+    """The configured rules; one that says no sharing or no placement has the vendor's."""
+    filled = []
+    for index, rule in enumerate(config.vendor(vendor.name).resources):
+        at = ("vendors", vendor.name, "resources", index)
+        if rule.sharing == Sharing() and not config.says((*at, "sharing")):
+            rule = replace(rule, sharing=vendor.sharing)
+        if rule.placement == "local" and not config.says((*at, "placement")):
+            rule = replace(rule, placement=vendor.placement)
+        filled.append(rule)
+    return tuple(filled)
 
 
 def _check_rules(config: Config, vendor: Vendor) -> None:

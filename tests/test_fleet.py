@@ -17,7 +17,7 @@ from agent.core.claims import PROMISES, Dialect
 from agent.core.errors import ConfigError
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.vendor import ContainerEdits, Doubt, Offering, ResourceRule, SettingsError, Vendor
+from agent.core.vendor import ContainerEdits, Doubt, Offering, ResourceRule, SettingsError, Sharing, Vendor
 from agent.node import Node
 from agent.plugins import Plugin
 
@@ -211,17 +211,17 @@ def test_a_rule_is_judged_by_its_vendor_with_the_vendors_placement_where_it_says
 
 
 def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found: list[Plugin]) -> None:
-    text = (
-        "vendors: {acme: {settings: {a: 1}, resources: [{name: a/x}, {name: a/y, placement: claim}]}, b: {}}"
-    )
-    defaults = {"a": 0, "b": [], "library": "/l"}
-    own = replace(vendor("acme", "acme.com/x"), placement="auto", defaults=defaults)
+    rules = "[{name: a/x}, {name: a/y, placement: claim, sharing: {kind: exclusive}}]"
+    text = f"vendors: {{acme: {{settings: {{a: 1}}, resources: {rules}}}, b: {{}}}}"
+    defaults, sharing = {"a": 0, "b": [], "library": "/l"}, Sharing("replicas", 4)
+    own = replace(vendor("acme", "acme.com/x"), placement="auto", sharing=sharing, defaults=defaults)
     found.append(Plugin("acme", "here", "1", own))
 
     made = fleet.complete(parse(text, "f", "n"))
 
     assert made.vendor("acme").settings == {"a": 1, "b": []}
-    assert [it.placement for it in made.vendor("acme").resources] == ["auto", "claim"]
+    said = [(it.sharing, it.placement) for it in made.vendor("acme").resources]
+    assert said == [(sharing, "auto"), (Sharing(), "claim")]
     assert made.vendor("b") == VendorSettings()
 
 

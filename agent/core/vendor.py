@@ -379,7 +379,8 @@ class Vendor:
     #: Judges the configured rules as far as that needs no devices. Raises SettingsError, with the path from
     #: the list of rules.
     judge: Judge | None = None
-    #: Who chooses the card where a rule does not say it.
+    #: How a card is counted, and who chooses it, where a rule does not say so.
+    sharing: Sharing = Sharing()
     placement: Placement = "local"
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None

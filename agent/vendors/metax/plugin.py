@@ -15,7 +15,7 @@ from .facts import SGPU as SLICED
 from .labels import labels
 from .names import GPU, SGPU
 from .nodedevices import ANNOTATION, node_annotations
-from .offering import judge, offering
+from .offering import judge, offering, sharing
 from .options import DEFAULTS, SETTINGS, Options
 
 __all__ = ["SETTINGS", "register_backend"]
@@ -36,6 +36,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         by_cdi=sliced,
         resources=partial(offering, options),
         judge=partial(judge, options),
+        sharing=sharing(options),
         placement="auto" if sliced else "local",
         doubts=options.doubts(),
         labels=labels,
