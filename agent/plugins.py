@@ -22,7 +22,7 @@ from agent.core.vendor import Doubt, Placement, SettingsError, Sharing, Vendor
 
 DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
-SITS_OUT = "sits out: its register_backend offers nothing with these settings"
+SITS_OUT = "not in use: it offers nothing with these settings, and its README says which ones it needs"
 
 
 @dataclass(frozen=True, slots=True)
