@@ -159,6 +159,7 @@ BROKEN = {
         ("by_cdi='no'", "by_cdi is 'no'; True or False is needed"),
         ("libraries=['libx.so']", "libraries can not be called"),
         ("judge=[]", "judge can not be called"),
+        ("unclaimed='gets all'", "unclaimed can not be called"),
         ("sharing='all'", "sharing is 'all'; a Sharing is needed"),
         ("placement='near'", "placement is 'near'; one of local, claim, auto is needed"),
         ("placement=[]", "placement is []; one of local, claim, auto is needed"),

@@ -397,6 +397,9 @@ class Vendor:
     doubts: tuple[Doubt, ...] = ()
     #: How schedulers say which container gets which of its cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
+    #: What becomes of a container that asks for so many IDs and of which no scheduler speaks, though one may
+    #: choose: `is refused`, or `gets` and what, where that is not what the kubelet chooses.
+    unclaimed: Callable[[int], str] | None = None
     #: The variable that tells a container its devices; a pod that sets it itself goes around us.
     visible: str = ""
     #: The files in which its library is looked for; a bare name is the loader's to find. For `doctor` alone.

@@ -17,6 +17,7 @@ from .names import GPU, SGPU
 from .nodedevices import ANNOTATION, node_annotations
 from .offering import judge, offering, sharing
 from .options import DEFAULTS, SETTINGS, Options
+from .share import without_a_claim
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -43,6 +44,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         annotations=partial(node_annotations, options) if sliced else None,
         annotation_keys=(ANNOTATION,),
         dialects=(DIALECT,) if sliced else (),
+        unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
         libraries=partial(_libraries, options),
     )
