@@ -167,9 +167,9 @@ def _library(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
     look = around.vendors.get(plugin.name)
     if look is None:
         yield not_made(LIBRARY, f"{plugin.name} was not asked")
-    elif any(map(_is_bypassed, look.value or ())):
+    elif blind := [it.fault.message for it in look.value or () if it.fault and _is_bypassed(it)]:
         yield from _defective(around, plugin)
-        yield BYPASSED.found(f"{plugin.name}: {len(look.value or ())} cards", vendor=plugin.name)
+        yield BYPASSED.found(f"{plugin.name}: {len(blind)} cards: {blind[0]}", vendor=plugin.name)
     elif not look.why.startswith(_WITHOUT):
         found = library.there(_names(plugin)) or ("found",)
         yield well(LIBRARY, f"{plugin.name}: {found[0]}")

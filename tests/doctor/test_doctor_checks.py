@@ -194,6 +194,7 @@ def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
     (told,) = vendors.libraries(wide)
 
     assert (told.ailment, told.severity) == ("library-bypassed", Severity.STOPS)
+    assert told.what == "metax: 1 cards: nothing watches it"
     assert "mount the host's library directory" in told.remedy
     assert "vendors.metax.libraries" in told.remedy
     assert named(list(vendors.drivers(wide))) == [("", Severity.OK)]
