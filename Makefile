@@ -9,7 +9,7 @@ HELM ?= v3.22.0
 HELM_KUBERNETES ?= 37
 # Tests start the agent hundreds of times: where nothing compiled may be kept, each of them compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Processes that tests run on: auto is one more than there are cores, 0 is none but pytest's own.
+# Processes that tests run on: auto is two for each core, 0 is none but pytest's own.
 WORKERS ?= auto
 
 .PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers cluster cluster-stop cluster-test campaign proto lock clean help
@@ -95,7 +95,7 @@ $(HELM_STAMP):
 
 chart: setup tools  ## Lint the chart, render its matrix, test manifests, examples and alert rules
 	build/tools/helm lint --strict deploy/chart/xpu-agent
-	$(BIN)/python -m pytest tests/deploy tests/peers/test_chart.py --require-tools
+	$(BIN)/python -m pytest tests/deploy tests/peers/test_chart.py --require-tools -n $(WORKERS)
 
 manifests: setup tools  ## Render deploy/manifests from the chart anew
 	HELM=build/tools/helm deploy/manifests.sh
