@@ -168,7 +168,6 @@ BROKEN = {
         ("dialects=('acme',)", "dialects are no tuple of Dialect"),
         ("dialects=(Dialect(None, edits),)", "dialect has the name None; a text is needed"),
         ("dialects=(Dialect('a', {}),)", "dialect 'a' has claims that can not be called"),
-        ("dialects=(Dialect('a', edits, {}),)", "dialect 'a' has a bound that can not be called"),
         ("dialects=(Dialect('a', edits, reads='a.com/'),)", "dialect 'a' reads 'a.com/'; a tuple of texts"),
         ("dialects=(Dialect('a', edits, reads=('',)),)", "dialect 'a' reads ('',); a tuple of texts"),
         ("dialects=(Dialect('a', edits, locks='a.com/b'),)", "dialect 'a' locks 'a.com/b'; a tuple of keys"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated, bound
+from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated
 from agent.core.koordinator.asked import asked, shared_out, wish
 from agent.core.koordinator.resources import GPU
 from agent.core.text import shorten
@@ -102,4 +102,4 @@ def in_words(it: Grant) -> str:
     return " and ".join(said)
 
 
-KOORDINATOR = Dialect("koordinator", claims, bound=bound)
+KOORDINATOR = Dialect("koordinator", claims)
