@@ -39,13 +39,13 @@ SLICE_MEMORY = "slice-memory"
 # What is on it that we did not make; absent where nothing is.
 FOREIGN_SLICES, FOREIGN_COMPUTE = "foreign-slices", "foreign-compute"  # a count; percent
 FOREIGN_MEMORY = "foreign-memory"  # MiB
-#: What bears our mark: a list of ALLOCATION:PERCENT:MIB; absent where nothing does.
-OWN_SLICES = "own-slices"
+#: What bears our mark: ALLOCATION:PERCENT:MIB of a slice each, the first names of as many as a card can have.
+OWN_SLICES = tuple(f"own-slice-{number}" for number in range(16))
 
 #: What follows from the slices on a card.
 LAYOUT = (
     *(SGPU_CAPABLE, SGPU_ON, SLICES, QOS, SLICE_MEMORY),
-    *(FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY, OWN_SLICES),
+    *(FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY, *OWN_SLICES),
 )
 
 YES, NO = "true", "false"

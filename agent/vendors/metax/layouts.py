@@ -114,7 +114,5 @@ def attributes(layout: Layout | None) -> dict[str, str]:
         said[facts.FOREIGN_SLICES] = str(len(foreign))
         said[facts.FOREIGN_COMPUTE] = str(sum(it.sgpu.compute for it in foreign))
         said[facts.FOREIGN_MEMORY] = str(sum(it.sgpu.vram for it in foreign))
-    if own := layout.own:
-        its = (f"{it.allocation}:{it.sgpu.compute}:{it.sgpu.vram}" for it in own)
-        said[facts.OWN_SLICES] = ",".join(its)
-    return said
+    its = (f"{it.allocation}:{it.sgpu.compute}:{it.sgpu.vram}" for it in layout.own)
+    return said | dict(zip(facts.OWN_SLICES, its, strict=False))

@@ -69,7 +69,8 @@ def _had(card: Device, made: Sequence[tuple[str, Slice]]) -> Sequence[Slice]:
     """Of an allocation that lies there nothing else counts: settings and claims may be others by now."""
     lying = {
         allocation: Slice(card.uuid, int(memory), int(compute))
-        for allocation, compute, memory in _OWN.findall(card.attributes.get(facts.OWN_SLICES, ""))
+        for name in facts.OWN_SLICES
+        for allocation, compute, memory in _OWN.findall(card.attributes.get(name, ""))
     }
     return [*lying.values(), *(it for allocation, it in made if allocation not in lying)]
 
@@ -107,7 +108,7 @@ def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
     there, and of ours that took whichever there was.
     """
     yield from (str(it.qos) for it in made if it.qos is not None)
-    lies = {facts.FOREIGN_SLICES, facts.OWN_SLICES} & card.attributes.keys()
+    lies = {facts.FOREIGN_SLICES, facts.OWN_SLICES[0]} & card.attributes.keys()
     if lies or any(not it.whole for it in made):
         yield card.attributes.get(facts.QOS, "")
 

@@ -90,7 +90,7 @@ def test_the_policy_of_a_card_without_slices_is_not_told() -> None:
 
 def sliced() -> Device:
     """With two slices that bear our mark."""
-    return card(own_slices=f"{OURS}:10:1024,{OTHER}:20:3072", qos="burst-share")
+    return card(own_slice_0=f"{OURS}:10:1024", own_slice_1=f"{OTHER}:20:3072", qos="burst-share")
 
 
 def free(it: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -119,14 +119,14 @@ def test_what_lies_there_counts_as_it_is_and_what_was_not_yet_seen_there_as_it_i
 @pytest.mark.parametrize("unclaimed", ["share", "whole", "refuse"])
 def test_a_slice_without_a_claim_counts_as_it_was_made_whatever_is_set_now(unclaimed: Any) -> None:
     had = Grant(Request(OURS, SGPU, ("GPU-0::0",)), ("GPU-0",), ("s",))
-    it = card(own_slices=f"{OURS}:6:4096", qos="best-effort")
+    it = card(own_slice_0=f"{OURS}:6:4096", qos="best-effort")
     said = node_annotations(Options(mode="sgpu", unclaimed=unclaimed), (), [it], [had])
     assert free(json.loads(said[ANNOTATION])[0]) == (16, 15, 94, 61440)
 
 
 @pytest.mark.parametrize("text", ["", "2", "x:y:z", f"{OURS}:-1:1", f"{OURS}:1"])
 def test_what_is_no_slice_of_ours_takes_nothing(text: str) -> None:
-    (it,) = told([card(own_slices=text)])
+    (it,) = told([card(own_slice_0=text)])
     assert it["availableDevCount"] == 16
 
 
