@@ -7,7 +7,9 @@ FAULTS ?= 1000
 HELM ?= v3.22.0
 # The minor version of Kubernetes that its release is made with (client-go in its go.mod).
 HELM_KUBERNETES ?= 37
-# Processes that tests run on: auto is one more than there are cores, 0 is none but pytest's own.
+# Tests start the agent hundreds of times: where nothing compiled may be kept, each of them compiles it anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Processes that tests run on: auto is two for each core, 0 is none but pytest's own.
 WORKERS ?= auto
 
 .PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers cluster cluster-stop cluster-test campaign proto lock clean help
@@ -52,9 +54,10 @@ docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	@touch $@
 
-peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them
+# The longest first, so that no process is left with it in the end.
+peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them; EVERY=1 is every scenario with every kubelet
 	tests/peers/build.sh
-	$(BIN)/python -m pytest tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py tests/campaign/test_campaign.py --require-peers -n $(WORKERS)
+	$(BIN)/python -m pytest tests/campaign/test_campaign.py tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py --require-peers $(if $(EVERY),--every-kubelet) -n $(WORKERS)
 
 cluster: setup  ## Leave a real cluster running: one node, containerd, the agent by its chart, pods with cards (root)
 	tests/realnode/build.sh
@@ -92,7 +95,7 @@ $(HELM_STAMP):
 
 chart: setup tools  ## Lint the chart, render its matrix, test manifests, examples and alert rules
 	build/tools/helm lint --strict deploy/chart/xpu-agent
-	$(BIN)/python -m pytest tests/deploy tests/peers/test_chart.py --require-tools
+	$(BIN)/python -m pytest tests/deploy tests/peers/test_chart.py --require-tools -n $(WORKERS)
 
 manifests: setup tools  ## Render deploy/manifests from the chart anew
 	HELM=build/tools/helm deploy/manifests.sh

@@ -6,11 +6,14 @@ import http.client
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agent import files
 from agent.core.errors import AgentError
 from agent.core.text import shorten
+from agent.locks import holders, program
 
 _TIMEOUT = 10.0
 #: Bytes of an answer. Thousands of devices are a few MiB; who sends more is no agent.
@@ -55,8 +58,10 @@ def ask(
     try:
         return answer(_OverUnix(path, timeout), method, target, body)
     except FileNotFoundError:
-        remedy = "start it with `xpu-agent run`, or name its directory with --state-dir"
-        raise CannotAsk(path, "there is no such socket", remedy) from None
+        raise CannotAsk(path, *_unserved(path.parent)) from None
+    except NotADirectoryError:
+        remedy = "name the agent's state directory with --state-dir"
+        raise CannotAsk(path, f"{files.in_the_way(path.parent)} is no directory", remedy) from None
     except ConnectionRefusedError:
         raise CannotAsk(path, "the agent that made it is gone", "start one with `xpu-agent run`") from None
     except PermissionError:
@@ -67,6 +72,19 @@ def ask(
         raise CannotAsk(
             path, shorten(str(error) or type(error).__name__), "is it the agent's socket?"
         ) from error
+
+
+def _unserved(directory: Path) -> tuple[str, str]:
+    """Why there is no socket, and what would work; whoever holds the state may have no place for one."""
+    for name in ("agent.lock", "."):
+        with suppress(OSError):
+            for pid in holders(directory / name):
+                who = f"{program(pid)} (pid {pid})" if pid else "a process that is not seen from here"
+                remedy = (
+                    "where it has just started ask again, else its log says why, and /readyz at agent.http"
+                )
+                return f"{who} holds {directory} and serves no socket there", remedy
+    return "there is no such socket", "start it with `xpu-agent run`, or name its directory with --state-dir"
 
 
 def answer(

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 import structlog
 
 from agent.askers import Askers
-from agent.core.allocator import ALLOCATION, Allocator
+from agent.core.allocator import Allocator
 from agent.core.errors import AgentError, AllocationError
 from agent.core.ledger import Ledger
+from agent.core.marks import ALLOCATION
 from agent.core.notices import Swap
 from agent.core.promises import Promises
 from agent.core.vendor import ContainerEdits

@@ -70,6 +70,12 @@ def replace(path: Path, text: str, *, sync: bool = False) -> None:
         raise
 
 
+def in_the_way(directory: Path) -> Path | None:
+    """What is there and no directory, but should be it or one above it; also a link that leads nowhere."""
+    above = (directory, *directory.parents)
+    return next((it for it in above if os.path.lexists(it) and not it.is_dir()), None)
+
+
 def sync_directory(directory: Path) -> None:
     """Have what was made, moved and removed in it survive a crash of the machine.
 

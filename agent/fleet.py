@@ -21,7 +21,7 @@ from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
 from agent.core.offers import Wish
 from agent.core.text import shorten
-from agent.core.vendor import Vendor
+from agent.core.vendor import ResourceRule, SettingsError, Sharing, Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
 from agent.plugins import Plugin, load, names
@@ -154,9 +154,54 @@ def check(config: Config) -> Config:
             raise config.refused(_setting(config, plugin.name, plugin.refusal.path), str(plugin.refusal))
         if plugin.vendor is not None:
             _check_overlap(config, plugin.vendor)
+            _check_rules(config, plugin.vendor)
             its = islice(plugin.vendor.doubts, MAX_DOUBTS)
             warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in its)
     return replace(config, warnings=tuple(warnings))
+
+
+def complete(config: Config) -> Config:
+    """The configuration with what its vendors make of all that it does not say, for people to read."""
+    vendors = {it.name: it.vendor for it in wanted(config) if it.vendor is not None}
+    filled = {
+        name: replace(
+            its,
+            settings={**_defaults(vendors[name]), **its.settings},
+            resources=_rules(config, vendors[name]),
+        )
+        for name, its in config.vendors.items()
+        if name in vendors
+    }
+    return replace(config, vendors={**config.vendors, **filled})
+
+
+def _defaults(vendor: Vendor) -> Mapping[str, Any]:
+    """Those of settings; the library has a key of its own."""
+    return {key: value for key, value in vendor.defaults.items() if key != "library"}
+
+
+def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
+    """The configured rules; one that says no sharing or no placement has the vendor's."""
+    filled = []
+    for index, rule in enumerate(config.vendor(vendor.name).resources):
+        at = ("vendors", vendor.name, "resources", index)
+        if rule.sharing == Sharing() and not config.says((*at, "sharing")):
+            rule = replace(rule, sharing=vendor.sharing)
+        if rule.placement == "local" and not config.says((*at, "placement")):
+            rule = replace(rule, placement=vendor.placement)
+        filled.append(rule)
+    return tuple(filled)
+
+
+def _check_rules(config: Config, vendor: Vendor) -> None:
+    """Have the vendor judge the rules that the config asks of it."""
+    if vendor.judge is None:
+        return
+    try:
+        vendor.judge(_rules(config, vendor))
+    except SettingsError as refusal:
+        at = ("vendors", vendor.name, "resources", *refusal.path)
+        raise config.refused(at, str(refusal)) from None
 
 
 def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[str | int, ...]:

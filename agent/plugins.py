@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pluggy
@@ -18,11 +18,11 @@ from agent.core.claims import Dialect
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.koordinator.resources import unserved_name
 from agent.core.text import shorten
-from agent.core.vendor import Doubt, SettingsError, Vendor
+from agent.core.vendor import Doubt, Placement, SettingsError, Sharing, Vendor
 
 DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
-SITS_OUT = "sits out: its register_backend offers nothing with these settings"
+SITS_OUT = "not in use: it offers nothing with these settings, and its README says which ones it needs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +193,16 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f"resource is wrong: {wrong}"
     if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
         return trouble
-    try:
-        msgspec.json.encode(vendor.settings)
-    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
-        return f"settings are no plain JSON values: {exc}"
+    for key in ("settings", "defaults"):
+        try:
+            msgspec.json.encode(getattr(vendor, key))
+        except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+            return f"{key} are no plain JSON values: {exc}"
     return ""
 
 
 def _trouble_of_type(vendor: Vendor) -> str:
-    for function in ("container_edits", "resources", "labels", "libraries"):
+    for function in ("container_edits", "resources", "judge", "labels", "libraries", "unclaimed"):
         given = getattr(vendor, function)
         if not callable(given) and (given is not None or function == "container_edits"):
             return f"{function} can not be called"
@@ -211,6 +212,11 @@ def _trouble_of_type(vendor: Vendor) -> str:
     for key in ("prepares", "by_cdi"):
         if not isinstance(getattr(vendor, key), bool):
             return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
+    if not isinstance(vendor.sharing, Sharing):
+        return f"sharing is {shorten(repr(vendor.sharing))}; a Sharing is needed"
+    if vendor.placement not in get_args(Placement):
+        shown = shorten(repr(vendor.placement))
+        return f"placement is {shown}; one of {', '.join(get_args(Placement))} is needed"
     if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
         return "doubts are no tuple of Doubt"
     return ""
@@ -225,8 +231,6 @@ def _trouble_of_dialects(dialects: object) -> str:
         whose = f"dialect {shorten(it.name)!r}"
         if not callable(it.claims):
             return f"{whose} has claims that can not be called"
-        if not callable(it.bound):
-            return f"{whose} has a bound that can not be called"
         if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
             return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
         if not (isinstance(it.locks, tuple) and all(isinstance(one, str) and "/" in one for one in it.locks)):

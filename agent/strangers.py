@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import anyio
 import structlog
 
-from agent.core.allocator import ALLOCATION
 from agent.core.cell import Cell
+from agent.core.marks import ALLOCATION
 from agent.core.model import Plan, Resource
 from agent.core.text import shorten
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint

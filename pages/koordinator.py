@@ -55,19 +55,12 @@ WRITTEN: Sequence[tuple[str, str, str]] = (
 READ: Sequence[tuple[str, str, str]] = (
     (allocated.ALLOCATED, "annotation of the pod", "the cards, and how much of each"),
     (
-        allocated.BOUND,
-        "annotation of the pod",
-        "when it was bound: who of a boot's pods comes first",
-    ),
-    (
         hami.METAX_ALLOCATED,
         "annotation of the pod",
         "the same cards as MetaX's plugin reads them; of HAMi, too",
     ),
-    (hami.METAX_PREDICATE_TIME, "annotation of the pod", "when HAMi bound it"),
     ("hami.io/*-devices-to-allocate", "annotation of the pod", "HAMi's cards for each container"),
     ("hami.io/*-devices-allocated", "annotation of the pod", "the same, once it was bound"),
-    (hami.BIND_TIME, "annotation of the pod", "when HAMi bound it"),
     *(
         (it, "annotation of the Node", "whose turn it is; removed when that pod has its cards")
         for it in LOCKS

@@ -107,7 +107,7 @@ MEANINGS: Mapping[str, str] = {
     "vendors.NAME.resources.placement": (
         "Who chooses the card: `local`, the kubelet and this agent; `claim`, a scheduler, and a pod of which "
         "none has spoken is refused; `auto`, a scheduler where one has, else as `local`. The last two list "
-        "no NUMA node."
+        "no NUMA node. In MetaX's mode `sgpu` it is `auto` unless said, and never `local`."
     ),
     "vendors.NAME.resources.ids": (
         "How device IDs are written: `uuid`, `minor` (a card that has none is not listed; use it for one "

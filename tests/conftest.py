@@ -37,12 +37,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--peers",
         action="store_true",
-        help="run the scenarios with the real kubelet device managers too, as far as they are built",
+        help="run the scenarios with the real kubelet device managers instead, as far as they are built",
     )
     group.addoption(
         "--require-peers",
         action="store_true",
         help="the same, and a device manager that is not built is an error (what `make peers` asks for)",
+    )
+    group.addoption(
+        "--one-kubelet",
+        action="store_true",
+        help="run the scenarios with one simulated kubelet alone (what CI does on a second Python)",
+    )
+    group.addoption(
+        "--every-kubelet",
+        action="store_true",
+        help="run every scenario with every kubelet, with --peers the simulated ones too",
     )
     parser.addoption(
         "--require-realnode",
@@ -57,8 +67,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means: tests wait about half of their time, so one more than there are cores."""
-    return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
+    """What `-n auto` means: tests wait more than half of their time, so two for each core."""
+    return min(2 * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from agent.cli import VERBS, main
 from agent.cli.arguments import MISUSED, REFUSED
+from agent.testing.conformance import Finding
 from agent.version import version
 
 SIMULATED = "version: v1\nvendors: {simulated: {settings: {devices: 2}}}\n"
@@ -77,7 +79,7 @@ def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFi
 
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["nvidia"]["resource"] == "nvidia.com/gpu"
-    assert "sits out" in rows["simulated"]["reason"]
+    assert rows["simulated"]["reason"].startswith("not in use: it offers nothing with these settings")
 
 
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
@@ -216,6 +218,11 @@ def test_config_check_lays_nvidia_s_flags_and_variables_over_the_file(
     assert main(["config", "check", "--pass-device-specs"]) == 0
 
     printed = capsys.readouterr().out
+    assert printed.splitlines()[:3] == [
+        f"# {config}",
+        "# vendors.nvidia.settings.migStrategy: MIG_STRATEGY",
+        "# vendors.nvidia.settings.passDeviceSpecs: --pass-device-specs",
+    ]
     assert "migStrategy: single" in printed
     assert "passDeviceSpecs: true" in printed
 
@@ -272,7 +279,26 @@ def test_conformance_holds_the_simulated_vendor_to_the_contract(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["conformance", "simulated", "--config", str(config)]) == 0
-    assert "simulated: conforms" in capsys.readouterr().out
+    *checks, last = capsys.readouterr().out.splitlines()
+    good, left = (sum(it.startswith(word) for it in checks) for word in ("ok ", "not made "))
+    assert last == f"simulated: conforms: {good} ok, {left} not made"
+    assert good + left == len(checks)
+    assert left
+
+
+def test_conformance_counts_what_failed_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def check_vendor(_: object) -> AsyncIterator[Finding]:
+        for ok in (True, False, None, False):
+            yield Finding("it", ok, "")
+
+    monkeypatch.setattr("agent.testing.conformance.check_vendor", check_vendor)
+    config = tmp_path / "config.yaml"
+    config.write_text("vendors: {simulated: {settings: {devices: 1}}}")
+
+    assert main(["conformance", "simulated", "--config", str(config)]) == 1
+    assert capsys.readouterr().out.endswith("\nsimulated: does not conform: 2 failed, 1 ok, 1 not made\n")
 
 
 def test_conformance_of_an_unknown_vendor_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

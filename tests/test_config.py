@@ -334,6 +334,17 @@ def test_hostile_documents_are_refused_before_they_cost_anything(text: str, erro
     assert error in refusal(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["a: [/dev/x{minor}]", "a: {b: [/dev/x{minor}]}", "a: {b: x{y}}", "a: [b[0]]"]
+)
+def test_a_bracket_within_a_text_within_brackets_is_told_to_need_quotes(text: str) -> None:
+    assert "a text with { } or [ ] in it stands in quotes here" in refusal(text)
+
+
+def test_brackets_that_are_not_closed_are_no_matter_of_quotes() -> None:
+    assert "quotes" not in refusal("a: {b: [c}")
+
+
 def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
     error = refusal('"\\e[31m' + "x" * 5000 + '": 1')
 
@@ -762,3 +773,20 @@ def test_cards_by_claim_alone_are_refused_where_no_pod_is_seen() -> None:
 )
 def test_cards_by_claim_are_taken_with_pods_and_others_without(text: str) -> None:
     assert read(text).vendors["nvidia"].resources
+
+
+# The library, which has a key of ours and is a setting of the vendor
+
+
+def test_a_library_that_is_said_twice_is_refused_with_both_places() -> None:
+    text = "vendors:\n  metax:\n    library: /a\n    settings:\n      library: /b"
+
+    assert refusal(text) == (
+        "xpu.yaml:5: vendors.metax.settings.library: says '/b', and vendors.metax.library says '/a'; "
+        "both are one setting: remove one"
+    )
+
+
+@pytest.mark.parametrize("text", ["library: /a, settings: {library: ''}", "settings: {library: /b}"])
+def test_a_library_that_is_said_once_may_be_said_by_either_key(text: str) -> None:
+    read(f"vendors: {{metax: {{{text}}}}}")

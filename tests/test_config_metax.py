@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from config_watching import state
 from kubelet.fakes import eventually
 
@@ -202,6 +203,39 @@ def test_config_check_shows_the_mode_of_a_node(directory: Path, capsys: pytest.C
     mount(directory, {"nodes-config": "- {nodeName: node-2, mode: all}"})
     assert main(["config", "check", "--config", str(path), "--node-name", "node-2"]) == 1
     assert "nodes-config:1: [0].mode: expected native" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"nodes-config": NODES}, "/nodes-config:5: [1].mode"),
+        ({"cluster-config": "mode: sgpu"}, "/cluster-config:1: mode"),
+        ({"version": "v1"}, " (names no mode)"),
+    ],
+)
+def test_config_check_says_which_part_of_the_config_map_the_mode_is_from(
+    directory: Path, capsys: pytest.CaptureFixture[str], files: Mapping[str, str], says: str
+) -> None:
+    mount(directory, files)
+    path = written(directory)
+    assert main(["config", "check", "--config", str(path), "--node-name", "node-2"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == [f"# {path}", f"# vendors.metax.settings.mode: {directory}{says}"]
+
+
+def test_config_check_prints_what_each_of_metax_s_settings_is_and_reads_it_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("vendors: {metax: {settings: {mode: sgpu}, resources: [{name: a.com/x}]}}")
+    assert main(["config", "check", "--config", str(path)]) == 0
+    printed = capsys.readouterr().out
+    settings = yaml.safe_load(printed)["vendors"]["metax"]["settings"]
+    assert settings["sliceNodes"] == ["/dev/dri/renderD{minor}"]
+    assert (settings["mode"], settings["shareNums"]) == ("sgpu", 2)
+    path.write_text(printed)
+    assert main(["config", "check", "--config", str(path)]) == 0
+    assert capsys.readouterr().out == printed
 
 
 # As it changes

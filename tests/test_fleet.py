@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from agent.core.claims import PROMISES, Dialect
 from agent.core.errors import ConfigError
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.vendor import ContainerEdits, Doubt, Offering, ResourceRule, SettingsError, Vendor
+from agent.core.vendor import ContainerEdits, Doubt, Offering, ResourceRule, SettingsError, Sharing, Vendor
 from agent.node import Node
 from agent.plugins import Plugin
 
@@ -192,6 +192,45 @@ def test_a_vendor_that_makes_its_own_resources_says_itself_what_all_is(found: li
     found.append(Plugin("acme", "here", "1", own))
 
     fleet.check(Config(vendors={"acme": VendorSettings(resources=rules)}))
+
+
+def slicing(rules: Sequence[ResourceRule]) -> None:
+    for index, rule in enumerate(rules):
+        if rule.placement == "local":
+            raise SettingsError("is not local", (index, "placement"))
+
+
+@pytest.mark.parametrize(("placement", "good"), [("local", False), ("claim", True), ("", True)])
+def test_a_rule_is_judged_by_its_vendor_with_the_vendors_placement_where_it_says_none(
+    found: list[Plugin], placement: str, good: bool
+) -> None:
+    said = f", placement: {placement}" if placement else ""
+    config = parse(f"vendors:\n acme:\n  resources:\n   - {{name: a/x{said}}}", "f", "n")
+    own = replace(vendor("acme", "acme.com/x"), placement="auto", judge=slicing)
+    found.append(Plugin("acme", "here", "1", own))
+
+    if good:
+        fleet.check(config)
+    else:
+        with pytest.raises(
+            ConfigError, match=r"^f:4: vendors\.acme\.resources\[0\]\.placement: is not local$"
+        ):
+            fleet.check(config)
+
+
+def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found: list[Plugin]) -> None:
+    rules = "[{name: a/x}, {name: a/y, placement: claim, sharing: {kind: exclusive}}]"
+    text = f"vendors: {{acme: {{settings: {{a: 1}}, resources: {rules}}}, b: {{}}}}"
+    defaults, sharing = {"a": 0, "b": [], "library": "/l"}, Sharing("replicas", 4)
+    own = replace(vendor("acme", "acme.com/x"), placement="auto", sharing=sharing, defaults=defaults)
+    found.append(Plugin("acme", "here", "1", own))
+
+    made = fleet.complete(parse(text, "f", "n"))
+
+    assert made.vendor("acme").settings == {"a": 1, "b": []}
+    said = [(it.sharing, it.placement) for it in made.vendor("acme").resources]
+    assert said == [(sharing, "auto"), (Sharing(), "claim")]
+    assert made.vendor("b") == VendorSettings()
 
 
 def test_a_plugin_that_is_broken_itself_is_not_the_config_s_fault(found: list[Plugin]) -> None:

@@ -22,9 +22,9 @@ def add(verbs: Verbs) -> None:
 
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with; exit 1 where it would not."""
-    from agent.config import configured, given_labels, given_source, seen_labels, to_yaml
+    from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
-    from agent.fleet import check
+    from agent.fleet import check, complete
     from agent.plugins import names
 
     given, labels = given_by(args), given_labels(args.node_label)
@@ -42,5 +42,7 @@ def config_check(args: argparse.Namespace) -> int:
     for warning in config.warnings:
         warn(warning)
     print(f"# {seen.source}")
-    print(to_yaml(config), end="")
+    for said in elsewhere(config, seen.source):
+        print(f"# {said}")
+    print(to_yaml(complete(config)), end="")
     return 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import Counter
 from pathlib import Path
 
 from agent.core.vendor import Vendor
 
 from .arguments import REFUSED, node_name_of
 from .parser import Verbs
+
+#: What a check ended with, as the last line counts it.
+_COUNTED = {False: "failed", True: "ok", None: "not made"}
 
 
 def add(verbs: Verbs) -> None:
@@ -46,9 +50,10 @@ async def _conform(vendor: Vendor) -> int:
     from agent.testing.conformance import check_vendor
 
     words = {True: "ok", False: "FAILED", None: "not made"}
-    failed = 0
+    counts: Counter[bool | None] = Counter()
     async for finding in check_vendor(vendor):
         print(f"{words[finding.ok]:9}{finding.name}" + (f": {finding.detail}" if finding.detail else ""))
-        failed += finding.ok is False
-    print(f"{vendor.name}: {failed} failed" if failed else f"{vendor.name}: conforms")
-    return REFUSED if failed else 0
+        counts[finding.ok] += 1
+    told = ", ".join(f"{counts[ok]} {word}" for ok, word in _COUNTED.items() if counts[ok])
+    print(f"{vendor.name}: {'does not conform' if counts[False] else 'conforms'}: {told}")
+    return REFUSED if counts[False] else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.config.address import Address, parse_address
-from agent.config.effective import effective, to_yaml
+from agent.config.effective import effective, elsewhere, to_yaml
 from agent.config.flags import FLAGS, given_flags
 from agent.config.given import Given
 from agent.config.load import configured, load, parse
@@ -30,6 +30,7 @@ from agent.config.settings import (
     VendorSettings,
 )
 from agent.config.source import Source, given_source
+from agent.config.stated import stated
 from agent.config.watch import ConfigWatch
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "VendorSettings",
     "configured",
     "effective",
+    "elsewhere",
     "given_flags",
     "given_labels",
     "given_source",
@@ -65,6 +67,7 @@ __all__ = [
     "parse",
     "parse_address",
     "seen_labels",
+    "stated",
     "to_yaml",
     "with_flags",
 ]

@@ -27,6 +27,8 @@ _INT = re.compile(r"(?:[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
 _FLOAT = re.compile(
     r"(?:[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
 )
+#: What the parser says where a bracket ends a text that stands in brackets itself: [/dev/x{minor}].
+_BRACKET = re.compile(r"got '[{\[]'\Z")
 #: Plain scalars of the YAML 1.2 core schema, first match wins: (tag, pattern, first characters).
 SCALARS = (
     (f"{_TAG}null", _NULL, ["~", "n", "N", ""]),
@@ -158,7 +160,10 @@ def _spaced(text: str) -> str:
 
 def _told(error: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (error.context, error.problem) if part]
-    return shorten(", ".join(parts) or "not YAML", 200)
+    hint = (
+        "; a text with { } or [ ] in it stands in quotes here" if _BRACKET.search(error.problem or "") else ""
+    )
+    return shorten(", ".join(parts) or "not YAML", 200) + hint
 
 
 def _line(node: yaml.Node) -> int:

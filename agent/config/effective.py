@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.config.place import camel
+from agent.config.place import camel, dotted
 from agent.config.settings import Config
+from agent.core.text import printable
 
 
 def effective(config: Config) -> dict[str, Any]:
     """Every key with its value, as JSON would hold it."""
     said = {"agent": config.agent, "vendors": config.vendors, "report": config.report}
     return {"version": "v1", **_plain(said)}
+
+
+def elsewhere(config: Config, source: str) -> Iterator[str]:
+    """Each key that another place than `source` says, and that place: a flag, a variable, or another file."""
+    for path, its in config.places.items():
+        if its.source != source:
+            yield f"{dotted(path)}: {printable(its.where)}"
 
 
 def _plain(value: Any) -> Any:

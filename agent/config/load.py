@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,17 +88,6 @@ def text_of(content: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{source}:{line}: is not UTF-8 text (byte {error.start})") from None
-
-
-def stated_dir(seen: Seen) -> Path | None:
-    """The state directory that a file tells, though the rest of it may be wrong; None where it tells none."""
-    from agent.config import document, rules
-
-    with suppress(ConfigError):
-        match document.read(text_of(seen.content, seen.source), seen.source).plain():
-            case {"agent": {"stateDir": str(told)}} if not rules.not_absolute(told):
-                return Path(told)
-    return None
 
 
 def parse(

@@ -79,7 +79,7 @@ def _mode(there: Beside, node_name: str) -> tuple[str, Place]:
     _check_version(there, roots.get(VERSION))
     cluster = _cluster(there, roots.get(CLUSTER))
     own = _entries(there, roots.get(NODES), node_name).get(node_name)
-    return own or cluster or (DEFAULT, Place(there.path))
+    return own or cluster or (DEFAULT, Place(f"{there.path} (names no mode)"))
 
 
 def _read(there: Beside, name: str, content: bytes) -> Node:

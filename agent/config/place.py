@@ -30,6 +30,13 @@ class Place:
             return f"{self.source}: {message}"
         return _located(self.source, self.node.line_of(below), (*self.path, *below), message)
 
+    @property
+    def where(self) -> str:
+        """The place alone: --log-level, or /etc/x/nodes-config:2: [0].mode."""
+        if self.node is None:
+            return self.source
+        return _located(self.source, self.node.line_of(()), (), dotted(self.path))
+
 
 #: Paths of the effective configuration to who says them; the longest that leads to a value counts.
 Places = Mapping[Path, Place]

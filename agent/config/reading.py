@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.config.beside import Beside
 from agent.config.given import Given
-from agent.config.load import stated_dir, taken
+from agent.config.load import taken
 from agent.config.node_labels import (
     CONFIG_LABEL,
     Answers,
@@ -23,6 +23,7 @@ from agent.config.overlay import with_flags
 from agent.config.remembered import LastConfig
 from agent.config.settings import Config
 from agent.config.source import Seen, Source
+from agent.config.stated import stated
 from agent.core.errors import ConfigError
 
 
@@ -106,5 +107,4 @@ class Reading:
     def state_dir(self, seen: Seen, waiting: ConfigState) -> Path:
         """Where the agent kept what it knew; a file that can not be used may still tell it."""
         is_known = waiting.labels_awaited or any(it.flag == "state-dir" for it in self.flags)
-        told = None if is_known else stated_dir(seen)
-        return told or waiting.config.agent.state_dir
+        return waiting.config.agent.state_dir if is_known else stated(seen, self.node_name).state_dir

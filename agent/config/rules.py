@@ -67,6 +67,7 @@ def problems(config: Config) -> Iterator[Problem]:
         if vendor.memory_limit and not MIN_MEMORY <= vendor.memory_limit <= MAX_MEMORY:
             why = f"must be 0 for none, or from 64MiB to 1TiB; found {vendor.memory_limit} bytes"
             yield Problem(("vendors", name, "memoryLimit"), why)
+        yield from _libraries(name, vendor)
         for index, rule in enumerate(vendor.resources):
             yield from _rule(rule, ("vendors", name, "resources", index))
         yield from (_twins if vendor.modes == "dynamic" else _overlaps)(
@@ -230,6 +231,18 @@ def _device_infos_dir(config: Config) -> Iterator[Problem]:
         if its != told and its.is_relative_to(told):
             why = f"{shown} has the kubelet's '{shorten(str(path))}' (agent.{key}) in it, and {own}"
             yield Problem(at, why, (("agent", key),))
+
+
+def _libraries(name: str, vendor: VendorSettings) -> Iterator[Problem]:
+    """The key of ours becomes a setting of the vendor, which may have been said, too."""
+    if vendor.library and vendor.settings.get("library"):
+        its = shorten(str(vendor.settings["library"]))
+        why = (
+            f"says '{its}', and vendors.{shorten(name)}.library says '{shorten(vendor.library)}'; "
+            "both are one setting: remove one"
+        )
+        ours: Path = ("vendors", name, "library")
+        yield Problem(("vendors", name, "settings", "library"), why, (ours,))
 
 
 def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:

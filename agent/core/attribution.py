@@ -42,7 +42,7 @@ class Attribution:
 
     claim: Claim | None = None
     doubt: str = ""
-    #: Where there is none: the claims for as many IDs that are on other cards, who was bound first before.
+    #: Where there is none: the claims for as many IDs that are on other cards, in the order of their pods.
     elsewhere: tuple[Claim, ...] = ()
     #: Whether a pod without any claim waits for as many, too.
     unclaimed: bool = False
@@ -52,7 +52,7 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     """The claim behind a request for `count` IDs on these cards.
 
     Only containers that ask for exactly as many IDs come into question; the pod that the kubelet heard of
-    first, was bound first, or waits longest, comes first.
+    first, or else the oldest, comes first.
     """
     room = _Room(resource, waiting)
     wanted = set(cards)
@@ -197,10 +197,9 @@ class _Room:
             for card in it.devices
         )
 
-    def _order(self, pod: Candidate) -> tuple[bool, int, float, float, str]:
-        said = (dialect.bound(pod) for dialect in self._waiting.dialects)
-        bound = next((it for it in said if it is not None), pod.created)
-        return pod.uid in self._waiting.refused, pod.appeared, bound, pod.created, pod.uid
+    def _order(self, pod: Candidate) -> tuple[bool, int, float, str]:
+        """A kubelet that starts takes those that it finds by their age (kubelet.go, HandlePodAdditions)."""
+        return pod.uid in self._waiting.refused, pod.appeared, pod.created, pod.uid
 
 
 def waiting(

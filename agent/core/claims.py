@@ -122,9 +122,6 @@ class Dialect:
 
     name: str
     claims: Claims
-    #: When the scheduler bound the pod, Unix time in seconds; None where it does not say. Who was bound first
-    #: asks first, as far as anybody can tell.
-    bound: Callable[[Candidate], float | None] = lambda _: None
     #: How the keys of the annotations begin that it reads beside `PROMISES`, such as `acme.com/`.
     reads: tuple[str, ...] = ()
     #: Keys of the Node's annotations in which the scheduler locks it before it binds a pod, and which whoever

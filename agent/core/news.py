@@ -260,9 +260,7 @@ def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
 def _of_choices(before: Glance, after: Glance) -> Iterator[Notice]:
     for it in after.unheeded:
         if it not in before.unheeded:
-            yield Notice(
-                "ChoiceUnheeded", f"the scheduler's choice of cards is not heeded: {it.why}", pod=it.pod
-            )
+            yield Notice("ChoiceUnheeded", f"no scheduler's choice of cards is heeded: {it.why}", pod=it.pod)
 
 
 def _of_overlaps(before: Glance, after: Glance) -> Iterator[Notice]:

@@ -155,7 +155,7 @@ class Promises:
         given: Sequence[str],
         others: Sequence[Allocation],
     ) -> Choice:
-        taken = self._taken(planned, found.elsewhere)
+        taken = self._taken(planned, found.elsewhere, others)
         if not all(map(planned.shares, ids)):
             raise PromisedElsewhere(planned.name, given, "; ".join((found.doubt, *taken)))
         for claim in found.elsewhere:
@@ -165,11 +165,14 @@ class Promises:
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
 
-    def _taken(self, planned: Resource, claims: Iterable[Claim]) -> Sequence[str]:
+    def _taken(
+        self, planned: Resource, claims: Iterable[Claim], others: Collection[Allocation]
+    ) -> Sequence[str]:
         """Why the kubelet may not have given these cards, a sentence each of the first ones."""
         its = dict.fromkeys(uuid for claim in claims for uuid in claim.devices)
         cards = {it.uuid: it for it in planned.cards}
-        held = [(uuid, it) for it in self.in_use for uuid in it.cards if uuid in its]
+        there = [it for it in self.in_use if it.resource != planned.name or it in others]
+        held = [(uuid, it) for it in there for uuid in it.cards if uuid in its]
         found = [f"{shorten(uuid)} is held by {holder(it, planned.name)}" for uuid, it in held]
         unwell = (cards[uuid] for uuid in its if uuid in cards and not cards[uuid].healthy)
         sick = [f"{shorten(it.uuid)} is unhealthy" for it in unwell if not it.mode]

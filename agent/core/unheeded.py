@@ -1,4 +1,4 @@
-"""Pods whose scheduler chose cards, and that have or get others here: nobody else would say so. Pure."""
+"""Pods that have or get other cards than a scheduler chose, or than it was to choose, and are told. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.attribution import heard
-from agent.core.claims import Candidate, Claim
+from agent.core.claims import Candidate, Claim, PodContainer
+from agent.core.koordinator.asked import wish
+from agent.core.koordinator.dialect import in_words
 from agent.core.koordinator.external import RESOURCE, objection
+from agent.core.koordinator.resources import PREFIX
 from agent.core.model import Allocation, Resource
 from agent.core.notices import PodRef, Unheeded
 from agent.core.promises import Promises, by_minor, dialects
 from agent.core.text import shorten
+from agent.core.vendor import Vendor
+
+#: What becomes of a container of which no scheduler speaks, where its vendor says nothing else.
+UNCLAIMED = "gets what the kubelet chooses"
 
 
 class Lookout:
@@ -38,13 +45,13 @@ class Lookout:
 
 
 def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
-    """Each with why, where schedulers may choose; pods of a placement `local` are never heeded."""
+    """Each with why, and what it gets instead; pods of a placement `local` are never heeded."""
     scene = promises.scene
     plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
     vendors = {it.vendor: by_minor(scene, it.vendor) for it in plan.values() if it.vendor in scene.vendors}
     found = []
     for pod in scene.candidates:
-        if pod.over or not pod.annotations:
+        if pod.over:
             continue
         if (pod.namespace, pod.name) in scene.locked:
             pod = replace(pod, scheduler="")  # as who asks for devices is judged
@@ -70,12 +77,43 @@ def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> I
         cards = by_minor(scene, vendor.name)
         claims, wrong = heard(pod, planned.name, dialects(vendor, planned), cards)
         mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
-        if wrong and all(it.claim is None for it in mine):
-            chooses = "is refused" if planned.rule.placement == "claim" else "gets what the kubelet chooses"
-            yield Unheeded(_ref(pod), f"{planned.name}: {wrong[0]}; it {chooses}")
+        asking = [it for it in pod.containers if it.limits.get(planned.name) and _asks(it)]
+        if not claims and (wrong or asking) and all(it.claim is None for it in mine):
+            why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
+            yield Unheeded(_ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}")
         for claim in claims:
             for why in _elsewhere(mine, claim, {card for it in claims for card in it.devices}):
                 yield Unheeded(_ref(pod), why, moved=True)
+
+
+def _asks(container: PodContainer) -> bool:
+    """Whether it asks Koordinator for cards, or for parts of one."""
+    by_name = any(name.startswith(PREFIX) for name in container.limits)
+    return by_name and wish(container.limits).cards > 0
+
+
+def _instead(planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[PodContainer]) -> str:
+    """What a container gets without a choice; and what it asks for, where it asks a scheduler."""
+    its = asking or [it for it in pod.containers if it.limits.get(planned.name)]
+    gets = _unclaimed(planned, vendor, its[0].limits[planned.name])
+    if not asking:
+        return f"it {gets}"
+    wanted = wish(its[0].limits)
+    of = "a card" if wanted.cards == 1 else f"each of {wanted.cards} cards"
+    return f"container {shorten(its[0].name)} asks for {in_words(wanted.each)} of {of}, and {gets}"
+
+
+def _unclaimed(planned: Resource, vendor: Vendor, count: int) -> str:
+    if planned.rule.placement == "claim":
+        return "is refused"
+    try:
+        return vendor.unclaimed(count) if vendor.unclaimed else UNCLAIMED
+    except Exception:  # contributors' code
+        return UNCLAIMED
+
+
+def _name(pod: Candidate) -> str:
+    return f"{shorten(pod.namespace)}/{shorten(pod.name)}"
 
 
 def _is_of(it: Allocation, pod: Candidate) -> bool:

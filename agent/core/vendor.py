@@ -54,6 +54,10 @@ PCIE_ROOT = "pcie-root"
 DRIVER_NOT_LOADED = "driver-not-loaded"
 #: The one that says that nothing of the vendor is here, which is no trouble on a node without its cards.
 LIBRARY_NOT_FOUND = "library-not-found"
+#: The one of a library that is there and can not be loaded: half a file, of another machine, unreadable.
+LIBRARY_UNUSABLE = "library-unusable"
+#: The reason of a device's fault where its vendor's library is missing, and others tell of the device.
+NO_LIBRARY = "no-library"
 
 
 class BackendUnavailable(Exception):
@@ -341,6 +345,7 @@ def overrides(backend: type[Backend], method: str) -> bool:
 
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
+Judge = Callable[[Sequence[ResourceRule]], None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 
@@ -362,6 +367,8 @@ class Vendor:
     resource: str
     #: Given to the Backend's constructor; plain JSON values.
     settings: Mapping[str, Any] = field(default_factory=dict)
+    #: What each setting is that the config does not say, as plain JSON values: `config check` prints it.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     #: Whether `prepare` makes hardware that Allocate must wait for, and that each start of a container needs.
     prepares: bool = False
     #: Whether containers get their devices by CDI names alone: without the specs nothing is given out.
@@ -369,6 +376,12 @@ class Vendor:
     #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
+    #: Judges the configured rules as far as that needs no devices. Raises SettingsError, with the path from
+    #: the list of rules.
+    judge: Judge | None = None
+    #: How a card is counted, and who chooses it, where a rule does not say so.
+    sharing: Sharing = Sharing()
+    placement: Placement = "local"
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
     #: Annotations of the Node that follow from the configured rules, these devices and what of them is given
@@ -384,6 +397,9 @@ class Vendor:
     doubts: tuple[Doubt, ...] = ()
     #: How schedulers say which container gets which of its cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
+    #: What becomes of a container that asks for so many IDs and of which no scheduler speaks, though one may
+    #: choose: `is refused`, or `gets` and what, where that is not what the kubelet chooses.
+    unclaimed: Callable[[int], str] | None = None
     #: The variable that tells a container its devices; a pod that sets it itself goes around us.
     visible: str = ""
     #: The files in which its library is looked for; a bare name is the loader's to find. For `doctor` alone.

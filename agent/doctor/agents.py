@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
-from agent.doctor.locks import holders
-from agent.doctor.sockets import program
 from agent.doctor.surroundings import Surroundings
+from agent.locks import holders, program
 
 AGENT = "agent"
 SECOND = "second-agent"

@@ -18,7 +18,8 @@ REFUSED = Ailment(
     Severity.STOPS,
     "the configuration can not be used",
     "The agent goes on with the last good one, after a restart too; without one it does not serve. Checks "
-    "that follow from it are not made; the others look where flags, variables and defaults say.",
+    "that follow from it are not made; the others look where flags, variables, what can be used of the "
+    "file's `agent`, and defaults say.",
     "mend the place that is named, then: xpu-agent config check {arguments}",
 )
 AWAITED = Ailment(
@@ -28,7 +29,7 @@ AWAITED = Ailment(
     "the configuration depends on labels of the Node that nobody has told",
     "An agent that starts now knows those that it remembers, in its checkpoint or with its last good config, "
     "and else waits, not ready. Checks that follow from it are not made; the others look where flags, "
-    "variables and defaults say.",
+    "variables, what can be used of the file's `agent`, and defaults say.",
     "mend the way to the API server (check api-server), or match by names",
 )
 ODD = Ailment(

@@ -23,6 +23,7 @@ LOADER = (
 )
 #: e_machine of an ELF file (elf.h), as uname calls it.
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+NO_PROGRAM = "no ELF file"
 _HEADER = 20
 
 
@@ -30,8 +31,8 @@ class Defect(NamedTuple):
     """What is wrong with one file."""
 
     path: str
-    kind: Literal["dangling", "foreign"]
-    #: Where the link leads, or for what machine it is.
+    kind: Literal["dangling", "foreign", "broken"]
+    #: Where the link leads, for what machine it is, or what is wrong with it.
     detail: str
 
 
@@ -41,7 +42,7 @@ def defects(names: Iterable[str]) -> Iterator[Defect]:
         if os.path.islink(path) and not os.path.exists(path):
             yield Defect(path, "dangling", os.path.realpath(path))
         elif (machine := machine_of(Path(path))) and machine != platform.machine():
-            yield Defect(path, "foreign", machine)
+            yield Defect(path, "broken" if machine == NO_PROGRAM else "foreign", machine)
 
 
 def there(names: Iterable[str]) -> tuple[str, ...]:
@@ -64,6 +65,6 @@ def machine_of(path: Path) -> str:
     except OSError:
         return ""
     if len(head) < _HEADER or head[:4] != b"\x7fELF":
-        return "no ELF file"
+        return NO_PROGRAM
     number = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
     return MACHINES.get(number, f"machine {number}")

@@ -11,12 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from agent import files
 from agent.kubelet.directory import KUBELET_SOCKET
+from agent.locks import program
 
 #: Entries of a directory that are looked at; a kubelet's has a handful.
 MOST = 200
-_LONGEST_NAME = 64
 
 State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
 
@@ -83,12 +82,3 @@ def _connected(path: Path, directory: int) -> Listener:
         return Listener("deaf", f"{path} is there, and nobody listens")
     except BlockingIOError:
         return Listener("listens", is_busy=True)
-
-
-def program(pid: int) -> str:
-    """The name of a process, as the kernel keeps it."""
-    try:
-        name = files.read(Path(f"/proc/{pid}/comm"), _LONGEST_NAME).decode(errors="replace").strip()
-    except OSError:
-        return "a process"
-    return name or "a process"

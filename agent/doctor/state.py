@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent import files
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.state.checkpoint import MAX_BYTES, Saved
@@ -90,19 +91,19 @@ ASIDE = Ailment(
 def state(around: Surroundings) -> Iterator[Finding]:
     """Whether the directory and its files are the agent's alone."""
     directory = around.config.agent.state_dir
-    if not os.path.lexists(directory):
+    if (wrong := files.in_the_way(directory)) is not None:
+        yield NO_STATE.found(f"{wrong} is no directory", directory=wrong)
+        return
+    if not directory.exists():
         yield well(STATE, f"there is no {directory} yet; the agent makes it")
         return
-    if not directory.is_dir():
-        yield NO_STATE.found(f"{directory} is no directory", directory=directory)
-        return
     try:
-        wrong = [it for path in (directory, *_files(directory)) if (it := _open_to_others(path))]
+        bad = [it for path in (directory, *_files(directory)) if (it := _open_to_others(path))]
     except OSError as exc:
         yield not_made(STATE, f"{directory}: {exc.strerror}; ask as root, or as who runs the agent")
         return
-    if wrong:
-        yield OPEN.found("; ".join(wrong), directory=directory)
+    if bad:
+        yield OPEN.found("; ".join(bad), directory=directory)
     else:
         yield well(STATE, f"{directory} is the agent's alone")
 

@@ -24,10 +24,12 @@ from agent.config import (
     Config,
     LabelsUnknown,
     NodeLabels,
+    Source,
     configured,
     given_flags,
     given_source,
     parse_address,
+    stated,
     with_flags,
 )
 from agent.config.node_labels import NOWHERE, remembered_labels, seen_labels
@@ -149,10 +151,10 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
 def _configuration(question: Question, door: _Door) -> Configuration:
     """As `run` would read it, which goes on without a vendor that nobody brings.
 
-    Where it can not be used, the flags alone still say where things are. Of the vendors, though, they say
-    nothing: none is asked then.
+    Where it can not be used, flags and what is good of its `agent` still say where things are. Of the
+    vendors, though, they say nothing: none is asked then.
     """
-    known = _labels(door)
+    known, source = _labels(door), Source()
     try:
         source = given_source(question.given, question.environ)
         config = check(configured(question.given, question.environ, question.node, labels=known))
@@ -163,7 +165,8 @@ def _configuration(question: Question, door: _Door) -> Configuration:
     except ConfigError as exc:
         source_name = str(question.given.get("config") or "defaults")
         awaits = isinstance(exc, LabelsUnknown)
-        return Configuration(_flags_alone(question), source_name, str(exc), awaits_labels=awaits)
+        said = stated(source.look(known), question.node)
+        return Configuration(_flags_over(said, question), source_name, str(exc), awaits_labels=awaits)
 
 
 def _labels(door: _Door) -> NodeLabels:
@@ -173,9 +176,9 @@ def _labels(door: _Door) -> NodeLabels:
     return seen_labels({str(key): str(value) for key, value in given.items()})
 
 
-def _flags_alone(question: Question) -> Config:
-    """Each flag that can be used; they say where things are."""
-    config = Config()
+def _flags_over(said: AgentSettings, question: Question) -> Config:
+    """Each flag that can be used, over what the file says of where things are."""
+    config = Config(agent=said)
     alone: list[tuple[Mapping[str, Any], Mapping[str, str]]] = [
         *(({}, {name: value}) for name, value in question.environ.items()),
         *(({name: value}, {}) for name, value in question.given.items()),

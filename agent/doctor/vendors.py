@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent import files
-from agent.core.vendor import LIBRARY_NOT_FOUND, Device
+from agent.core.vendor import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, NO_LIBRARY, Device, State
 from agent.doctor import library
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Look, Surroundings
@@ -51,6 +51,25 @@ FOREIGN = Ailment(
     "the library is not for this machine",
     "The loader leaves out a library of another architecture, and says only that there is none.",
     "install the driver for this machine, and remove {path}",
+)
+UNUSABLE = Ailment(
+    LIBRARY,
+    "library-unusable",
+    Severity.STOPS,
+    "the library is there and can not be loaded",
+    "The loader says what it dislikes: half a file, another architecture, no right to read it, or a library "
+    "that it needs and that is not there.",
+    "install the driver anew; in a container mount what it needs as well, on a file system without noexec",
+)
+BYPASSED = Ailment(
+    LIBRARY,
+    "library-bypassed",
+    Severity.STOPS,
+    "the driver is loaded, and the vendor's library is not here",
+    "Cards are known by what the kernel shows of them. They are given out, and nothing watches them: one "
+    "that breaks stays on offer. The agent is not ready. With the library the cards have other names.",
+    "before pods have such cards: let vendors.{vendor}.library name the library or the driver's root; in a "
+    "container mount the host's library directory read-only (with the chart vendors.{vendor}.libraries)",
 )
 BROKEN = Ailment(
     LIBRARY,
@@ -107,6 +126,15 @@ SICK = Ailment(
     "It is listed as unhealthy and given to nobody.",
     "xpu-agent health list says what ends it; reset or replace the card",
 )
+UNWATCHED = Ailment(
+    DRIVER,
+    "device-unwatched",
+    Severity.WARNS,
+    "nobody knows whether a device is well",
+    "It is given out as a healthy one is: that nothing watches it is no fault of its own. One that breaks "
+    "stays on offer.",
+    "mend what is named there; xpu-agent health cordon keeps pods from a device that is not trusted",
+)
 
 #: What a vendor's process says first, where it is the driver and not the library.
 _REASONS = {
@@ -114,6 +142,8 @@ _REASONS = {
     "driver-library-mismatch": MISMATCH,
     "no-permission": DENIED,
 }
+#: Of a vendor whose process finds no library that it can use.
+_WITHOUT = (LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE)
 #: Attributes that a vendor may give to its devices.
 _VERSIONS = ("driver-version", "cuda-version", "driver", "firmware")
 _LONGEST_VERSION = 400
@@ -137,11 +167,18 @@ def _library(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
     look = around.vendors.get(plugin.name)
     if look is None:
         yield not_made(LIBRARY, f"{plugin.name} was not asked")
-    elif not look.why.startswith(LIBRARY_NOT_FOUND):
+    elif blind := [it.fault.message for it in look.value or () if it.fault and _is_bypassed(it)]:
+        yield from _defective(around, plugin)
+        yield BYPASSED.found(f"{plugin.name}: {len(blind)} cards: {blind[0]}", vendor=plugin.name)
+    elif not look.why.startswith(_WITHOUT):
         found = library.there(_names(plugin)) or ("found",)
         yield well(LIBRARY, f"{plugin.name}: {found[0]}")
     else:
         yield from _absent(around, plugin, look)
+
+
+def _is_bypassed(device: Device) -> bool:
+    return device.fault is not None and device.fault.reason == NO_LIBRARY
 
 
 def _names(plugin: Plugin | None) -> Sequence[str]:
@@ -150,18 +187,26 @@ def _names(plugin: Plugin | None) -> Sequence[str]:
     return libraries() if libraries else ()
 
 
-def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
-    defects = list(library.defects(_names(plugin)))
-    for it in defects:
+def _defective(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
+    for it in library.defects(_names(plugin)):
         if it.kind == "dangling":
             what = f"{plugin.name}: {it.path} leads to {it.detail}"
             finding = DANGLING.found(what, target=it.detail, vendor=plugin.name)
+        elif it.kind == "broken":
+            finding = UNUSABLE.found(f"{plugin.name}: {it.path} is {it.detail}")
         else:
             finding = FOREIGN.found(f"{plugin.name}: {it.path} is for {it.detail}", path=it.path)
         yield _weighed(around, plugin.name, finding)
-    if not defects and around.config.vendor(plugin.name).enabled is True:
+
+
+def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
+    if defective := list(_defective(around, plugin)):
+        yield from defective
+    elif look.why.startswith(LIBRARY_UNUSABLE):
+        yield _weighed(around, plugin.name, UNUSABLE.found(f"{plugin.name}: {look.why}"))
+    elif around.config.vendor(plugin.name).enabled is True:
         yield MISSING.found(f"{plugin.name}: {look.why}", vendor=plugin.name)
-    elif not defects:
+    else:
         yield well(LIBRARY, f"{plugin.name}: no library, and the config does not insist on it")
 
 
@@ -170,7 +215,7 @@ def drivers(around: Surroundings) -> Iterator[Finding]:
     for name, look in around.vendors.items():
         if look.value is not None:
             yield from _devices(name, look.value)
-        elif not look.why.startswith(LIBRARY_NOT_FOUND):
+        elif not look.why.startswith(_WITHOUT):
             ailment = _REASONS.get(look.why.partition(":")[0], FAILING)
             what = f"{name}: {look.why}{_versions(around, name)}"
             yield _weighed(around, name, ailment.found(what, vendor=name))
@@ -184,9 +229,9 @@ def _weighed(around: Surroundings, name: str, finding: Finding) -> Finding:
 
 def _devices(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
     for it in devices:
-        if it.fault is not None:
-            what = f"{name} {it.uuid}: {it.fault.reason}: {it.fault.message}"
-            yield SICK.found(what)
+        if it.fault is not None and not _is_bypassed(it):
+            ailment = UNWATCHED if it.fault.state is State.UNKNOWN else SICK
+            yield ailment.found(f"{name} {it.uuid}: {it.fault.reason}: {it.fault.message}")
     told = {key: it.attributes[key] for it in devices for key in _VERSIONS if it.attributes.get(key)}
     versions = "".join(f", {key} {value}" for key, value in told.items())
     yield well(DRIVER, f"{name}: {len(devices)} devices{versions}")

@@ -22,7 +22,11 @@ class NoState(AgentError):
     """Raised when there is no place to keep the agent's state."""
 
     def __init__(self, path: Path, exc: OSError) -> None:
-        super().__init__(f"{path}: {exc.strerror}; name a directory of the agent's own with --state-dir")
+        why, file = exc.strerror, files.in_the_way(path.parent)
+        remedy = "name a directory of the agent's own with --state-dir"
+        if file is not None:
+            path, why, remedy = file, "is no directory", f"move it away, or {remedy}"
+        super().__init__(f"{path}: {why}; {remedy}")
 
 
 class AgentLock:

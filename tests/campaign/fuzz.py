@@ -28,7 +28,7 @@ from agent.core.claims import Candidate
 from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.evidence import Evidence, Granted
 from agent.core.inventory import Inventory
-from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.external import external
 from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.ledger import Ledger
@@ -275,7 +275,7 @@ def _promise(rng: Random) -> Any:
     bound = "1795210468133685700" if rng.random() < 0.5 else spoilt_text("1795210468133685700", rng)
     pod: Any = _POD if rng.random() < 0.7 else spoilt_json([_POD], rng)
     if isinstance(pod, dict) and isinstance(pod.get("metadata"), dict):
-        pod = {**pod, "metadata": {**pod["metadata"], "annotations": {key: text, BOUND: bound}}}
+        pod = {**pod, "metadata": {**pod["metadata"], "annotations": {key: text, promises.BOUND: bound}}}
     return pod
 
 

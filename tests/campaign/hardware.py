@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scenarios.cards import Cards, Nvidia, Simulated
+from scenarios.cards import OFF, Cards, Nvidia, Simulated
 
 from .invariants import Place
 from .metax import MetaXCards
@@ -205,7 +205,7 @@ class Hardware:
 
     def settings(self) -> Mapping[str, Any]:
         """The vendors' part of the configuration."""
-        vendors: dict[str, Any] = {"nvidia": {"enabled": False}}
+        vendors: dict[str, Any] = dict(OFF)
         for name, it in self.vendors.items():
             rules = [offer.rule for offer in self.offers if offer.vendor == name]
             vendors[name] = {"enabled": True, **it.settings, "resources": rules}

@@ -19,7 +19,7 @@ from agent.core.claims import Candidate
 from agent.core.errors import AllocationError
 from agent.core.evidence import Granted
 from agent.core.inventory import Inventory
-from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.external import external
 from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.ledger import Ledger
@@ -30,6 +30,9 @@ from agent.core.topology import topology
 from agent.core.vendor import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 
 from .mutations import spoilt_json, spoilt_text, written
+
+#: Written by schedulers, and read by nobody here.
+BOUND = "scheduling.koordinator.sh/bind-timestamp"
 
 WHOLE, SHARED, REPLICAS = "example.com/xpu", "example.com/xpu.shared", 2
 CARDS = tuple(Device(f"GPU-{n}", n, minor=n) for n in range(5))

@@ -890,6 +890,18 @@ async def test_who_has_the_card_that_was_chosen_is_named() -> None:
         assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(("listed", "named"), [({"old"}, True), (set(), False)])
+async def test_a_pod_that_is_gone_is_not_named_as_who_has_the_card(listed: set[str], named: bool) -> None:
+    room = heeding(bound("web", "c1"), listed=frozenset(listed))
+    owner = Owner("u", "main", "default", "old")
+    room.ledger.record(allocation("a", ["c1"], resource=WHOLE, owner=owner, devices=("c1",)))
+
+    with pytest.raises(PromisedElsewhere) as refused:
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert ("c1 is held by default/old" in str(refused.value)) is named
+
+
 @pytest.mark.parametrize(
     ("card", "why"),
     [

@@ -40,9 +40,10 @@ def told(
     *in_use: Allocation,
     placement: Placement = "auto",
     locked: Sequence[tuple[str, str]] = (),
+    **more: Any,
 ) -> list[str]:
     snapshot = node(status("c0", 0), status("c1", 1))
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
+    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE, **more)
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement=placement),))], snapshot, {}, {})
     its = {"acme": vendor}
     scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(it,), locked=frozenset(locked))
@@ -67,28 +68,73 @@ def test_a_choice_that_can_not_be_heeded_is_told_with_the_reason(it: Candidate, 
 
     assert said.startswith("acme.com/whole: default/web: koordinator: ")
     assert why in said
-    assert said.endswith("; it gets what the kubelet chooses")
+    assert said.endswith("gets what the kubelet chooses")
+
+
+@pytest.mark.parametrize(
+    "it",
+    [pod("{}"), pod('{"rdma": [{"minor": 0}]}'), replace(pod("{{"), annotations={})],
+    ids=["nothing", "other devices", "no word"],
+)
+def test_who_asks_a_scheduler_and_has_no_word_of_it_is_told(it: Candidate) -> None:
+    (said,) = told(it)
+
+    assert said == (
+        "acme.com/whole: default/web: no scheduler wrote which cards it gets; container main asks for 100 % "
+        "of the cores and 100 % of the memory of a card, and gets what the kubelet chooses"
+    )
+
+
+SHARED = {WHOLE: 1, "koordinator.sh/gpu-core": 10, "koordinator.sh/gpu-memory": 1 << 30}
+
+
+@pytest.mark.parametrize("text", ["{}", "{{"], ids=["missing", "not believed"])
+@pytest.mark.parametrize(
+    ("limits", "asks"),
+    [
+        (SHARED, "10 % of the cores and 1Gi of a card"),
+        (
+            {**SHARED, "koordinator.sh/gpu.shared": 2, WHOLE: 2},
+            "5 % of the cores and 0.5Gi of each of 2 cards",
+        ),
+    ],
+)
+def test_what_it_gets_instead_is_the_vendors_word(text: str, limits: dict[str, int], asks: str) -> None:
+    (said,) = told(pod(text, limits), unclaimed=lambda count: f"gets {count} halves")
+
+    assert said.endswith(f"; container main asks for {asks}, and gets {limits[WHOLE]} halves")
+
+
+def test_a_vendor_whose_word_is_not_to_be_had_hides_nothing() -> None:
+    assert told(pod("{}"), unclaimed=lambda _: str(1 / 0))[0].endswith(", and gets what the kubelet chooses")
 
 
 @pytest.mark.parametrize(
     "it",
     [
         pod(written("c0")),
-        pod("{}"),
-        pod('{"rdma": [{"minor": 0}]}'),
-        replace(pod("{{"), annotations={}),
+        pod("{}", {WHOLE: 1}),
+        pod("{}", {WHOLE: 1, "nvidia.com/gpu": 1}),
         replace(pod("{{"), over=True),
         pod("{{", {"cpu": 1}),
         pod(written("c0"), CARD),
     ],
-    ids=["heeded", "nothing", "other devices", "no word", "over", "asks for nothing", "asks no plugin"],
+    ids=[
+        "heeded",
+        "asks no scheduler",
+        "another plugin's, too",
+        "over",
+        "asks for nothing",
+        "asks no plugin",
+    ],
 )
 def test_a_choice_that_is_heeded_or_none_is_no_news(it: Candidate) -> None:
     assert told(it) == []
 
 
 def test_where_a_scheduler_must_choose_it_is_refused() -> None:
-    assert told(pod("{{"), placement="claim")[0].endswith("; it is refused")
+    for text in ("{{", "{}"):
+        assert told(pod(text), placement="claim")[0].endswith(" of the memory of a card, and is refused")
 
 
 def test_where_nobody_is_heeded_nothing_is_told() -> None:
@@ -221,7 +267,9 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
     its = {"acme": vendor}
     lookout = Lookout(
-        lambda: Promises(Scene(planned, snapshot, topology(snapshot), its, candidates=(pod("{}"),)), ())
+        lambda: Promises(
+            Scene(planned, snapshot, topology(snapshot), its, candidates=(pod("{}", {WHOLE: 1}),)), ()
+        )
     )
 
     assert [lookout.found for _ in range(3)] == [(), (), ()]

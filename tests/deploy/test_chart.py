@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -516,6 +517,27 @@ def test_a_vendor_s_sysfs_and_config_map_go_to_pools_of_that_vendor_alone(chart:
         "sys": "/sys",
     }.items()
     assert not {"config-metax", "sys"} & {it["name"] for it in rendered.pod("nvidia")["volumes"]}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "pool", "expected"),
+    [
+        ({"libraries": ["/opt/maca"]}, {}, "/driver-root/opt/maca/lib"),
+        ({}, {"libraries": ["/opt/mxn100"]}, "/driver-root/opt/mxdriver/lib:/driver-root/opt/mxn100/lib"),
+        ({"libraries": ["/opt/maca"], "libraryFolder": "lib64"}, {}, "/driver-root/opt/maca/lib64"),
+        ({"libraryFolder": ""}, {}, None),
+        ({"libraries": []}, {}, None),
+        ({"env": [{"name": "LD_LIBRARY_PATH", "value": "/own"}]}, {}, "/own"),
+    ],
+)
+def test_the_loader_looks_below_the_libraries_that_are_mounted_unless_told_otherwise(
+    chart: Chart, vendor: Mapping[str, Any], pool: Mapping[str, Any], expected: str | None
+) -> None:
+    pools = {"nvidia": {"enabled": False}, "metax": {"vendors": ["metax"], **pool}}
+
+    rendered = chart.render({"pools": pools, "vendors": {"metax": vendor}})
+
+    assert rendered.env("metax").get("LD_LIBRARY_PATH") == expected
 
 
 def test_metax_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart: Chart) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpclib.const import Cardinality, Handler, Status
@@ -18,6 +21,12 @@ from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
 from agent.state.remains import NAME, Remains
+from agent.vendors.metax.abi import Code
+
+sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
+
+from metax_host import Host
+from mxsml_stub import MxsmlStub
 
 from .koordination import placement
 from .patient import GPU, Patient, may_mount
@@ -180,6 +189,20 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "usr/lib64/libnvidia-ml.so.1 is for riscv64"
 
 
+@fault("library-unusable")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    half = patient.root / "libnvidia-ml.so.1"
+    half.write_bytes(patient.cards.stub.library.read_bytes()[:100])
+    patient.configure(library=str(half))
+    return f"library-unusable: {half}: cannot read file data"
+
+
+@fault("library-bypassed")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    metax(patient, monkeypatch, library="/nowhere/libmxsml.so")
+    return "metax: 8 cards"
+
+
 @fault("vendor-left-out")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("agent.vendors.nvidia.plugin.register_backend", None)
@@ -208,6 +231,25 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.cards.segfault()
     return "SIGSEGV"
+
+
+@fault("device-unwatched")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    stub = metax(patient, monkeypatch)
+    stub.lose(3, Code.BUSY_DEVICE)
+    return "unreadable"
+
+
+def metax(patient: Patient, monkeypatch: pytest.MonkeyPatch, **vendor: Any) -> MxsmlStub:
+    """Give the node eight cards of MetaX, too."""
+    stub = MxsmlStub(patient.root)
+    for name, value in stub.environment.items():
+        monkeypatch.setenv(name, value)
+    settings = {it: value for it, value in Host(patient.root, stub).settings().items() if it != "library"}
+    document = json.loads(patient.node.config.read_text())
+    its = {"enabled": True, "library": str(stub.library), "settings": settings, **vendor}
+    patient.node.write(json.dumps({**document, "vendors": {**document["vendors"], "metax": its}}))
+    return stub
 
 
 @fault("device-sick")

@@ -61,6 +61,12 @@ class Patient:
             document = json.loads(self.node.config.read_text())
             self.node.write(json.dumps({**document, "nodes": nodes}))
 
+    def beside(self, vendor: str) -> None:
+        """Leave a vendor without cards as it is where nobody names it."""
+        document = json.loads(self.node.config.read_text())
+        del document["vendors"][vendor]
+        self.node.write(json.dumps(document))
+
     def offer(self, count: int | None, **labels: str) -> None:
         """Let the Node offer so many cards, and have these labels."""
         allocatable = {} if count is None else {GPU: str(count)}

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.core.vendor import ContainerEdits, Device, ResourceRule, Vendor
+from agent.core.vendor import ContainerEdits, Device, Fault, ResourceRule, State, Vendor
 from agent.doctor import cdi, checks, device_plugins, library, node, pods, state, vendors
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
-from agent.doctor.locks import holders
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
 from agent.doctor.sockets import Listener, listener
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
+from agent.locks import holders
 from agent.plugins import Plugin
 
 from .patient import short_directory
@@ -167,6 +167,39 @@ def test_a_bare_name_is_looked_for_where_the_loader_does(
     assert found == (f"{tmp_path}/libxpu-nowhere.so.1", "dangling", f"{tmp_path}/libxpu-nowhere.so.1.2")
 
 
+def test_an_empty_file_is_no_library_of_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "lib.so").touch()
+    made = Vendor("nvidia", "a:B", lambda *_: ContainerEdits(), GPU, libraries=lambda: [f"{tmp_path}/lib.so"])
+    found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: file too short")}
+
+    told = list(vendors.libraries(around(Plugin("nvidia", "here", "1", made), found=found)))
+
+    assert named(told) == [("library-unusable", Severity.STOPS)]
+    assert told[0].what == f"nvidia: {tmp_path}/lib.so is no ELF file"
+
+
+def test_a_library_that_is_there_and_of_no_use_only_warns_where_another_vendor_serves() -> None:
+    found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: half"), "acme": Look((CARD,))}
+
+    beside = around(vendor(), vendor("acme"), found=found)
+
+    assert ("library-unusable", Severity.WARNS) in named(list(vendors.libraries(beside)))
+    assert [it.what for it in vendors.drivers(beside)] == ["acme: 1 devices"]
+
+
+def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
+    blind = replace(CARD, fault=Fault("no-library", "nothing watches it", state=State.UNKNOWN))
+    wide = around(vendor("metax"), found={"metax": Look((blind,))})
+
+    (told,) = vendors.libraries(wide)
+
+    assert (told.ailment, told.severity) == ("library-bypassed", Severity.STOPS)
+    assert told.what == "metax: 1 cards: nothing watches it"
+    assert "mount the host's library directory" in told.remedy
+    assert "vendors.metax.libraries" in told.remedy
+    assert named(list(vendors.drivers(wide))) == [("", Severity.OK)]
+
+
 def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None:
     assert list(library.defects([f"{tmp_path}/lib.so", "libxpu-nowhere.so.1"])) == []
     assert library.there([f"{tmp_path}/lib.so"]) == ()
@@ -233,6 +266,19 @@ def test_of_a_lock_s_lines_only_who_holds_this_file_counts(tmp_path: Path) -> No
     (tmp_path / "locks").write_text("\n".join(lines))
 
     assert holders(place, tmp_path / "locks") == (4711, 0)
+
+
+# The state
+
+
+def test_a_file_above_the_state_directory_is_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = Config(AgentSettings(state_dir=tmp_path / "file/state"))
+
+    (told,) = state.state(around(config=config))
+
+    assert (told.ailment, told.what) == ("state-directory-wrong", f"{tmp_path}/file is no directory")
+    assert f"remove {tmp_path}/file, or" in told.remedy
 
 
 # The container runtime

@@ -85,6 +85,20 @@ def test_a_vendor_that_nobody_brings_is_left_out_here_as_in_the_agent_that_runs(
     assert left_out.startswith("nvidai: no vendor of this name is installed; there are: ")
 
 
+def test_where_things_are_is_taken_from_a_file_that_can_not_be_used_as_a_whole(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "agent: {stateDir: /s, kubeletDir: /k}\nvendors: {metax: {enabled: true, configDir: /nowhere}}\n"
+    )
+    given = {"config": str(config), "kubelet-dir": "/flag"}
+
+    found = survey._configuration(Question("n", given), survey._Door())
+
+    assert "/nowhere: can not be read" in found.error
+    assert (found.config.agent.state_dir, found.config.agent.kubelet_dir) == (Path("/s"), Path("/flag"))
+    assert found.plugins == ()
+
+
 @contextmanager
 def port(answer: bytes, drip: bytes = b"") -> Iterator[str]:
     """The address of a stranger; with `drip` it goes on with that for ten seconds or until it is left."""

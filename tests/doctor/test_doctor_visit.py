@@ -29,6 +29,7 @@ async def doctor(patient: Patient, *more: str) -> int:
 async def test_a_healthy_node_ends_with_0_and_a_fault_that_stops_work_with_1(
     patient: Patient, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    patient.beside("metax")
     await patient.start()
 
     assert await doctor(patient) == 0
@@ -48,6 +49,7 @@ async def test_json_has_each_check_with_its_finding(
     patient: Patient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     patient.add_pod("greedy", {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]})
+    patient.beside("metax")
     await patient.start()
 
     assert await doctor(patient, "--json") == 0  # a warning stops nothing

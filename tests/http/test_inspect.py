@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from agent.http import serving
 from agent.http.inspect import inspect as document_of
 from agent.inspect import age, as_text, show
 from agent.screen import show_table
+from agent.state.lock import AgentLock
 
 
 class Terminal(io.StringIO):
@@ -436,6 +438,26 @@ def test_no_agent_is_told_with_the_socket_and_what_would_work(path: Path) -> Non
         f"no agent answers at {path}: there is no such socket; "
         "start it with `xpu-agent run`, or name its directory with --state-dir"
     )
+
+
+def test_an_agent_that_serves_no_socket_is_told_by_the_lock_that_it_holds(path: Path) -> None:
+    with AgentLock(path.parent / "agent.lock") as lock:
+        assert lock.take() == ""
+
+        with pytest.raises(CannotAsk) as caught:
+            fetch(path)
+
+    who = f"(pid {os.getpid()}) holds {path.parent} and serves no socket there; where it has just started"
+    assert who in str(caught.value)
+
+
+def test_a_file_where_the_state_directory_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+
+    with pytest.raises(
+        CannotAsk, match=f"{tmp_path}/state is no directory; name the agent's state directory"
+    ):
+        fetch(tmp_path / "state/of/agent.sock")
 
 
 def test_a_socket_without_an_agent_is_told(path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent.core.vendor import Proof
+from agent.plugins import names
 from agent.vendors.simulated.scenario import Scenario
 from agent.vendors.simulated.slices import Slices
 
@@ -15,7 +16,10 @@ sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 
 from nvml_stub import DRIVER_NOT_LOADED, Mig, NvmlStub
 
-__all__ = ["Cards", "Mig", "Nvidia", "Simulated", "Sliced"]
+__all__ = ["OFF", "Cards", "Mig", "Nvidia", "Simulated", "Sliced"]
+
+#: No process for a vendor whose cards the node does not have; its own comes over this.
+OFF: Mapping[str, Any] = {name: {"enabled": False} for name in names()}
 
 
 class Cards(Protocol):

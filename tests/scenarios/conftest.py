@@ -30,7 +30,9 @@ ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would 
 ONLY_METAX = pytest.mark.vendors.with_args(MetaX)
 #: Cards whose hardware is made.
 ONLY_SLICED = pytest.mark.vendors.with_args(Sliced)
-#: The kubelet's release makes no difference: on its own a run tries one, with the peers all.
+#: The fixture of what must look into the kubelet, or break it.
+SIM = "sim"
+#: The kubelet's release makes no difference: one simulated kubelet, and with the peers the newest real one.
 ANY_KUBELET = pytest.mark.any_kubelet
 
 
@@ -38,9 +40,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each scenario with each kubelet and each kind of cards that it can show something with."""
     if "kind" not in metafunc.fixturenames:
         return
-    use = simulated() if "sim" in metafunc.fixturenames else kinds(metafunc.config)
-    everything = kinds(metafunc.config) != simulated()
-    one = use if everything else use[:1]
+    use = kinds(metafunc.config)
+    if SIM in metafunc.fixturenames:
+        use = [it for it in use if not it.binary] or simulated()[:1]  # left out of the run below
+    one = use if metafunc.config.getoption("--every-kubelet") else use[:1]
     if metafunc.definition.get_closest_marker("any_kubelet"):
         use = one
     marker = metafunc.definition.get_closest_marker("vendors")
@@ -48,6 +51,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = [(kind, vendor) for vendor in vendors for kind in (one if vendor is Nvidia else use)]
     ids = [f"{kind.id}-{vendor.vendor}" if marker else kind.id for kind, vendor in cases]
     metafunc.parametrize(("kind", "make_cards"), cases, indirect=True, ids=ids)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With the real kubelets alone there is no turn for what looks into a simulated one."""
+    if any(not it.binary for it in kinds(config)):
+        return
+    out = [
+        it
+        for it in items
+        if isinstance(it, pytest.Function) and SIM in it.fixturenames and "kind" in it.fixturenames
+    ]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [it for it in items if it not in out]
 
 
 @pytest.fixture

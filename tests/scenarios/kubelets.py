@@ -1,4 +1,4 @@
-"""The kubelets that scenarios run with: simulated ones always, the real device managers where asked for."""
+"""The kubelets that scenarios run with: simulated ones, or the real device managers where asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent.testing.simkubelet.topology import Policy
 
 NUMA_NODES = 2
 SIMULATED = ("1.36", "1.24", "1.37")
-#: One file per release that build.sh builds.
+#: One file per release that build.sh builds, the newest first.
 MODULES = ("go.mod", "go.old.mod")
 REMEDY = "run `make peers`, which builds it"
 
@@ -46,11 +46,20 @@ def simulated() -> list[Kind]:
     return [Kind(release) for release in SIMULATED]
 
 
+def real_ones() -> list[Kind]:
+    return [real_kind(module) for module in MODULES]
+
+
+def asks_for_peers(config: pytest.Config) -> bool:
+    return bool(config.getoption("--peers") or config.getoption("--require-peers"))
+
+
 def kinds(config: pytest.Config) -> list[Kind]:
-    """What this run is to use, built or not."""
-    if config.getoption("--peers") or config.getoption("--require-peers"):
-        return [*simulated(), *(real_kind(module) for module in MODULES)]
-    return simulated()
+    """What this run is to use, built or not; the first stands for all where the release is of no matter."""
+    peers = real_ones() if asks_for_peers(config) else []
+    if config.getoption("--every-kubelet"):
+        return [*simulated(), *peers]
+    return peers or simulated()[: 1 if config.getoption("--one-kubelet") else None]
 
 
 def built(request: pytest.FixtureRequest) -> Kind:
@@ -72,6 +81,5 @@ def real_kind(module: str) -> Kind:
 
 def header(config: pytest.Config) -> str:
     """The line at the head of a run that says what it covers."""
-    used = kinds(config)
-    more = "" if len(used) > len(SIMULATED) else "; `make peers` adds the real device managers"
-    return f"kubelets of the scenarios: {', '.join(kind.id for kind in used)}{more}"
+    more = "" if asks_for_peers(config) else "; `make peers` has the real device managers"
+    return f"kubelets of the scenarios: {', '.join(kind.id for kind in kinds(config))}{more}"

@@ -29,7 +29,7 @@ from agent.testing.kubelet import StartError
 from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
 from agent.vendors.simulated.claims import ANNOTATION
 
-from .cards import Cards
+from .cards import OFF, Cards
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class Node:
         document = {
             "version": "v1",
             "agent": agent,
-            "vendors": {"nvidia": {"enabled": False}, **own, **vendors},
+            "vendors": {**OFF, **own, **vendors},
         }
         self.write(json.dumps(document, default=list))
 

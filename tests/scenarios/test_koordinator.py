@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 import recorded
+from koordinator.scheduler import BOUND
 
 from agent.cluster.pods import candidate
-from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.koordinator.locks import LOCKS
 from agent.core.model import Allocation, Source

@@ -13,9 +13,10 @@ import pytest
 import yaml
 from cluster.koordlets import from_files
 from koordinator.amounts import amounts
+from koordinator.scheduler import BOUND
 from kubelet.fakes import eventually
 
-from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.testing.node import Container, Pod
 from agent.testing.simapi import SimApiServer
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import recorded
+from koordinator.scheduler import BOUND
 
-from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.model import AllocationState
 from agent.core.vendor import State

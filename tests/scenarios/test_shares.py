@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
+from koordinator.scheduler import BOUND
 
 from agent.core import steering
-from agent.core.koordinator.allocated import ALLOCATED, BOUND
+from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Resource, Source
 from agent.core.topology import Topology
 from agent.kubelet import checkpoint

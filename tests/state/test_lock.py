@@ -177,6 +177,18 @@ def test_a_directory_that_is_not_there_and_can_not_be_made_is_refused(
         begun(path, agents)
 
 
+@pytest.mark.parametrize("deeper", ["", "deep/state"])
+@pytest.mark.parametrize("link", [False, True])
+def test_what_stands_in_the_directory_s_place_is_named(
+    tmp_path: Path, agents: ExitStack, deeper: str, link: bool
+) -> None:
+    wrong = tmp_path / "state"
+    wrong.symlink_to("/nowhere") if link else wrong.touch()
+
+    with pytest.raises(NoState, match=f"^{wrong}: is no directory; move it away, or name a directory"):
+        begun(wrong / deeper / "agent.lock", agents)
+
+
 def test_a_directory_that_is_not_there_is_made(tmp_path: Path, agents: ExitStack) -> None:
     path = tmp_path / "deep" / "state" / "agent.lock"
 

@@ -7,21 +7,17 @@ pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go, at a7a1b76b.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agent.core.claims import Candidate
 from agent.core.koordinator.resources import CORE, MEMORY, RATIO
 from agent.core.quantity import exact
 from agent.core.text import shorten
 
 #: JSON: device type to a list of {"minor", "id", "resources"}; of the whole pod, in the order of allocation.
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
-#: Unix time in nanoseconds, decimal.
-BOUND = "scheduling.koordinator.sh/bind-timestamp"
 
 MAX_GRANTS = 64
 MAX_MINOR = (1 << 31) - 1
@@ -35,7 +31,6 @@ _AMOUNTS = (
     (RATIO, 100, "a percentage, 1 to 100"),
     (MEMORY, MAX_MEMORY, "a number of bytes, such as 8Gi"),
 )
-_NANOSECONDS = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +86,6 @@ def _read(text: str) -> tuple[Grant, ...]:
 
 #: Every request asks all pods that wait anew, which say the same.
 _known = lru_cache(maxsize=256)(_read)
-
-
-def bound(pod: Candidate) -> float | None:
-    """When the pod was bound, Unix time in seconds; None where nobody says."""
-    text = pod.annotations.get(BOUND, "")
-    return int(text) / 1e9 if _NANOSECONDS.fullmatch(text) else None
 
 
 def _grant(said: Any) -> Grant:

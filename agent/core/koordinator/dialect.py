@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated, bound
+from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated
 from agent.core.koordinator.asked import asked, shared_out, wish
 from agent.core.koordinator.resources import GPU
 from agent.core.text import shorten
@@ -87,12 +87,13 @@ def _averaged(it: PodContainer, granted: Grant, *, alone: bool) -> str:
     both = ((own.core, granted.core), (own.memory, granted.memory), (own.ratio, granted.ratio))
     if all(asked is None or given is None or asked == given for asked, given in both):
         return ""
-    return f"container {it.name} asks for {_share(own)} of a card and gets {_share(granted)}: " + (
+    return f"container {it.name} asks for {in_words(own)} of a card and gets {in_words(granted)}: " + (
         "that is what the pod's annotation says" if alone else AVERAGE
     )
 
 
-def _share(it: Grant) -> str:
+def in_words(it: Grant) -> str:
+    """How much of a card it is: `10 % of the cores and 1Gi`."""
     said = [f"{it.core} % of the cores"] if it.core is not None else []
     if it.memory is not None:
         said.append(f"{it.memory / GIB:g}Gi")
@@ -101,4 +102,4 @@ def _share(it: Grant) -> str:
     return " and ".join(said)
 
 
-KOORDINATOR = Dialect("koordinator", claims, bound=bound)
+KOORDINATOR = Dialect("koordinator", claims)

@@ -23,8 +23,6 @@ from agent.core.text import shorten
 #: JSON: of HAMi a list for each container, init containers first; of Koordinator one for the whole pod.
 METAX_ALLOCATED = "metax-tech.com/gpu-devices-allocated"
 #: Unix time: nanoseconds; seconds.
-METAX_PREDICATE_TIME = "metax-tech.com/predicate-time"
-BIND_TIME = "hami.io/bind-time"
 #: `uuid,type,MiB,percent:` for each device, `;` after each container; what is to be allocated counts first.
 _HAMI = (
     re.compile(r"hami\.io/[a-z0-9-]+-devices-to-allocate"),
@@ -211,14 +209,5 @@ def _check(grants: Sequence[Grant], cards: Cards, key: str) -> None:
         raise ValueError(f"{key} names a card twice, or more than {MAX_GRANTS}")
 
 
-def bound(pod: Candidate) -> float | None:
-    """When the pod was bound, Unix time in seconds; None where nobody says."""
-    for key, unit in ((METAX_PREDICATE_TIME, 1e9), (BIND_TIME, 1.0)):
-        text = pod.annotations.get(key, "")
-        if _NUMBER.fullmatch(text):
-            return int(text) / unit
-    return allocated.bound(pod)
-
-
-METAX = Dialect("metax", metax, bound=bound)
-HAMI = Dialect("hami", hami, bound=bound)
+METAX = Dialect("metax", metax)
+HAMI = Dialect("hami", hami)

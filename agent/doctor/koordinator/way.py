@@ -67,8 +67,8 @@ SCHEDULER_GATE = Ailment(
     "scheduler-gate-off",
     Severity.WARNS,
     "koord-scheduler runs without DevicePluginAdaption",
-    "It then writes neither when it bound a pod nor which minors it chose: of two pods that ask alike the "
-    "wrong one may get the card, and vendors' own annotations and locks are not there.",
+    "It then writes no vendor's own annotations, and takes no lock of the Node: of two pods that ask alike "
+    "the wrong one may get the card.",
     "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
     "'scheduler.featureGates={gates}'",
 )

@@ -29,6 +29,7 @@ from .cards import Card, Reading, counters, health, usage
 from .journal import Journal
 from .layouts import Found
 from .library import Mxsml, MxsmlError
+from .seen import Seen
 from .slices import Slices
 from .watch import Watch
 
@@ -160,8 +161,8 @@ class MetaxBackend(Backend):
 
     def _start(self) -> None:
         mxsml = library.start(self.settings)
-        journal = Journal(self.directory)
-        slices = Slices(mxsml, journal, self.settings.get("unclaimed") or "share")
+        journal, seen = Journal(self.directory), Seen(self.directory)
+        slices = Slices(mxsml, journal, seen, self.settings.get("unclaimed") or "share")
         self._session = Session(mxsml, slices, driver.attributes(mxsml, self._sysfs))
         self._buses = sysfs.cards(self._sysfs)
 

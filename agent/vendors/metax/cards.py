@@ -87,7 +87,7 @@ class Reading:
         return range(self.dies) if self.dies > 1 else (None,)
 
     def blame(self, error: MxsmlError) -> None:
-        self.absent |= error.code in faults.ABSENT
+        self.absent |= error.gone
         if error.code not in faults.UNASKED:
             self.fault = self.fault or faults.reading(error)
 

@@ -73,4 +73,4 @@ def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:
     return replace(claim, parameters=parameters, remark=remark)
 
 
-DIALECT = Dialect("metax-sgpu", claims, bound=METAX.bound)
+DIALECT = Dialect("metax-sgpu", claims)

@@ -39,18 +39,18 @@ SLICE_MEMORY = "slice-memory"
 # What is on it that we did not make; absent where nothing is.
 FOREIGN_SLICES, FOREIGN_COMPUTE = "foreign-slices", "foreign-compute"  # a count; percent
 FOREIGN_MEMORY = "foreign-memory"  # MiB
-# The same of what bears our mark.
-OWN_SLICES, OWN_COMPUTE, OWN_MEMORY = "own-slices", "own-compute", "own-memory"
+#: What bears our mark: ALLOCATION:PERCENT:MIB of a slice each, the first names of as many as a card can have.
+OWN_SLICES = tuple(f"own-slice-{number}" for number in range(16))
 
 #: What follows from the slices on a card.
 LAYOUT = (
     *(SGPU_CAPABLE, SGPU_ON, SLICES, QOS, SLICE_MEMORY),
-    *(FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY, OWN_SLICES, OWN_COMPUTE, OWN_MEMORY),
+    *(FOREIGN_SLICES, FOREIGN_COMPUTE, FOREIGN_MEMORY, *OWN_SLICES),
 )
 
 YES, NO = "true", "false"
 #: Reason of the fault of cards that sysfs alone shows.
-NO_LIBRARY = "no-library"
+NO_LIBRARY = vendor.NO_LIBRARY
 
 # CDI: what containers name.
 

@@ -23,8 +23,6 @@ NO_LIBRARY = Fault(
     state=State.UNKNOWN,
 )
 
-#: Codes of a card that is not there.
-ABSENT = (Code.INVALID_DEVICE_ID, Code.NO_DEVICE)
 #: Codes that say nothing of the card: the question was too early, or is none for this card.
 SILENT = (Code.SYSFS_ERROR, Code.OPERATION_NOT_SUPPORT, Code.BUSY_DEVICE, Code.FLR_NOT_READY)
 #: Codes of a question that this card, or this library, has no answer to, ever.
@@ -41,7 +39,7 @@ COUNTED = {
 
 def reading(error: MxsmlError) -> Fault:
     """The fault of a card that could not be read."""
-    if error.code in ABSENT:
+    if error.gone:
         return GONE
     state = State.UNKNOWN if error.code in SILENT else State.UNHEALTHY
     return Fault("unreadable", f"reading the card failed: {error}", state=state)

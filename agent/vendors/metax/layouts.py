@@ -110,11 +110,9 @@ def attributes(layout: Layout | None) -> dict[str, str]:
     if layout.found:
         said[facts.SLICES] = str(len(layout.found))
         said |= {facts.QOS: str(layout.policy)} if layout.policy else {}
-    foreign = (facts.FOREIGN_SLICES, facts.FOREIGN_COMPUTE, facts.FOREIGN_MEMORY)
-    own = (facts.OWN_SLICES, facts.OWN_COMPUTE, facts.OWN_MEMORY)
-    return said | _sums(foreign, layout.foreign) | _sums(own, layout.own)
-
-
-def _sums(keys: tuple[str, ...], its: tuple[Found, ...]) -> dict[str, str]:
-    sums = (len(its), sum(it.sgpu.compute for it in its), sum(it.sgpu.vram for it in its))
-    return dict(zip(keys, map(str, sums), strict=True)) if its else {}
+    if foreign := layout.foreign:
+        said[facts.FOREIGN_SLICES] = str(len(foreign))
+        said[facts.FOREIGN_COMPUTE] = str(sum(it.sgpu.compute for it in foreign))
+        said[facts.FOREIGN_MEMORY] = str(sum(it.sgpu.vram for it in foreign))
+    its = (f"{it.allocation}:{it.sgpu.compute}:{it.sgpu.vram}" for it in layout.own)
+    return said | dict(zip(facts.OWN_SLICES, its, strict=False))

@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, BackendUnavailable
+from agent.core.vendor import (
+    DRIVER_NOT_LOADED,
+    LIBRARY_NOT_FOUND,
+    LIBRARY_UNUSABLE,
+    BackendUnavailable,
+)
 
 from . import abi
 from .abi import Code
@@ -30,6 +35,8 @@ SONAME = "libmxsml.so"
 #: Where MetaX's packages put it, after the loader's own path.
 FOLDERS = ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
+#: How glibc says so, in English: a process that sets no locale is told nothing else.
+_MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 #: Codes of Init that say that there is no driver.
 NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)
 #: More than any call needs; a library that asks for more text is not believed.
@@ -57,13 +64,6 @@ class MxsmlError(Exception):
         return self.code in (Code.INVALID_DEVICE_ID, Code.NO_DEVICE)
 
     @property
-    def busy(self) -> bool:
-        """Whether something is in use. Libraries have a code for it, their sysfs writes have EBUSY."""
-        return self.code == Code.BUSY_DEVICE or (
-            self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EBUSY
-        )
-
-    @property
     def read_only(self) -> bool:
         """Whether sysfs can not be written here, which needs a container that may."""
         return self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EROFS
@@ -86,6 +86,7 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
     names = searched(settings)
+    reason = LIBRARY_NOT_FOUND
     refused, empty = [], []
     for name in names:
         if len(names) > 1 and name != SONAME and not Path(name).exists():
@@ -95,9 +96,17 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
             return ctypes.CDLL(name, use_errno=True)
         except OSError as error:
             refused.append(str(error))
+            reason = reason if _is_missing(name, error) else LIBRARY_UNUSABLE
     if empty:
         refused.append(f"no {SONAME} in {' or '.join(empty)}")
-    raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
+    raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
+
+
+def _is_missing(name: str, error: OSError) -> bool:
+    """Whether the loader refused a name because nothing is there; of a bare one it alone knows."""
+    if "/" in name:
+        return not os.path.exists(name)
+    return str(error) == f"{name}: {_MISSING}"
 
 
 def searched(settings: Mapping[str, Any]) -> list[str]:

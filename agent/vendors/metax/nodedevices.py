@@ -7,6 +7,7 @@ without `healthy` is not well.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.core.vendor import Device, Grant, ResourceRule
@@ -18,6 +19,8 @@ from .share import MAX_SLICES, MIB, WHOLE, Slice, slices
 
 ANNOTATION = f"{DOMAIN}node-gpu-devices"
 _MAX = (1 << 31) - 1
+#: One of `facts.OWN_SLICES`.
+_OWN = re.compile(r"([0-9a-f]{16}):([0-9]{1,9}):([0-9]{1,9})")
 
 
 def node_annotations(
@@ -25,16 +28,21 @@ def node_annotations(
 ) -> Mapping[str, str]:
     """A list of the cards in the order of the devices; nothing without cards.
 
-    Slices that we did not make are no part of the totals. Of ours the hardware tells what is promised no
-    more and lies there still, and `grants` what the hardware was not yet seen with: the greater is taken.
+    Slices that we did not make are no part of the totals. Of ours those count that lie there, as they are,
+    also where nobody has them any more; and of `grants` those with which the hardware was not yet seen.
     What lies on a card by other resources keeps it from being well: it is not to be had in slices.
     """
     names = {it.name for it in rules} or {SGPU}
     cards = [it for it in devices if it.parent is None and facts.VIRTUAL_FUNCTIONS not in it.attributes]
-    made = [one for it in grants if it.request.resource in names for one in _made(options, it, cards)]
+    made = [
+        (it.request.allocation, one)
+        for it in grants
+        if it.request.resource in names
+        for one in _made(options, it, cards)
+    ]
     otherwise = {uuid for it in grants if it.request.resource not in names for uuid in it.uuids}
     said = [
-        _entry(it, [one for one in made if one.card == it.uuid], free=it.uuid not in otherwise)
+        _entry(it, [(id_, one) for id_, one in made if one.card == it.uuid], free=it.uuid not in otherwise)
         for it in cards
     ]
     return {ANNOTATION: json.dumps(said, separators=(",", ":"))} if said else {}
@@ -57,7 +65,17 @@ def _made(options: Options, grant: Grant, cards: Sequence[Device]) -> Sequence[S
         return ()
 
 
-def _entry(card: Device, made: Sequence[Slice], *, free: bool) -> Mapping[str, object]:
+def _had(card: Device, made: Sequence[tuple[str, Slice]]) -> Sequence[Slice]:
+    """Of an allocation that lies there nothing else counts: settings and claims may be others by now."""
+    lying = {
+        allocation: Slice(card.uuid, int(memory), int(compute))
+        for name in facts.OWN_SLICES
+        for allocation, compute, memory in _OWN.findall(card.attributes.get(name, ""))
+    }
+    return [*lying.values(), *(it for allocation, it in made if allocation not in lying)]
+
+
+def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Mapping[str, object]:
     count, compute, memory = (
         max(0, total - _number(card, key))
         for total, key in (
@@ -66,26 +84,19 @@ def _entry(card: Device, made: Sequence[Slice], *, free: bool) -> Mapping[str, o
             (room(card), facts.FOREIGN_MEMORY),
         )
     )
-    had, busy, taken = (
-        max(_number(card, key), sum(its))
-        for its, key in (
-            ([1 for _ in made], facts.OWN_SLICES),
-            ([it.compute for it in made], facts.OWN_COMPUTE),
-            ([it.memory for it in made], facts.OWN_MEMORY),
-        )
-    )
+    had = _had(card, made)
     fields = {
         "bdf": card.pci,
         "model": card.model,
         "totalDevCount": count,
         "totalCompute": compute,
         "totalVRam": memory,
-        "availableDevCount": count - had,
-        "availableCompute": compute - busy,
-        "availableVRam": memory - taken,
+        "availableDevCount": count - len(had),
+        "availableCompute": compute - sum(it.compute for it in had),
+        "availableVRam": memory - sum(it.memory for it in had),
         "numa": card.numa,
         "healthy": free and card.fault is None,
-        "qosPolicy": next(_policies(card, made), ""),
+        "qosPolicy": next(_policies(card, [it for _, it in made]), ""),
         "linkZone": _number(card, facts.LINK_ZONE),
     }
     bounded = {key: max(0, min(it, _MAX)) if type(it) is int else it for key, it in fields.items()}
@@ -97,7 +108,7 @@ def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
     there, and of ours that took whichever there was.
     """
     yield from (str(it.qos) for it in made if it.qos is not None)
-    lies = _number(card, facts.FOREIGN_SLICES) or _number(card, facts.OWN_SLICES)
+    lies = {facts.FOREIGN_SLICES, facts.OWN_SLICES[0]} & card.attributes.keys()
     if lies or any(not it.whole for it in made):
         yield card.attributes.get(facts.QOS, "")
 

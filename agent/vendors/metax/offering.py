@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from agent.core.text import shorten
-from agent.core.vendor import Device, Offering, ResourceRule, Sharing, State
+from agent.core.vendor import Device, Offering, ResourceRule, SettingsError, Sharing, State
 
 from . import facts
 from .names import GPU, SGPU
@@ -33,18 +33,46 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     return Offering(tuple(made), tuple(complaints))
 
 
+def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
+    """Refuse rules that say what the mode can not be.
+
+    Raises:
+        SettingsError: With the path from the list of rules.
+    """
+    sliced, shared = options.mode == facts.SGPU, sharing(options).kind == "replicas"
+    for index, rule in enumerate(rules):
+        if shared and rule.sharing.kind == "exclusive":
+            raise SettingsError(
+                f"must be replicas in mode {options.mode}, found 'exclusive': whole cards are of mode native",
+                (index, "sharing", "kind"),
+            )
+        if sliced and rule.placement == "local":
+            raise SettingsError(
+                "must be auto or claim in mode sgpu, found 'local': schedulers say how large a slice is, and "
+                "are always heard; where none has spoken 'unclaimed' says it",
+                (index, "placement"),
+            )
+        if sliced and rule.sharing.replicas > MAX_SLICES:
+            raise SettingsError(
+                f"must be {MAX_SLICES} or fewer in mode sgpu, found {rule.sharing.replicas}: "
+                f"a card has {MAX_SLICES} slices at most",
+                (index, "sharing", "replicas"),
+            )
+
+
 def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
-    sharing = rule.sharing if rule.sharing.kind == "replicas" else _sharing(options)
+    shared = rule.sharing if rule.sharing.kind == "replicas" else sharing(options)
     heard = options.mode == facts.SGPU and rule.placement == "local"
     return replace(
         rule,
-        sharing=sharing,
-        policy=rule.policy or ("aligned" if sharing.kind == "exclusive" else None),
+        sharing=shared,
+        policy=rule.policy or ("aligned" if shared.kind == "exclusive" else None),
         placement="auto" if heard else rule.placement,
     )
 
 
-def _sharing(options: Options) -> Sharing:
+def sharing(options: Options) -> Sharing:
+    """How the mode counts a card."""
     if options.mode == facts.SGPU:
         return Sharing("replicas", MAX_SLICES)
     return Sharing("replicas", options.share_nums) if options.mode == facts.SHARED else Sharing()

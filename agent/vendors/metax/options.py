@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from agent.core.text import shorten
-from agent.core.vendor import MAX_REPLICAS, SettingsError
+from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
 
 from .facts import DRIVER_ROOT
 from .share import Unclaimed
@@ -20,8 +20,11 @@ Mode = Literal["native", "shared", "sgpu", "vgpu"]
 MODES: tuple[str, ...] = get_args(Mode)
 
 _Path = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
-_Node = Annotated[str, Meta(pattern=r"^/dev/[^\x00]+$", max_length=4096)]
-_Pattern = Annotated[str, Meta(pattern=r"^/dev/([^\x00{}]|\{(minor|sgpu|card|render)\})+$", max_length=4096)]
+_BELOW_DEV = r"^/dev/(?!([^\x00]*/)?\.\.(/|$))"
+_Node = Annotated[str, Meta(pattern=_BELOW_DEV + r"[^\x00]+$", max_length=4096)]
+_Pattern = Annotated[
+    str, Meta(pattern=_BELOW_DEV + r"([^\x00{}]|\{(minor|sgpu|card|render)\})+$", max_length=4096)
+]
 _Variable = Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", max_length=256)]
 
 
@@ -45,9 +48,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unclaimed: Annotated[Unclaimed, _backend("share, whole or refuse")] = "share"
     slice_nodes: Annotated[
         Annotated[tuple[_Pattern, ...], Meta(min_length=1)],
-        _backend("a list of one or more paths below /dev, with {minor}, {sgpu}, {card} or {render}"),
+        _backend(
+            "a list of one or more absolute paths below /dev without '..', "
+            "with {minor}, {sgpu}, {card} or {render}"
+        ),
     ] = ("/dev/dri/renderD{minor}",)
-    control_nodes: Annotated[tuple[_Node, ...], _backend("a list of paths below /dev")] = ("/dev/mxcd",)
+    control_nodes: Annotated[
+        tuple[_Node, ...], _backend("a list of absolute paths below /dev without '..'")
+    ] = ("/dev/mxcd",)
     visible_devices: Annotated[_Variable, _backend("the name of an environment variable")] = ""
     library: Annotated[
         _Path, _backend("the absolute path of libmxsml.so or of the directory that holds the driver")
@@ -68,19 +76,49 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if key not in SETTINGS:
                 raise _unknown(key, SETTINGS)
         try:
-            return msgspec.convert(dict(settings), cls)
+            options = msgspec.convert(dict(settings), cls)
         except msgspec.ValidationError as error:
             raise _refusal(error, settings) from None
+        for index, pattern in enumerate(options.slice_nodes):
+            if "{" not in pattern:
+                raise SettingsError(_one_for_all(pattern), ("sliceNodes", index))
+        return options
 
     def for_backend(self) -> dict[str, Any]:
         """What the vendor's process needs: every key of its own, by the names in `SETTINGS`."""
         mine = msgspec.json.decode(msgspec.json.encode(self))
         return {key: mine[key] for key in _BACKEND}
 
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What is good and yet hardly meant."""
+        if any(map(_tells_apart, self.slice_nodes)):
+            return ()
+        return (
+            Doubt(
+                "no path is of one slice alone: those with {card} or {render} are of all slices of a card, "
+                "those with {sgpu} of one on each card; {minor} tells slices apart",
+                ("sliceNodes",),
+            ),
+        )
+
+
+def _one_for_all(pattern: str) -> str:
+    return (
+        f"'{shorten(pattern)}' is one node for all slices of all cards; name a slice's own with {{minor}}, "
+        "{sgpu}, {card} or {render}, and what every container needs in controlNodes"
+    )
+
+
+def _tells_apart(pattern: str) -> bool:
+    """Whether no two slices of a node have this path in common."""
+    return "{minor}" in pattern or ("{sgpu}" in pattern and ("{card}" in pattern or "{render}" in pattern))
+
 
 _META: dict[str, Meta] = {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(Options)}
 #: What may be set, and what would fit.
 SETTINGS: dict[str, str] = {key: meta.description or "" for key, meta in _META.items()}
+#: What each is where nobody says it.
+DEFAULTS: dict[str, Any] = msgspec.to_builtins(Options())
 _BACKEND = [key for key, meta in _META.items() if meta.extra == {"backend": True}]
 _STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
 

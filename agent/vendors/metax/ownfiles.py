@@ -29,8 +29,8 @@ def read(path: Path) -> Any:
         return None
 
 
-def write(path: Path, said: Any) -> None:
-    """Put it there, so that a crash of the machine leaves what was before or this.
+def write(path: Path, said: Any, *, durable: bool = True) -> None:
+    """Put it there, so that a crash leaves it or what was before; one of the machine where it is durable.
 
     Raises:
         OSError: It can not be written.
@@ -39,10 +39,12 @@ def write(path: Path, said: Any) -> None:
     unfinished.unlink(missing_ok=True)  # a crash left it
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(said, file)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     unfinished.replace(path)
-    _sync(path.parent)
+    if durable:
+        _sync(path.parent)
 
 
 def remove(path: Path) -> None:

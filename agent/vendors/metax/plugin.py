@@ -15,8 +15,9 @@ from .facts import SGPU as SLICED
 from .labels import labels
 from .names import GPU, SGPU
 from .nodedevices import ANNOTATION, node_annotations
-from .offering import offering
-from .options import SETTINGS, Options
+from .offering import judge, offering, sharing
+from .options import DEFAULTS, SETTINGS, Options
+from .share import without_a_claim
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -31,13 +32,19 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         container_edits=partial(container_edits, options),
         resource=SGPU if sliced else GPU,
         settings=options.for_backend(),
+        defaults=DEFAULTS,
         prepares=sliced,
         by_cdi=sliced,
         resources=partial(offering, options),
+        judge=partial(judge, options),
+        sharing=sharing(options),
+        placement="auto" if sliced else "local",
+        doubts=options.doubts(),
         labels=labels,
         annotations=partial(node_annotations, options) if sliced else None,
         annotation_keys=(ANNOTATION,),
         dialects=(DIALECT,) if sliced else (),
+        unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
         libraries=partial(_libraries, options),
     )

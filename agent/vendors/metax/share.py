@@ -75,6 +75,13 @@ def _unclaimed(request: Request, sizes: Sequence[int], how: Unclaimed) -> Mappin
     return {CORE: str(WHOLE // MAX_SLICES), MEMORY: str(sizes[0] // MAX_SLICES)}
 
 
+def without_a_claim(how: Unclaimed, count: int) -> str:
+    """What becomes of a container that asks for so many IDs and of which no scheduler speaks, in words."""
+    if how == "refuse" or count != 1:
+        return "is refused"
+    return "gets a whole card" if how == "whole" else "gets a sixteenth of a card"
+
+
 def _slice(
     card: str, size: int, core: int | None, ratio: int | None, memory: int | None, wanted: Qos | None
 ) -> Slice:

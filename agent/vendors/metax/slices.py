@@ -16,10 +16,11 @@ from agent.core.vendor import Request, RequestRefused
 from . import facts, qos
 from .abi import MAX_SLICES
 from .cards import Card
-from .faults import ABSENT, UNASKED
+from .faults import UNASKED
 from .journal import Entry, Journal
 from .layouts import MARKED, Found, Layout, look
 from .library import Mxsml, MxsmlError
+from .seen import Seen
 from .share import Slice, Unclaimed
 from .share import slices as shared
 
@@ -33,44 +34,43 @@ class UnknownCard(Exception):
 class Slices:
     """Makes and removes slices of the cards that it is given, each time as they lie now."""
 
-    def __init__(self, mxsml: Mxsml, journal: Journal, unclaimed: Unclaimed) -> None:
+    def __init__(self, mxsml: Mxsml, journal: Journal, seen: Seen, unclaimed: Unclaimed) -> None:
         self._mxsml = mxsml
         self._journal = journal
+        self._seen = seen
         self._unclaimed: Unclaimed = unclaimed
-        #: What each card was last seen to have.
-        self._seen: dict[str, tuple[Found, ...]] = {}
         #: Whether sysfs refused the last change.
         self.read_only = False
 
     def learn(self, cards: Iterable[Card]) -> None:
         """End what a crash left, and see what lies on the cards of which that is not known yet."""
         for card in cards:
-            if card.uuid not in self._seen:
+            if not self._seen.is_read(card.uuid):
                 with suppress(MxsmlError):  # whoever needs this card tries again
                     self._settle(card)
                     self._look(card)
 
     def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
-        """Every slice on these cards. A card that can not be read now has what it had.
+        """Every slice on these cards. A card that can not be read now has what it had; it has none of ours
+        where we never changed it.
 
         Raises:
-            MxsmlError: One can not be read, and was not before; or the library knows none of them any more.
+            MxsmlError: One was changed, and not read since; or none of them can be read.
             UnknownCard: One tells no uuid, so that nobody knows whose slices it may hide.
         """
         for card in cards:
             if card.device.nameless:
                 raise UnknownCard(f"card {card.index} tells no uuid: which slices are its is not known")
         found: list[Found] = []
-        absent: list[MxsmlError] = []
+        unread: list[MxsmlError] = []
         for card in cards:
             try:
-                self._settle(card)
-                found += self._of(card)
+                found += self._settled(card)
             except MxsmlError as error:
-                if error.code not in ABSENT:
+                if not error.gone and self._seen.is_changed(card.uuid):
                     raise
-                absent.append(error)
-        _not_all(absent, cards)
+                unread.append(error)
+        _not_all(unread, cards)
         return tuple(found)
 
     def readable(self, cards: Sequence[Card], needed: Collection[str]) -> tuple[Found, ...]:
@@ -87,29 +87,38 @@ class Slices:
             except MxsmlError as error:
                 if card.uuid in needed:
                     raise
-                if error.code in ABSENT:
+                if error.gone:
                     absent.append(error)
         _not_all(absent, cards)
         return tuple(found)
+
+    def _settled(self, card: Card) -> tuple[Found, ...]:
+        try:
+            self._settle(card)
+        except MxsmlError:
+            if self._seen.is_changed(card.uuid):
+                raise  # what lies there may be ours, and does not say so
+        return self._of(card)
 
     def _of(self, card: Card) -> tuple[Found, ...]:
         try:
             layout = self._look(card)
         except MxsmlError as error:
-            if error.code in ABSENT or card.uuid not in self._seen:
+            had = self._seen.of(card.uuid)
+            if error.gone or had is None:
                 raise
-            return self._seen[card.uuid]
+            return had
         return layout.found if layout else ()
 
     def _look(self, card: Card) -> Layout | None:
         """What lies on a card now, which is kept for when it can not be read."""
         layout = look(self._mxsml, card)
-        self._seen[card.uuid] = layout.found if layout else ()
+        self._seen.read(card.uuid, layout.found if layout else ())
         return layout
 
     def _change(self, card: Card, change: Callable[..., T], *arguments: Any) -> T:
         """Change the slices of a card: what was seen there before holds no longer."""
-        self._seen.pop(card.uuid, None)
+        self._seen.changed(card.uuid)
         return self._write(change, card.index, *arguments)
 
     # Making
@@ -126,6 +135,8 @@ class Slices:
         _markable(request.allocation)
         for card in cards:
             self._settle(card)
+        if not request.parameters and (kept := self._kept(request.allocation, cards)):
+            return kept  # `unclaimed` may be another one by now
         self._wanted(request, cards)  # what is refused switches nothing on
         for card in cards:
             self._switch_on(card)
@@ -134,6 +145,11 @@ class Slices:
             with suppress(MxsmlError):  # its release removes what stays there
                 self._clear(request.allocation, card)
         return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
+
+    def _kept(self, allocation: str, cards: Sequence[Card]) -> tuple[Found, ...]:
+        """The slices of an allocation, where it has them on all of these cards."""
+        its = [[it for it in self._layout(card).found if it.allocation == allocation] for card in cards]
+        return tuple(it for found in its for it in found) if all(its) else ()
 
     def _wanted(self, request: Request, cards: Sequence[Card]) -> tuple[Slice, ...]:
         sizes: dict[str, int] = {}
@@ -269,16 +285,15 @@ class Slices:
             try:
                 self._clear(allocation, card)
             except MxsmlError as error:
-                if error.code not in ABSENT and self._may_have(allocation, card):
+                if not error.gone and self._may_have(allocation, card):
                     stuck = error
         if stuck is not None:
             raise stuck
 
     def _may_have(self, allocation: str, card: Card) -> bool:
         """Whether a slice of the allocation may lie on a card that can not be read now."""
-        seen = self._seen.get(card.uuid)
         begun = any(entry.allocation == allocation for entry in self._entries(card))
-        return begun or seen is None or any(it.allocation == allocation for it in seen)
+        return begun or self._seen.may_have(card.uuid, allocation)
 
     def _clear(self, allocation: str, card: Card) -> None:
         self._settle(card, allocation)
@@ -291,10 +306,10 @@ class Slices:
         self._change(card, self._mxsml.remove_sgpu, it.sgpu.id)
 
 
-def _not_all(absent: Sequence[MxsmlError], cards: Sequence[Card]) -> None:
-    """Raises MxsmlError where every card is: it is the driver that is gone, and not each with its slices."""
-    if absent and len(absent) == len(cards):
-        raise absent[0]
+def _not_all(failed: Sequence[MxsmlError], cards: Sequence[Card]) -> None:
+    """Raises MxsmlError where every card did: it is the driver that fails, and not each with its slices."""
+    if failed and len(failed) == len(cards):
+        raise failed[0]
 
 
 def _room_for(wanted: Slice, layout: Layout) -> None:

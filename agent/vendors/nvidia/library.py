@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, BackendUnavailable
+from agent.core.vendor import (
+    DRIVER_NOT_LOADED,
+    LIBRARY_NOT_FOUND,
+    LIBRARY_UNUSABLE,
+    BackendUnavailable,
+)
 
 from . import facts
 from .driverroot import Root
@@ -27,6 +34,8 @@ FOLDERS = (
 #: Driver roots of the GPU operator and of NVIDIA's own plugin, tried when the loader knows no NVML.
 ROOTS = (facts.DRIVER_ROOT, "/run/nvidia/driver")
 REMEDY = "install the NVIDIA driver, or let 'library' name the file or the driver's root directory"
+#: How glibc says so, in English: a process that sets no locale is told nothing else.
+_MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 
 
 def start(settings: Mapping[str, Any]) -> Any:
@@ -49,6 +58,7 @@ def start(settings: Mapping[str, Any]) -> Any:
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: from `library` alone, else from a driver root, or as the loader finds it."""
     library = settings.get("library") or ""
+    reason = LIBRARY_NOT_FOUND
     refused, empty = [], []
     for place in [library] if library else _places(settings):
         candidates = _candidates(place)
@@ -57,11 +67,19 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
                 return ctypes.CDLL(candidate)
             except OSError as error:
                 refused.append(str(error))
+                reason = reason if _is_missing(candidate, error) else LIBRARY_UNUSABLE
         if not candidates:
             empty.append(place)
     if empty:
         refused.append(f"no {SONAME} in {' or '.join(empty)}, nor below it in {', '.join(FOLDERS[1:])}")
-    raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
+    raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
+
+
+def _is_missing(name: str, error: OSError) -> bool:
+    """Whether the loader refused a name because nothing is there; of a bare one it alone knows."""
+    if "/" in name:
+        return not os.path.exists(name)
+    return str(error) == f"{name}: {_MISSING}"
 
 
 def searched(settings: Mapping[str, Any]) -> list[str]:

@@ -166,6 +166,10 @@ class Options(Strict, frozen=True, kw_only=True):
 _META: dict[str, Meta] = {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(Options)}
 #: What may be set, and what would fit.
 SETTINGS: dict[str, str] = {key: meta.description or "" for key, meta in _META.items()}
+#: What each is where nobody says it. timeSlicing is left out: one without resources is refused.
+DEFAULTS: dict[str, Any] = {
+    key: value for key, value in msgspec.to_builtins(Options()).items() if key != "timeSlicing"
+}
 _BACKEND = [key for key, meta in _META.items() if meta.extra == {"backend": True}]
 
 #: The same of the keys below.

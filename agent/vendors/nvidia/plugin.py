@@ -13,7 +13,7 @@ from .edits import VISIBLE_DEVICES, container_edits
 from .labels import labels
 from .names import DOMAIN, GPU
 from .offering import offering
-from .options import SETTINGS, Options
+from .options import DEFAULTS, SETTINGS, Options
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -27,6 +27,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         container_edits=partial(container_edits, options),
         resource=GPU,
         settings=options.for_backend(),
+        defaults=DEFAULTS,
         resources=partial(offering, options),
         labels=partial(labels, options),
         machine_label=f"{GPU}.machine",

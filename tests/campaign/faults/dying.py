@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from functools import partial
 from random import Random
 
 from .. import failpoints
-from ..bed import Bed
+from ..bed import LOOK, Bed
 from ..hardware import Offer
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
@@ -39,10 +40,15 @@ class KillAt(Fault):
             raise Unreached(self.step)
 
     async def _pass_by(self, bed: Bed, traffic: Traffic, offer: Offer) -> None:
-        for _ in range(2):
+        """Two pods; one that is refused, as a busy node may do for a moment, is followed by another."""
+        until, admitted = time.monotonic() + REACHED, 0
+        while admitted < 2 and bed.agent.runs and time.monotonic() < until:
             pod = traffic.single(offer)
-            if bed.agent.runs and await bed.admit(pod):
+            if await bed.admit(pod):
+                admitted += 1
                 await bed.start(pod)
+            else:
+                await asyncio.sleep(LOOK)
 
     async def mend(self, bed: Bed) -> None:
         await bed.revive()

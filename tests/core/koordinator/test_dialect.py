@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.core.attribution import Waiting, attribute, intended
 from agent.core.claims import Candidate, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED, BOUND, allocated, bound
+from agent.core.koordinator.allocated import ALLOCATED, allocated
 from agent.core.koordinator.asked import asked, wish
 from agent.core.koordinator.dialect import KOORDINATOR, claims
 
@@ -89,27 +89,6 @@ def test_shares_of_another_vendors_cards_are_read_alike(case: recorded.Case) -> 
         share = {"core": "100", "ratio": "100", **it.parameters}
         memory = int(share.get("memory", int(share["ratio"]) * (64 << 30) // 100))
         assert (int(share["core"]), memory >> 20) == (said[0]["compute"], said[0]["vRam"])
-
-
-def test_pods_come_in_the_order_in_which_they_were_bound() -> None:
-    cases = [it for it in recorded.cases("nv1") if it.scheduled]
-
-    found = [bound(it.candidate) for it in cases]
-
-    assert None not in found
-    assert found == sorted(found, key=lambda it: it or 0)
-
-
-def test_who_was_bound_first_asks_first_however_old_it_is() -> None:
-    old = pod(whole("main"), annotations={**written(3), BOUND: "1795210468133685702"}, created=1.0)
-    young = replace(
-        pod(whole("main"), annotations={**written(5), BOUND: "1795210468133685000"}, created=2.0),
-        uid="uid-young",
-    )
-
-    aim = intended(GPU, 1, (), NVIDIA, Waiting((old, young), (KOORDINATOR,), NVIDIA))
-
-    assert aim.cards == (uuid(5),)
 
 
 def test_an_average_is_granted_and_said() -> None:
@@ -290,11 +269,6 @@ def test_an_id_counts_more_than_a_minor_that_has_moved() -> None:
     assert promised(pod(whole("main"), annotations={ALLOCATED: text})) == {"main": [2]}
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "1.5", "", "9" * 20, "\u0663"])
-def test_a_time_of_binding_that_is_none_is_as_if_it_were_not_there(text: str) -> None:
-    assert bound(pod(annotations={BOUND: text})) is None
-
-
 def test_other_devices_than_gpus_are_not_spoken_of() -> None:
     text = json.dumps({"rdma": [{"minor": 0, "id": "0000:09:00.0"}]})
 
@@ -339,11 +313,9 @@ containers = st.builds(
 
 
 @settings(max_examples=max(500, settings().max_examples))
-@given(st.lists(containers, max_size=3, unique_by=lambda it: it.name), texts, strategies.hostile_texts)
-def test_no_annotation_crashes_or_promises_a_card_twice(
-    its: list[PodContainer], text: str, since: str
-) -> None:
-    it = pod(*its, annotations={ALLOCATED: text, BOUND: since})
+@given(st.lists(containers, max_size=3, unique_by=lambda it: it.name), texts)
+def test_no_annotation_crashes_or_promises_a_card_twice(its: list[PodContainer], text: str) -> None:
+    it = pod(*its, annotations={ALLOCATED: text})
 
     found = attribute(GPU, 1, {uuid(0)}, Waiting((it,), (KOORDINATOR,), NVIDIA))
     aim = intended(GPU, 1, (), NVIDIA, Waiting((it,), (KOORDINATOR,), NVIDIA))

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 from agent.core.attribution import Waiting, attribute
 from agent.core.claims import Candidate, PodContainer
 from agent.core.koordinator.hami import (
-    BIND_TIME,
     HAMI,
     METAX,
     METAX_ALLOCATED,
-    METAX_PREDICATE_TIME,
-    bound,
     hami,
     metax,
 )
@@ -247,19 +244,6 @@ def test_a_pod_that_kubernetes_own_scheduler_bound_is_not_believed() -> None:
     for said, dialect in (({KEY: "GPU-a,NVIDIA,1,1:;"}, hami), ({METAX_ALLOCATED: f"[[{A}]]"}, metax)):
         with pytest.raises(ValueError, match="not believed"):
             dialect(pod(GPU, said, scheduler="default-scheduler"), GPU, CARDS)
-
-
-@pytest.mark.parametrize(
-    ("annotations", "seconds"),
-    [
-        ({METAX_PREDICATE_TIME: "2000000000"}, 2.0),
-        ({BIND_TIME: "7"}, 7.0),
-        ({BIND_TIME: "soon"}, None),
-        ({}, None),
-    ],
-)
-def test_when_a_pod_was_bound_is_read(annotations: Mapping[str, str], seconds: float | None) -> None:
-    assert bound(pod(GPU, annotations)) == seconds
 
 
 json_ = st.recursive(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from metax_host import Host, by_uuid
 from mxsml_stub import MxsmlStub
@@ -233,6 +235,13 @@ def test_without_its_library_a_card_is_known_from_sysfs_and_nothing_watches_it(h
 def test_modes_that_need_the_library_do_not_open_without_it(host: Host, mode: str) -> None:
     with pytest.raises(BackendUnavailable, match="library-not-found"):
         host.backend(mode=mode, library="/nowhere/libmxsml.so").open()
+
+
+def test_a_library_that_can_not_be_loaded_is_not_passed_over_for_sysfs(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "libmxsml.so").touch()
+
+    with pytest.raises(BackendUnavailable, match=r"library-unusable.*file too short"):
+        host.backend(library=str(tmp_path)).open()
 
 
 def test_without_library_and_driver_nothing_is_there(host: Host) -> None:

@@ -158,6 +158,28 @@ def test_a_missing_file_is_named_with_what_would_work(tmp_path: Path) -> None:
     assert said.message.endswith(library.REMEDY)
 
 
+@pytest.mark.parametrize("beside", [(), ("other/libmxsml.so",)])
+def test_a_file_that_is_there_and_no_library_is_told_from_none(
+    stub: MxsmlStub, tmp_path: Path, beside: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = tmp_path / "half/libmxsml.so"
+    half.parent.mkdir()
+    half.write_bytes(Path(stub.library).read_bytes()[:100])
+    monkeypatch.setattr(library, "searched", lambda _: [str(half), *(str(tmp_path / it) for it in beside)])
+
+    said = unavailable({})
+
+    assert said.reason == "library-unusable"
+    assert f"{half}: cannot read file data" in said.message
+    assert said.message.endswith(library.REMEDY)
+
+
+def test_a_library_of_the_loader_s_own_path_that_needs_another_one_is_there(stub: MxsmlStub) -> None:
+    needs_another = OSError("libdrm.so.2: cannot open shared object file: No such file or directory")
+
+    assert not library._is_missing(library.SONAME, needs_another)
+
+
 def test_a_library_that_the_config_names_is_searched_alone(tmp_path: Path) -> None:
     (tmp_path / "lib.so").symlink_to("nowhere")
 
@@ -374,8 +396,8 @@ def test_the_systems_number_is_told_of_sysfs_alone(
     [
         (Code.INVALID_DEVICE_ID, 0, "gone"),
         (Code.NO_DEVICE, 0, "gone"),
-        (Code.BUSY_DEVICE, 0, "busy"),
-        (Code.SYSFS_WRITE_ERROR, errno.EBUSY, "busy"),
+        (Code.BUSY_DEVICE, 0, None),
+        (Code.SYSFS_WRITE_ERROR, errno.EBUSY, None),
         (Code.SYSFS_WRITE_ERROR, errno.EROFS, "read_only"),
         (Code.SYSFS_WRITE_ERROR, errno.EINVAL, None),
         (Code.SYSFS_ERROR, errno.EBUSY, None),
@@ -384,7 +406,7 @@ def test_the_systems_number_is_told_of_sysfs_alone(
 def test_an_error_says_what_it_means_for_the_card(code: Code, number: int, says: str | None) -> None:
     error = MxsmlError("mxSmlRemoveSgpu", code, "", number)
 
-    meanings = [name for name in ("gone", "busy", "read_only") if getattr(error, name)]
+    meanings = [name for name in ("gone", "read_only") if getattr(error, name)]
 
     assert meanings == ([says] if says else [])
 

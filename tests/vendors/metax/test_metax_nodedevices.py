@@ -32,8 +32,12 @@ def card(index: int = 0, fault: Fault | None = None, numa: int | None = 1, **att
     )
 
 
-def grant(uuid: str = "GPU-0", resource: str = SGPU, **parameters: str) -> Grant:
-    return Grant(Request("a", resource, (f"{uuid}::0",), parameters), (uuid,))
+#: Allocations as the agent calls them.
+OURS, OTHER, THIRD = "0123456789abcdef", "fedcba9876543210", "00112233aabbccdd"
+
+
+def grant(uuid: str = "GPU-0", resource: str = SGPU, of: str = OURS, **parameters: str) -> Grant:
+    return Grant(Request(of, resource, (f"{uuid}::0",), parameters), (uuid,))
 
 
 def told(devices: list[Device], *grants: Grant) -> list[dict[str, Any]]:
@@ -86,7 +90,7 @@ def test_the_policy_of_a_card_without_slices_is_not_told() -> None:
 
 def sliced() -> Device:
     """With two slices that bear our mark."""
-    return card(own_slices="2", own_compute="30", own_memory="4096", qos="burst-share")
+    return card(own_slice_0=f"{OURS}:10:1024", own_slice_1=f"{OTHER}:20:3072", qos="burst-share")
 
 
 def free(it: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -102,10 +106,28 @@ def test_slices_of_ours_that_nobody_has_any_more_are_not_free_while_they_lie_the
     assert (it["totalCompute"], it["qosPolicy"]) == (100, "burst-share")
 
 
-def test_of_hardware_and_promises_the_greater_is_taken() -> None:
-    (it,) = told([sliced()], grant(core="40", memory=str(GIB), qos="fixed-share"))
-    assert free(it) == (16, 14, 60, 61440)
+def test_what_lies_there_counts_as_it_is_and_what_was_not_yet_seen_there_as_it_is_promised() -> None:
+    (it,) = told(
+        [sliced()],
+        grant(core="90", memory=str(9 * GIB), qos="fixed-share"),
+        grant(of=THIRD, core="40", memory=str(GIB), qos="fixed-share"),
+    )
+    assert free(it) == (16, 13, 30, 60416)
     assert it["qosPolicy"] == "fixed-share"  # of the promise, which is newer
+
+
+@pytest.mark.parametrize("unclaimed", ["share", "whole", "refuse"])
+def test_a_slice_without_a_claim_counts_as_it_was_made_whatever_is_set_now(unclaimed: Any) -> None:
+    had = Grant(Request(OURS, SGPU, ("GPU-0::0",)), ("GPU-0",), ("s",))
+    it = card(own_slice_0=f"{OURS}:6:4096", qos="best-effort")
+    said = node_annotations(Options(mode="sgpu", unclaimed=unclaimed), (), [it], [had])
+    assert free(json.loads(said[ANNOTATION])[0]) == (16, 15, 94, 61440)
+
+
+@pytest.mark.parametrize("text", ["", "2", "x:y:z", f"{OURS}:-1:1", f"{OURS}:1"])
+def test_what_is_no_slice_of_ours_takes_nothing(text: str) -> None:
+    (it,) = told([card(own_slice_0=text)])
+    assert it["availableDevCount"] == 16
 
 
 def test_a_card_that_is_gone_leaves_the_others_of_its_request_taken() -> None:

@@ -7,21 +7,26 @@ from dataclasses import replace
 
 import pytest
 
+from agent.config import parse
+from agent.core.errors import ConfigError
 from agent.core.vendor import (
     ContainerEdits,
     Device,
     DeviceNode,
     Fault,
+    Placement,
     Request,
     ResourceRule,
+    SettingsError,
     Sharing,
     State,
 )
+from agent.fleet import check, complete
 from agent.vendors.metax import facts
 from agent.vendors.metax.edits import container_edits
 from agent.vendors.metax.labels import labels
-from agent.vendors.metax.offering import offering
-from agent.vendors.metax.options import Options
+from agent.vendors.metax.offering import judge, offering
+from agent.vendors.metax.options import MODES, Options
 from agent.vendors.metax.plugin import register_backend
 
 GPU, SGPU = "metax-tech.com/gpu", "metax-tech.com/sgpu"
@@ -154,6 +159,65 @@ def test_a_rule_of_the_user_is_shared_as_the_mode_says_unless_it_says_so_itself(
     )
     assert (plain.sharing, plain.placement) == (Sharing("replicas", 16), "auto")
     assert (own.sharing, own.placement) == (Sharing("replicas", 4), "claim")
+
+
+def shares(replicas: int, placement: Placement = "auto") -> ResourceRule:
+    return ResourceRule("a.com/x", sharing=Sharing("replicas", replicas), placement=placement)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rule", "path", "says"),
+    [
+        ("sgpu", shares(16, "local"), ("placement",), "must be auto or claim in mode sgpu, found 'local'"),
+        ("sgpu", shares(17), ("sharing", "replicas"), "must be 16 or fewer in mode sgpu, found 17"),
+        ("sgpu", ResourceRule("a.com/x"), ("sharing", "kind"), "must be replicas in mode sgpu, found"),
+        ("shared", ResourceRule("a.com/x"), ("sharing", "kind"), "must be replicas in mode shared, found"),
+    ],
+)
+def test_a_rule_that_says_what_the_mode_can_not_be_is_refused(
+    mode: str, rule: ResourceRule, path: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        judge(Options.read({"mode": mode}), [shares(16), rule])
+    assert refused.value.path == (1, *path)
+    assert str(refused.value).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rule"),
+    [
+        ("sgpu", shares(2, "claim")),
+        ("shared", shares(17, "local")),
+        ("native", shares(17, "local")),
+        ("native", ResourceRule("a.com/x")),
+        ("vgpu", ResourceRule("a.com/x")),
+    ],
+)
+def test_what_the_mode_can_be_may_be_said(mode: str, rule: ResourceRule) -> None:
+    judge(Options.read({"mode": mode}), [rule])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rule_that_says_no_more_than_its_name_is_good_in_every_mode_as_what_is_made_of_it(
+    mode: str,
+) -> None:
+    config = parse(
+        f"vendors: {{metax: {{settings: {{mode: {mode}}}, resources: [{{name: a.com/x}}]}}}}", "f", "n"
+    )
+    [told] = complete(check(config)).vendor("metax").resources
+    [made] = offering(Options.read({"mode": mode}), [ResourceRule("a.com/x")], CARDS).rules
+    assert (told.sharing, told.placement) == (made.sharing, made.placement)
+
+
+@pytest.mark.parametrize(
+    ("says", "place"), [("placement: local", "placement"), ("sharing: {kind: exclusive}", r"sharing\.kind")]
+)
+def test_config_check_refuses_such_a_rule_at_its_line(says: str, place: str) -> None:
+    text = (
+        f"vendors:\n  metax:\n    settings: {{mode: sgpu}}\n    resources:\n    - name: a.com/x\n      {says}"
+    )
+    with pytest.raises(ConfigError, match=rf"^f:6: vendors\.metax\.resources\[0\]\.{place}: must be"):
+        check(parse(text, "f", "n"))
 
 
 REQUEST = Request("0123456789abcdef", GPU, ("GPU-0", "GPU-1"))

@@ -10,7 +10,8 @@ import pytest
 from agent.config import metax_modes
 from agent.core.vendor import SettingsError
 from agent.vendors.metax import facts
-from agent.vendors.metax.options import MODES, SETTINGS, Options
+from agent.vendors.metax.options import DEFAULTS, MODES, SETTINGS, Options
+from agent.vendors.metax.plugin import register_backend
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,21 @@ from agent.vendors.metax.options import MODES, SETTINGS, Options
         ({"shareNums": 1}, ("shareNums",), "expected a whole number from 2 to 131072, found 1"),
         ({"unclaimed": "half"}, ("unclaimed",), "expected share, whole or refuse"),
         ({"sliceNodes": ["/dev/dri/{bdf}"]}, ("sliceNodes", 0), "{minor}, {sgpu}, {card} or {render}"),
-        ({"sliceNodes": []}, ("sliceNodes",), "a list of one or more paths below /dev, with {minor}"),
+        ({"sliceNodes": []}, ("sliceNodes",), "a list of one or more absolute paths below /dev without '..'"),
         ({"sliceNodes": [], "visibleDevices": "V"}, ("sliceNodes",), "found []"),
         ({"sliceNodes": ["/etc/passwd"]}, ("sliceNodes", 0), "paths below /dev"),
-        ({"controlNodes": "/dev/mxcd"}, ("controlNodes",), "a list of paths below /dev"),
+        ({"sliceNodes": ["/dev/{minor}/../../etc/x"]}, ("sliceNodes", 0), "below /dev without '..'"),
+        ({"sliceNodes": ["/dev/../etc/x{minor}"]}, ("sliceNodes", 0), "below /dev without '..'"),
+        ({"sliceNodes": ["/dev/a\n/../../x{minor}"]}, ("sliceNodes", 0), "below /dev without '..'"),
+        (
+            {"sliceNodes": ["/dev/x{minor}", "/dev/mxsgpu"]},
+            ("sliceNodes", 1),
+            "'/dev/mxsgpu' is one node for all",
+        ),
+        ({"sliceNodes": ["/dev/mxsgpu"]}, ("sliceNodes", 0), "every container needs in controlNodes"),
+        ({"controlNodes": "/dev/mxcd"}, ("controlNodes",), "a list of absolute paths below /dev"),
+        ({"controlNodes": ["/dev/.."]}, ("controlNodes", 0), "below /dev without '..'"),
+        ({"controlNodes": ["/dev/a", "/dev/../x"]}, ("controlNodes", 1), "below /dev without '..'"),
         ({"visibleDevices": "A B"}, ("visibleDevices",), "the name of an environment variable"),
         ({"library": "libmxsml.so"}, ("library",), "the absolute path of libmxsml.so"),
     ],
@@ -63,3 +75,28 @@ def test_the_modes_are_the_same_wherever_they_are_named() -> None:
 
 def test_how_often_a_card_is_shared_costs_the_process_no_restart() -> None:
     assert Options(share_nums=2).for_backend() == Options(share_nums=8).for_backend()
+
+
+@pytest.mark.parametrize("path", ["/dev/..a{minor}", "/dev/a../{minor}", "/dev/dri/renderD{minor}..x"])
+def test_two_dots_within_a_name_lead_nowhere_else(path: str) -> None:
+    assert Options.read({"sliceNodes": [path]}).slice_nodes == (path,)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "doubted"),
+    [
+        (["/dev/dri/renderD{minor}"], False),
+        (["/dev/mxsgpu{card}-{sgpu}"], False),
+        (["/dev/dri/card{card}", "/dev/dri/renderD{minor}"], False),
+        (["/dev/dri/card{card}"], True),
+        (["/dev/mxsgpu{sgpu}", "/dev/dri/renderD{render}"], True),
+    ],
+)
+def test_nodes_that_slices_share_are_doubted(patterns: list[str], doubted: bool) -> None:
+    its = register_backend({"mode": "sgpu", "sliceNodes": patterns}).doubts
+    assert [it.path for it in its] == [("sliceNodes",)] * doubted
+
+
+def test_the_defaults_that_are_told_are_those_that_hold() -> None:
+    assert Options.read(DEFAULTS) == Options()
+    assert DEFAULTS.keys() == SETTINGS.keys()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import pytest
 
 from agent.core.vendor import Request, RequestRefused
+from agent.vendors.metax.plugin import register_backend
 from agent.vendors.metax.qos import SCHED_CLASSES, Qos, fitting, policy
 from agent.vendors.metax.share import Slice, Unclaimed, slices
 
@@ -58,6 +60,28 @@ def test_a_card_whose_memory_is_no_multiple_of_a_step_gives_its_whole_steps() ->
 def test_who_has_no_claim_gets_what_the_setting_says(how: Unclaimed, memory: int, compute: int) -> None:
     (made,) = of({}, how=how)
     assert (made.memory, made.compute) == (memory, compute)
+
+
+@pytest.mark.parametrize(
+    ("how", "ids", "becomes"),
+    [
+        ("share", 1, "gets a sixteenth of a card"),
+        ("whole", 1, "gets a whole card"),
+        ("refuse", 1, "is refused"),
+        ("share", 2, "is refused"),
+        ("whole", 2, "is refused"),
+    ],
+)
+def test_what_becomes_of_who_has_no_claim_is_said_as_it_is(how: Unclaimed, ids: int, becomes: str) -> None:
+    vendor = register_backend({"mode": "sgpu", "unclaimed": how})
+    assert vendor.unclaimed is not None
+    assert vendor.unclaimed(ids) == becomes
+    with pytest.raises(RequestRefused) if becomes == "is refused" else nullcontext():
+        of({}, ids, how=how)
+
+
+def test_in_other_modes_the_kubelet_chooses_for_who_has_no_claim() -> None:
+    assert register_backend({"unclaimed": "refuse"}).unclaimed is None
 
 
 def test_a_policy_alone_is_no_claim_of_an_amount() -> None:

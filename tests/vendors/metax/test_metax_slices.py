@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from metax_host import CARD, MIB, OTHER, OURS, THIRD, Host, asked, claim, in_a_p
 from mxsml_stub import MxsmlStub
 
 from agent.core.vendor import BackendUnavailable, RequestRefused
+from agent.vendors.metax import ownfiles
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.library import MxsmlError
+from agent.vendors.metax.seen import FILE
 from agent.vendors.metax.slices import UnknownCard
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
@@ -59,6 +62,20 @@ def test_without_a_claim_a_container_gets_what_is_set(
     backend.prepare(asked(), [stub.uuid(0)])
 
     assert [(it.vram, it.compute) for it in stub.slices(0)] == [(memory, compute)]
+
+
+@pytest.mark.parametrize("unclaimed", ["share", "whole", "refuse"])
+def test_a_slice_without_a_claim_stays_as_it_was_made_whatever_is_set_by_now(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, unclaimed: str
+) -> None:
+    made = sgpu.prepare(asked(), [stub.uuid(0)])
+    before = stub.slices()
+    backend = host.backend(mode="sgpu", unclaimed=unclaimed)
+    backend.open()
+    backend.discover()
+
+    assert backend.prepare(asked(), [stub.uuid(0)]) == made
+    assert stub.slices() == before
 
 
 def test_a_whole_card_is_all_that_slices_may_take_of_it(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
@@ -425,13 +442,13 @@ def test_the_slices_of_a_card_that_can_not_be_read_are_those_that_were_there(
 
 def test_a_count_of_0_that_is_an_error_is_not_no_slices(host: Host, stub: MxsmlStub) -> None:
     stub.make_slice(0, 1024, 10)
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR)
     backend = host.backend(mode="sgpu")
     backend.open()
     backend.discover()
-    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR)
 
     with pytest.raises(MxsmlError):
-        host.reopened(backend).partitions()
+        backend.partitions()
 
 
 def test_slices_are_not_gone_because_the_driver_is(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
@@ -502,6 +519,71 @@ def test_the_next_process_makes_slices_beside_a_card_that_can_not_be_read(
     backend.prepare(asked(claim()), [stub.uuid(1)])
 
     assert _devices(backend).keys() == {OURS}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["was read before", "was never read"])
+@pytest.mark.parametrize("symbol", UNREADABLE)
+def test_the_next_process_releases_slices_beside_a_card_that_can_not_be_read(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, symbol: str, seen: bool
+) -> None:
+    stub.make_slice(0, 128, 1)
+    sgpu.prepare(asked(claim()), [stub.uuid(1)])
+    sgpu.partitions()
+    if not seen:
+        (host.directory / FILE).unlink()
+    stub.fail(symbol, Code.SYSFS_ERROR, slot=0)
+    backend = host.reopened(sgpu)
+
+    others = [None] if seen else []
+    assert marks(backend.partitions()) == [*others, OURS]
+    backend.release(OURS)
+
+    assert marks(backend.partitions()) == others
+    assert [it.slot for it in stub.slices()] == [0]
+
+
+def test_the_next_process_knows_what_lies_on_a_card_that_it_can_not_read(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    stub.make_slice(0, 128, 1)
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    before, names = sgpu.partitions(), _devices(sgpu)
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+    backend = host.reopened(sgpu)
+
+    assert backend.partitions() == before
+    assert _devices(backend) == names
+    with pytest.raises(MxsmlError):
+        backend.release(OURS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"boot": "%s", "cards": {"%s": 1}}', '{"boot": "%s", "cards": {"%s": [["x"]]}}'],
+    ids=["nothing", "no object", "no list", "no slice"],
+)
+def test_what_makes_no_sense_of_slices_before_is_as_if_it_were_not_there(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, text: str
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(1)])
+    (host.directory / FILE).write_text(text.replace("%s", ownfiles.boot_id(), 1).replace("%s", stub.uuid(0)))
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    host.reopened(sgpu).release(OURS)
+
+    assert stub.slices() == []
+
+
+def test_what_lay_on_a_card_before_the_machine_was_started_anew_lies_there_no_more(
+    host: Host, sgpu: MetaxBackend, stub: MxsmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sgpu.prepare(asked(claim()), [stub.uuid(0)])
+    sgpu.partitions()
+    stub.reboot()
+    monkeypatch.setattr(ownfiles, "BOOT_ID", tmp_path / "boot")
+    stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
+
+    host.reopened(sgpu).release(OURS)
 
 
 def test_a_release_fails_while_a_card_that_may_have_the_slice_can_not_be_read(

@@ -138,6 +138,17 @@ def test_a_missing_file_is_named_with_what_would_work(stub: NvmlStub, tmp_path: 
     assert library.REMEDY in said["message"]
 
 
+def test_a_file_that_is_there_and_no_library_is_told_from_none(stub: NvmlStub, tmp_path: Path) -> None:
+    half = tmp_path / "lib64" / library.SONAME
+    half.parent.mkdir()
+    half.write_bytes(Path(stub.library).read_bytes()[:100])
+
+    said = start(stub, tmp_path)
+
+    assert said["reason"] == "library-unusable"
+    assert f"{half}: cannot read file data" in said["message"]
+
+
 def test_an_empty_root_is_named_with_where_was_looked(stub: NvmlStub, tmp_path: Path) -> None:
     said = start(stub, tmp_path)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.core.names import wrong_name
 from agent.core.vendor import SettingsError
-from agent.vendors.nvidia.options import SETTINGS, Options
+from agent.vendors.nvidia.options import DEFAULTS, SETTINGS, Options
 from agent.vendors.nvidia.plugin import register_backend
 
 FLAGS = "unable to validate flags: "
@@ -32,6 +32,11 @@ def shared(**changes: Any) -> dict[str, Any]:
 
 def test_every_setting_has_words_for_what_fits() -> None:
     assert all(SETTINGS.values())
+
+
+def test_the_defaults_that_are_told_are_those_that_hold() -> None:
+    assert Options.read(DEFAULTS) == Options()
+    assert SETTINGS.keys() - DEFAULTS.keys() == {"timeSlicing"}
 
 
 #: Texts of k8s-device-plugin v0.20, cmd/nvidia-device-plugin/main.go and api/config/v1.

@@ -27,7 +27,7 @@ tolerations:
 
 {{/* The agent's environment: the chart's, the vendors', the pool's, extraEnv; of one name the last. Takes root and pool. */}}
 {{- define "xpu-agent.environment" -}}
-{{- $given := concat (fromYamlArray (include "xpu-agent.env" .)) (fromJsonArray (include "xpu-agent.gathered" (merge (dict "key" "env") .))) .root.Values.extraEnv -}}
+{{- $given := concat (fromYamlArray (include "xpu-agent.env" .)) (fromJsonArray (include "xpu-agent.libraryPath" .)) (fromJsonArray (include "xpu-agent.gathered" (merge (dict "key" "env") .))) .root.Values.extraEnv -}}
 {{- $last := dict -}}
 {{- $names := list -}}
 {{- range $given -}}
@@ -39,6 +39,23 @@ tolerations:
 {{- $env = append $env (get $last .) -}}
 {{- end -}}
 {{- toYaml $env -}}
+{{- end -}}
+
+{{/* Where the loader looks for what the vendors' libraries need, as a JSON list of one variable or none. Takes root and pool. */}}
+{{- define "xpu-agent.libraryPath" -}}
+{{- $paths := list -}}
+{{- range $preset := fromJsonArray (include "xpu-agent.presets" .) -}}
+{{- if $preset.libraryFolder -}}
+{{- range concat (default list $preset.libraries) (default list $.pool.libraries) -}}
+{{- $paths = append $paths (printf "/driver-root%s/%s" . $preset.libraryFolder) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $variables := list -}}
+{{- if $paths -}}
+{{- $variables = list (dict "name" "LD_LIBRARY_PATH" "value" (join ":" (uniq $paths))) -}}
+{{- end -}}
+{{- toJson $variables -}}
 {{- end -}}
 
 {{/* What the chart itself tells the agent. Takes root. */}}

@@ -10,6 +10,7 @@ from agent import files
 #: Bytes; a node of ten thousand locks has half a megabyte.
 _MOST = 8 << 20
 LOCKS = Path("/proc/locks")
+_LONGEST_NAME = 64
 
 
 def holders(path: Path, locks: Path = LOCKS) -> tuple[int, ...]:
@@ -33,6 +34,15 @@ def holders(path: Path, locks: Path = LOCKS) -> tuple[int, ...]:
         if words[5] == f"{device}:{found.st_ino}" or _has_open(pid, found):
             pids.append(max(pid, 0))
     return tuple(dict.fromkeys(pids))
+
+
+def program(pid: int) -> str:
+    """The name of a process, as the kernel keeps it."""
+    try:
+        name = files.read(Path(f"/proc/{pid}/comm"), _LONGEST_NAME).decode(errors="replace").strip()
+    except OSError:
+        return "a process"
+    return name or "a process"
 
 
 def _has_open(pid: int, wanted: os.stat_result) -> bool:
