@@ -420,9 +420,8 @@ def test_a_clock_that_was_set_back_keeps_no_predecessor_of_the_same_name(since: 
 
 @pytest.mark.parametrize("source", [Source.KUBELET, Source.POD_RESOURCES])
 def test_allocations_read_back_at_the_same_moment_have_no_order(source: Source) -> None:
-    read_back = {"since": NOW - GRACE, "source": source}
-    one = allocation("one", ["a"], owner=Owner("uid-1", "main"), **read_back)
-    other = allocation("other", ["a"], owner=Owner("uid-2", "main"), **read_back)
+    one = allocation("one", ["a"], since=NOW - GRACE, source=source, owner=Owner("uid-1", "main"))
+    other = replace(one, id="other", owner=Owner("uid-2", "main"))
     granted = [Granted("one", "uid-1", "main"), Granted("other", "uid-2", "main")]
 
     assert changes([one, other], granted, pods(), running=frozenset({"uid-1", "uid-2"})) == []
