@@ -202,7 +202,8 @@ class Allocator:
         edits = usable(vendor.name, vendor.container_edits(distinct, request))
         # What stands in the ledger may bear another's claim by now.
         known = self._ledger.get(allocation.id) or allocation
-        self._ledger.record(replace(known, state=AllocationState.DONE))
+        # The kubelet's time to write the answer down begins now, however long it took to make it.
+        self._ledger.record(replace(known, state=AllocationState.DONE, since=self._clock()))
         if choice.claim is not None:
             self._refused -= {choice.claim.uid}
         return replace(edits, annotations={**edits.annotations, **marks(allocation)})

@@ -302,6 +302,7 @@ class Allocation:
     ids: tuple[str, ...]
     devices: tuple[str, ...]
     state: AllocationState
+    #: When it was asked for, was answered, or ended, as its state says; Unix time in seconds.
     since: float
     source: Source = Source.ALLOCATE
     #: Why it is in its state, where that needs saying.

@@ -24,7 +24,8 @@ def reconcile(
     grants = {it.allocation: it for it in evidence.granted or ()}
     holders = {it.id: _owner(it, grants.get(it.id)) for it in allocations}
     superseded = _superseded(allocations, holders)
-    nameable = [it for it in allocations if it.id in grants and it.id not in superseded]
+    latest = _latest(allocations)
+    nameable = [it for it in allocations if it.id in grants and it.id in latest and it.id not in superseded]
     owners = _named(holders, nameable, evidence.pods or {})
     lives = _lives(allocations, grants, evidence)
     changes: list[Change] = [*_confirmed(allocations, owners, lives, grants)]
@@ -217,21 +218,32 @@ def _given_anew(
 def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> set[str]:
     """Those of which a later allocation of another pod holds an ID: the kubelet had freed it by then.
 
-    Two of the same moment have no order: they were read back from the kubelet, not answered by us.
+    The order is the ledger's: a clock that was set back makes times of answers equal, or turns them round.
+    Those that were read back from the kubelet at one moment were not answered by us, and have none.
     """
-    later: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    later: dict[tuple[str, str], list[tuple[str, float | None]]] = {}
     over: set[str] = set()
     for it in reversed(allocations):
         mine = owners[it.id]
         uid = mine.uid if mine else ""
+        read = it.since if it.source in (Source.KUBELET, Source.POD_RESOURCES) else None
         places = [(it.resource, device_id) for device_id in it.ids]
         newer = [holder for place in places for holder in later.get(place, ())]
-        if any(since > it.since and uid != other for since, other in newer):
+        if any(uid != other and (read is None or read != moment) for other, moment in newer):
             over.add(it.id)
         if uid:
             for place in places:
-                later.setdefault(place, []).append((it.since, uid))
+                later.setdefault(place, []).append((uid, read))
     return over
+
+
+def _latest(allocations: Iterable[Allocation]) -> set[str]:
+    """Those whose IDs nobody asked for since: a pod that is shown with IDs that came back is a later one's.
+
+    The kubelet's checkpoint is read before PodResources, and may not know of that one yet.
+    """
+    last = {(it.resource, device_id): it.id for it in allocations for device_id in it.ids}
+    return {it.id for it in allocations if all(last[it.resource, one] == it.id for one in it.ids)}
 
 
 def _named(

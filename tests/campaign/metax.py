@@ -48,17 +48,17 @@ class MetaXCards(MetaX):
     def heal(self, index: int) -> None:
         """A count is no less for that nobody counts."""
 
-    def unload(self) -> None:
+    def load(self) -> None:
+        """Load the driver anew: slices, those of others too, and counts are gone."""
+        super().load()
+        self._counts = [0] * len(self._counts)
+
+    def hide(self) -> None:
+        """Let the library find no driver, which is there: sysfs shows it, and it keeps what it has."""
         self.stub.driver_gone()
 
-    def load(self) -> None:
-        """Let the driver answer again; it was never away, and keeps what it has."""
+    def show(self) -> None:
         self.stub.clear()
-
-    def load_anew(self) -> None:
-        """Load the driver anew: slices, those of others too, and counts are gone."""
-        self.stub.driver_reload()
-        self._counts = [0] * len(self._counts)
 
     def remove(self, index: int) -> None:
         self.stub.remove(index)

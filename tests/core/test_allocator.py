@@ -108,6 +108,7 @@ class Room:
     dynamic: bool = False
     #: Device ID to the pod with which the kubelet lists it.
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
+    now: float = 1234.5
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
@@ -115,7 +116,7 @@ class Room:
             self.scene,
             self.ledger,
             self,
-            lambda: 1234.5,
+            lambda: self.now,
             self.prepare,
             self.release,
             witness=self,
@@ -426,6 +427,17 @@ async def test_hardware_is_made_between_two_durable_writes() -> None:
     assert it.partitions == ("slice-of-c2",)
     assert room.disk == (it,)
     assert answer.annotations[ALLOCATION] == it.id
+
+
+async def test_an_answer_is_as_old_as_it_is_however_long_its_hardware_took() -> None:
+    """Else what was read of the kubelet while it was made would tell that nobody ever used it."""
+    room = Room(prepares=True)
+    room.meanwhile = lambda ledger: setattr(room, "now", room.now + 90)
+
+    await room.allocator.allocate(WHOLE, [["c0"]])
+
+    [it] = room.ledger.all()
+    assert it.since == 1234.5 + 90
 
 
 async def test_a_prepare_that_fails_is_released_and_forgotten() -> None:

@@ -60,6 +60,16 @@ def changes(
 # Owners
 
 
+def test_a_pod_that_took_the_ids_meanwhile_lends_its_name_to_nobody() -> None:
+    """The kubelet's checkpoint, read first, does not know its answer yet; PodResources, read last, does."""
+    rejected = allocation("rejected", ["a"], since=NOW)
+    web = allocation("web", ["a"], since=NOW, state=AllocationState.PREPARED)
+
+    found = changes([rejected, web], [Granted("rejected", "uid-1", "main")], pods(web={"main": ["a"]}))
+
+    assert found == [Confirm("rejected", Owner("uid-1", "main"))]
+
+
 def test_the_kubelets_checkpoint_proves_pod_and_container() -> None:
     it = allocation("one", ["a"], since=NOW)
 
@@ -394,12 +404,24 @@ def test_a_clock_that_stepped_back_ends_no_living_pod() -> None:
 
     found = changes([old, new], [Granted("new", "uid-web", "main")], pods(web={"main": ["a"]}))
 
-    assert found == [Release("old", "pod gone")]
+    assert found == [Release("old", "superseded")]
 
 
-def test_allocations_read_back_at_the_same_moment_have_no_order() -> None:
-    one = allocation("one", ["a"], since=NOW - GRACE, owner=Owner("uid-1", "main"))
-    other = allocation("other", ["a"], since=NOW - GRACE, owner=Owner("uid-2", "main"))
+@pytest.mark.parametrize("since", [100, 500])
+def test_a_clock_that_was_set_back_keeps_no_predecessor_of_the_same_name(since: float) -> None:
+    """What an earlier life answered in a time to come is of the moment at which it is loaded."""
+    old = allocation("old", ["a"], since=since, source=Source.CHECKPOINT, owner=replace(WEB, uid="uid-old"))
+    new = allocation("new", ["a"], since=100, source=Source.CHECKPOINT, owner=WEB)
+
+    found = changes([old, new], [Granted("new", "uid-web", "main")], pods(web={"main": ["a"]}))
+
+    assert found == [Release("old", "superseded")]
+
+
+@pytest.mark.parametrize("source", [Source.KUBELET, Source.POD_RESOURCES])
+def test_allocations_read_back_at_the_same_moment_have_no_order(source: Source) -> None:
+    one = allocation("one", ["a"], since=NOW - GRACE, source=source, owner=Owner("uid-1", "main"))
+    other = replace(one, id="other", owner=Owner("uid-2", "main"))
     granted = [Granted("one", "uid-1", "main"), Granted("other", "uid-2", "main")]
 
     assert changes([one, other], granted, pods(), running=frozenset({"uid-1", "uid-2"})) == []

@@ -108,9 +108,11 @@ class MetaX:
 
     def unload(self) -> None:
         self.stub.driver_gone()
+        (self._sysfs / "module").rename(self._sysfs / "unloaded")
 
     def load(self) -> None:
         """Load the driver anew: what it kept in mind is gone, slices too."""
+        (self._sysfs / "unloaded").rename(self._sysfs / "module")
         self.stub.driver_reload()
 
     def segfault(self) -> None:

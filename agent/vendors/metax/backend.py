@@ -192,7 +192,7 @@ class MetaxBackend(Backend):
         try:
             mxsml.init()
         except MxsmlError as error:
-            raise library.unavailable(error) from error
+            raise library.unavailable(error, driver_loaded=sysfs.driver_loaded(self._sysfs)) from error
 
     def _surveyed(self, mxsml: Mxsml) -> list[Card]:
         """All cards. Where none answers the library looks anew: 0 cards may mean that it is broken."""

@@ -16,7 +16,7 @@ from agent.core.vendor import (
     BackendUnavailable,
 )
 
-from . import abi
+from . import abi, sysfs
 from .abi import Code
 from .facts import DRIVER_ROOT
 from .values import (
@@ -37,7 +37,7 @@ FOLDERS = ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
 #: How glibc says so, in English: a process that sets no locale is told nothing else.
 _MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
-#: Codes of Init that say that there is no driver.
+#: Codes of Init where there is no driver, or none that MXSML can find.
 NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)
 #: More than any call needs; a library that asks for more text is not believed.
 MAX_TEXT = 65536
@@ -79,7 +79,8 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
     try:
         mxsml.init()
     except MxsmlError as error:
-        raise unavailable(error) from error
+        loaded = sysfs.driver_loaded(Path(settings.get("sysfs") or "/sys"))
+        raise unavailable(error, driver_loaded=loaded) from error
     return mxsml
 
 
@@ -122,15 +123,18 @@ def searched(settings: Mapping[str, Any]) -> list[str]:
     return [str(folder / SONAME) for folder in within]
 
 
-def unavailable(error: MxsmlError, otherwise: str = "mxsml-init") -> BackendUnavailable:
-    """Why MXSML as a whole does not answer; `otherwise` is the reason of an error without a name."""
-    if error.code in NO_DRIVER:
+def unavailable(error: MxsmlError, *, driver_loaded: bool) -> BackendUnavailable:
+    """Why MXSML as a whole does not answer. `driver_loaded` is the kernel's word for it.
+
+    MXSML says the same where only its own files are away, and a driver that stays has forgotten nothing.
+    """
+    if error.code in NO_DRIVER and not driver_loaded:
         return BackendUnavailable(DRIVER_NOT_LOADED, "MXSML is there, the kernel driver is not: load it")
     if error.code in (Code.PERMISSION_DENIED, Code.OPEN_DEVICE_FILE_FAILURE):
         return BackendUnavailable(
             "no-permission", f"MXSML may not open /dev/mxcd: allow the device ({error})"
         )
-    return BackendUnavailable(otherwise, f"MXSML answers: {error}")
+    return BackendUnavailable("mxsml-init", f"MXSML answers: {error}")
 
 
 class Mxsml:

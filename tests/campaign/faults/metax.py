@@ -75,7 +75,7 @@ class LoadedAnew(Fault):
         its.unload()
         traffic.begin()
         await asyncio.sleep(self.rng.choice((0.1, 0.4, 1.0)))
-        its.load_anew()
+        its.load()
         bed.hardware.broken -= {it for it in bed.hardware.broken if it.vendor == its.vendor}
         bed.forgetful = True
         bed.takes_stock()

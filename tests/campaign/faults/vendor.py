@@ -81,10 +81,13 @@ class Garbage(_OfVendor):
 
 
 class DriverGone(_OfVendor):
-    """The driver is unloaded under running pods, and loaded again: proof for every broken card of it."""
+    """The driver is unloaded under running pods, and loaded again: proof for every broken card of it.
+
+    MetaX's is only not found; "driver loaded anew" takes its slices, too.
+    """
 
     async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
-        cards.unload()
+        cards.hide() if isinstance(cards, MetaXCards) else cards.unload()
         pause = self.rng.choice((0.1, 0.4, 1.0))
         self.detail += f", {pause:g} s"
         traffic.begin()
@@ -92,7 +95,7 @@ class DriverGone(_OfVendor):
 
     async def mend(self, bed: Bed) -> None:
         assert self.cards is not None
-        self.cards.load()
+        self.cards.show() if isinstance(self.cards, MetaXCards) else self.cards.load()
         if isinstance(self.cards, NvidiaCards):  # whose faults end with that, if the agent saw it
             for card in [it for it in bed.hardware.broken if it.vendor == self.cards.vendor]:
                 bed.hardware.reset(card)

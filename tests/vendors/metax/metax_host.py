@@ -109,6 +109,19 @@ class Host:
     def no_driver(self) -> None:
         shutil.rmtree(self.sysfs / "module")
 
+    def unload(self) -> None:
+        """Unload the driver, which the library says, and sysfs shows."""
+        self.stub.driver_gone()
+        self.no_driver()
+
+    def load(self) -> None:
+        """Load it anew."""
+        self.stub.driver_reload()
+        folder = self.sysfs / PLACES[1]
+        folder.mkdir(parents=True)
+        for device in self.sysfs.glob("devices/*/*/*"):
+            (folder / device.name).symlink_to(device)
+
     def make(self, node: str) -> None:
         """Make a device node: a link to one that every machine has, since not everybody may make some."""
         path = self.root / node.lstrip("/")

@@ -176,29 +176,41 @@ def test_no_cards_where_there_were_some_is_a_broken_library(native: MetaxBackend
         native.discover()
 
 
-def test_a_driver_that_was_unloaded_is_said_to_be(native: MetaxBackend, stub: MxsmlStub) -> None:
-    stub.driver_gone()
+def test_a_driver_that_was_unloaded_is_said_to_be(native: MetaxBackend, host: Host) -> None:
+    host.unload()
 
     with pytest.raises(BackendUnavailable, match="driver-not-loaded"):
         native.discover()
 
 
-def test_a_driver_that_was_loaded_anew_needs_no_new_process(native: MetaxBackend, stub: MxsmlStub) -> None:
+def test_a_library_that_finds_no_driver_does_not_prove_that_it_was_unloaded(
+    native: MetaxBackend, host: Host, stub: MxsmlStub
+) -> None:
+    """What was wrong with a card is over once its driver is loaded anew: sysfs shows that it stayed."""
     stub.driver_gone()
+
+    with pytest.raises(BackendUnavailable, match="mxsml-init"):
+        native.discover()
+    with pytest.raises(BackendUnavailable, match="mxsml-init"):
+        host.backend().open()
+
+
+def test_a_driver_that_was_loaded_anew_needs_no_new_process(native: MetaxBackend, host: Host) -> None:
+    host.unload()
     with pytest.raises(BackendUnavailable):
         native.discover()
-    stub.driver_reload()
+    host.load()
 
     assert [it.fault for it in native.discover()] == [None] * 8
 
 
-def test_opening_works_once_the_driver_is_there(host: Host, stub: MxsmlStub) -> None:
-    stub.driver_gone()
+def test_opening_works_once_the_driver_is_there(host: Host) -> None:
+    host.unload()
     backend = host.backend()
     for _ in range(3):
         with pytest.raises(BackendUnavailable, match="driver-not-loaded"):
             backend.open()
-    stub.driver_reload()
+    host.load()
 
     backend.open()
 
