@@ -424,7 +424,7 @@ class Efml:
         )
 
     def ecc(self, card: int) -> Ecc:
-        """Since when, nothing public tells; where the card can not say, `rma` may count errors of two bits."""
+        """Since when, nothing public tells; where the card can not say, `rma` may count those of two bits."""
         it = self._struct("EfmlGetDevEccStatus", abi.EccStatus, card)
         return Ecc(it.enabled, it.pending, it.blacklistPending, it.singleBit, it.doubleBit)
 

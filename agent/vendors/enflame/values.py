@@ -43,7 +43,7 @@ class Ecc:
 
 @dataclass(frozen=True, slots=True)
 class Rma:
-    """Whether the vendor wants the card back; `double_bit` counts errors, None where only the flag is told."""
+    """Whether the vendor wants the card back; `double_bit` counts errors, None where the flag is all."""
 
     supported: bool
     flagged: bool
