@@ -82,7 +82,7 @@ class Script:
     # Calls
 
     def fail(self, symbol: str, code: int, *, errno: int = 0, slot: int | None = None) -> None:
-        """Let calls of a symbol, or all on cards that begin so ("X*"), answer a code: of all cards or one."""
+        """Let calls of a symbol, or all on cards that begin so ("X*"), answer a code: of all or of one."""
         only = [str(slot)] if slot is not None else []
         self._lines = [
             line for line in self._lines if not (begins(line, f"fail {symbol}") and line.split()[4:] == only)

@@ -1,11 +1,11 @@
 """Enflame's tool efsmi, for what the library has no function for: DRS, the hardware's own slices.
 
 Commands and rows are those that gcushare-device-plugin runs and reads (pkg/smi/smi.go at ee04a65; of
-`--list-instance` at 778c4fb), tables those that are published of 1.2.0.301, 1.4, 1.6.3.12 and 1.7.2.14. The tool
-is run by its arguments, never by a shell, always with `-i`: without it a command changes every card.
+`--list-instance` at 778c4fb), tables those that are published of 1.2.0.301, 1.4, 1.6.3.12 and 1.7.2.14. The
+tool is run by its arguments, never by a shell, always with `-i`: without it a command changes every card.
 
-Our assumptions: a command that did not work ends with another status than 0; the tool counts cards as the library
-does; it lists profiles of a card only while DRS is on there (GCUShare turns it on to look).
+Our assumptions: a command that did not work ends with another status than 0; the tool counts cards as the
+library does; it lists profiles of a card only while DRS is on there (GCUShare turns it on to look).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A slice of a card. `id` is free again once it is destroyed; `uuid` is empty where the tool lists none."""
+    """A slice of a card. `id` is free again once it is destroyed; `uuid` is empty where none is listed."""
 
     card: int
     profile: str
@@ -204,7 +204,7 @@ def _end(tool: subprocess.Popen[bytes]) -> None:
 
 
 def find(settings: Mapping[str, Any], root: str = "") -> str | None:
-    """Where the tool is: what `efsmi` names, else on PATH, else in FOLDERS, here and below the host's root."""
+    """Where the tool is: what `efsmi` names, else on PATH, else in FOLDERS here or below the host's root."""
     named = settings.get("efsmi") or ""
     if named:
         return shutil.which(named)
@@ -218,8 +218,8 @@ def find(settings: Mapping[str, Any], root: str = "") -> str | None:
 def table(text: str) -> Listing[Row]:
     """The cards of the table that efsmi without arguments prints.
 
-    A card is two lines of three columns: index and name, firmware, address and ECC; then temperature and power,
-    memory and mode, use and serial number. Words within a column come and go between releases.
+    A card is two lines of three columns: index and name, firmware, address and ECC; then temperature and
+    power, memory and mode, use and serial number. Words within a column come and go between releases.
     """
     rows: list[Row] = []
     remarks: list[str] = []
@@ -232,7 +232,7 @@ def table(text: str) -> Listing[Row]:
             if upper:
                 remarks.append(f"card without a second line: {' | '.join(upper)}")
             upper = cells
-        elif upper and cells[1]:
+        elif upper:
             rows.append(_row(upper, cells))
             upper = None
         else:
@@ -265,7 +265,7 @@ def instances(text: str) -> Listing[Instance]:
 
 
 def instances_without_uuid(text: str) -> Listing[Instance]:
-    """Rows of index, profile, its number, the instance's number and placement, as `--list-instance` has them."""
+    """Rows of index, profile, its number, the instance's number and placement, as of `--list-instance`."""
 
     def read(words: Sequence[str]) -> Instance:
         card, profile, _, number, _ = words[:5]
@@ -275,7 +275,7 @@ def instances_without_uuid(text: str) -> Listing[Instance]:
 
 
 def made(before: Sequence[Instance], after: Sequence[Instance], profile: str) -> list[Instance]:
-    """The instances of a profile that came between two listings; more than one where others make some, too."""
+    """The instances of a profile that came between two listings; several where others make some, too."""
     known = {it.uuid for it in before}
     return [it for it in after if it.profile == profile and it.uuid not in known]
 
@@ -308,15 +308,15 @@ def _cells(line: str) -> list[str]:
 
 def _is_upper(cells: Sequence[str]) -> bool:
     first, last = cells[0].split(), cells[2].split()
-    return bool(first and last and _NUMBER.fullmatch(first[0]) and _BUS_ID.fullmatch(last[0]))
+    is_card = first and _NUMBER.fullmatch(first[0]) and int(first[0]) <= MAX_CARD
+    return bool(is_card and last and _BUS_ID.fullmatch(last[0]))
 
 
 def _row(upper: Sequence[str], lower: Sequence[str]) -> Row:
     index, *name = upper[0].split()
     bus_id, *ecc = upper[2].split()
     memory = _MEMORY.search(lower[1])
-    *_, virt = lower[1].split()
-    serial = lower[2].split()
+    mode, serial = _MEMORY.sub(" ", lower[1]).split(), lower[2].split()
     return Row(
         index=int(index),
         name=" ".join(name),
@@ -324,7 +324,7 @@ def _row(upper: Sequence[str], lower: Sequence[str]) -> Row:
         bus_id=bus_id,
         ecc=ecc[0] if ecc else "",
         memory=int(memory[1]) if memory else None,
-        virt=virt,
+        virt=mode[-1] if mode else "",
         serial=serial[-1] if len(serial) > 1 else "",
     )
 
