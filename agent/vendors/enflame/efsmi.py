@@ -165,8 +165,7 @@ class Efsmi:
             finally:
                 _end(tool)
         if tool.returncode:
-            first = next((line.strip() for line in said.splitlines() if line.strip()), "no word")
-            raise EfsmiError(argv, f"ends with {tool.returncode}: {first[:REMARK]}", tool.returncode)
+            raise EfsmiError(argv, f"ends with {tool.returncode}: {_complaint(said)}", tool.returncode)
         return said
 
 
@@ -201,6 +200,13 @@ def _end(tool: subprocess.Popen[bytes]) -> None:
             os.killpg(tool.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             tool.wait(1)
+
+
+def _complaint(said: str) -> str:
+    """The line that looks like an error, else the last one; the tool prints a banner first."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    bad = (line for line in lines if "error" in line.lower() or "fail" in line.lower())
+    return next(bad, lines[-1] if lines else "no word")[:REMARK]
 
 
 def find(settings: Mapping[str, Any], root: str = "") -> str | None:

@@ -103,7 +103,7 @@ class EfmlStub(Script):
         super().__init__(directory / "efml-stub", [f"cards {cards}"], trace=trace)
         self.efsmi = directory / "efsmi"
         self.efsmi.write_text(
-            f"#!{sys.executable} -I\nimport runpy, sys\nsys.argv.insert(1, {str(self.control)!r})\n"
+            f"#!{sys.executable} -IS\nimport runpy, sys\nsys.argv.insert(1, {str(self.control)!r})\n"
             f"runpy.run_path({str(STUB / 'efsmi.py')!r}, run_name='__main__')\n"
         )
         self.efsmi.chmod(0o755)

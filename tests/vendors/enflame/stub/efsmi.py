@@ -15,7 +15,6 @@ import re
 import signal
 import sys
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,7 +112,7 @@ def say(*lines: str) -> None:
 
 
 def _uuid(serial: int) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"enflame {serial}"))
+    return f"7325501d-02bd-4da2-9289-{serial:012x}"
 
 
 class Tool:
@@ -180,7 +179,7 @@ class Tool:
         """Those the command is for: without -i all of them, which is what makes it dangerous."""
         found: list[dict[str, Any]] = self.said["cards"]
         chosen = [it for it in found if self.index in (None, it["index"])]
-        if not chosen:
+        if not chosen and self.index is not None:
             raise Refused(f"device {self.index} is not found")
         return chosen
 
