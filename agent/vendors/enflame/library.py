@@ -104,10 +104,7 @@ def start(settings: Mapping[str, Any]) -> Efml:
 
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
-    """Load the library itself: what `library` names alone, else the first that the usual places have.
-
-    Its symbols are global, as Enflame's binding has them.
-    """
+    """Load the library itself: what `library` names alone, else the first that the usual places have."""
     names = searched(settings)
     refused, empty = [], []
     for name in names:
@@ -115,7 +112,7 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
             empty.append(str(Path(name).parent))
             continue
         try:
-            return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+            return _opened(name)
         except OSError as error:
             refused.append(str(error))
     if "/" not in names[0]:
@@ -124,6 +121,17 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     if empty:
         refused.append(f"no {_soname(settings)} in {' or '.join(dict.fromkeys(empty))}")
     raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
+
+
+def _opened(name: str) -> ctypes.CDLL:
+    """Global and lazy, as Enflame's binding opens it; ctypes by itself asks for every symbol at once."""
+    libc = ctypes.CDLL(None)
+    libc.dlopen.argtypes, libc.dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    libc.dlerror.restype = ctypes.c_char_p
+    handle = libc.dlopen(os.fsencode(name), os.RTLD_LAZY | os.RTLD_GLOBAL)
+    if not handle:
+        raise OSError(_string(libc.dlerror() or b""))
+    return ctypes.CDLL(name, handle=handle)
 
 
 def searched(settings: Mapping[str, Any]) -> list[str]:

@@ -243,6 +243,24 @@ def test_a_library_that_is_no_efml_is_told_from_one_that_is() -> None:
     assert said.message == "libc.so.6 has no EfmlInit: it is another library, or 'symbolPrefix' names it"
 
 
+def test_symbols_are_global_and_bound_when_they_are_called(stub: EfmlStub, tmp_path: Path) -> None:
+    """As Enflame's binding opens it: a library may name functions that this machine has not."""
+    source = tmp_path / "lazy.c"
+    source.write_text(
+        "int nowhere(void); int EfmlInit(void) { return 0; } int EfmlOther(void) { return nowhere(); }"
+    )
+    lazy = ["-shared", "-fPIC", "-Wl,-z,lazy", "-o", str(tmp_path / "libefml.so")]
+    subprocess.run(["cc", *lazy, str(source)], check=True)
+
+    done = in_a_process(
+        stub,
+        f"import ctypes\nlibrary.start({{'library': {str(tmp_path / 'libefml.so')!r}}})\n"
+        "print(hasattr(ctypes.CDLL(None), 'EfmlOther'))",
+    )
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 # Starting it
 
 
