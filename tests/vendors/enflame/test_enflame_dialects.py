@@ -13,7 +13,7 @@ import pytest
 from agent.core.claims import Candidate, Claim, PodContainer
 from agent.vendors.enflame.dialects import DIALECTS, hami, v1, v4
 from agent.vendors.enflame.dialects.records import RECORDS, Record, read, write
-from agent.vendors.enflame.dialects.v4 import PROFILE, PROFILE_ID
+from agent.vendors.enflame.facts import PROFILE, PROFILE_ID
 from agent.vendors.enflame.names import ENFLAME, Brand
 
 RECORDED = Path(__file__).with_name("recorded_gcushare.json")

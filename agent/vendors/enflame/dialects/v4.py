@@ -12,14 +12,12 @@ from functools import partial
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.koordinator.dialect import OTHER
 
+from ..facts import PROFILE, PROFILE_ID
 from ..names import Brand
 from . import pod as of_pod
 from . import records
 from .pod import Keys
 from .records import RECORDS, Record
-
-#: Parameters of a claim: the profile of the slice to make, and its number.
-PROFILE, PROFILE_ID = "profile", "profile-id"
 
 
 def keys_of(brand: Brand) -> Keys:
