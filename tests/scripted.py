@@ -9,19 +9,19 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 ROOT = Path(__file__).parents[1]
 HEADER = ROOT / "tests/vendors/stub/control.h"
 BUILT = ROOT / "build/stubs"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 STRICT = ("-Wall", "-Wextra", "-Werror")
-#: The control file keeps the newest events; a reader takes each within milliseconds.
-KEPT_EVENTS = 64
 
 
 class NoCompiler(Exception):
@@ -67,27 +67,45 @@ class Source:
         unfinished.rename(library)
 
 
-class Script:
-    """The control file of one scripted node. What is changed, every process sees at its next call."""
+class ControlFile:
+    """What one scripted node reads: what is changed, every process with its stub sees at its next call."""
 
-    def __init__(self, control: Path, lines: Sequence[str], *, trace: bool = False) -> None:
+    #: The variable that names the file to the stub.
+    variable: ClassVar[str]
+    library: Path
+    #: The file keeps so many of the newest events; a reader takes each within milliseconds.
+    kept_events: ClassVar[int] = 64
+
+    def __init__(self, control: Path, cards: int, *, trace: bool = False) -> None:
         self.control = control
-        self._lines = [*lines] + ["trace"] * trace
+        self._lines = [f"cards {cards}"] + ["trace"] * trace
         self._events: list[str] = []
         # Later than those of whoever had this node before, which processes that go on have heard.
         self._sequence = time.time_ns()
         self._written = 0
         self._write()
 
-    # Calls
+    @property
+    def environment(self) -> dict[str, str]:
+        return {self.variable: str(self.control)}
 
-    def fail(self, symbol: str, code: int, *, errno: int = 0, slot: int | None = None) -> None:
-        """Let calls of a symbol, or all on cards that begin so ("X*"), answer a code: of all or of one."""
-        only = [str(slot)] if slot is not None else []
-        self._lines = [
-            line for line in self._lines if not (begins(line, f"fail {symbol}") and line.split()[4:] == only)
-        ]
-        self._add(" ".join([f"fail {symbol} {code} {errno}", *only]))
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"library": str(self.library)}
+
+    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Let a process of its own run Python code with the stub, and leave no core file where it dies."""
+        quiet = "import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+        return subprocess.run(
+            [sys.executable, "-c", quiet + script],
+            cwd=ROOT,
+            env={**os.environ, **self.environment, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    # Calls
 
     def hang(self, symbol: str) -> None:
         self._replace(f"hang {symbol}", f"hang {symbol}")
@@ -97,27 +115,6 @@ class Script:
 
     def latency(self, symbol: str, seconds: float) -> None:
         self._replace(f"latency {symbol}", f"latency {symbol} {round(seconds * 1e6)}")
-
-    def kill_before(self, symbol: str) -> None:
-        """Kill the first process that calls the symbol, before the call takes effect; others go on."""
-        self._kill(symbol, "before")
-
-    def kill_after(self, symbol: str) -> None:
-        """Kill the first process in which the symbol, a call that writes, took effect; others go on."""
-        self._kill(symbol, "after")
-
-    def killed(self) -> int:
-        """How many processes died so."""
-        return len(list(self.control.parent.glob(f"{self.control.name}.killed.*")))
-
-    def clear(self, symbol: str | None = None) -> None:
-        """Undo fail, hang, segv, latency and kill: of one symbol, or of all."""
-        verbs = ("fail", "hang", "segv", "latency")
-        lines = self._lines if symbol else [line for line in self._lines if not begins(line, "kill")]
-        self._lines = [
-            line for line in lines if not (line.split()[0] == "kill" and line.split()[2] == symbol)
-        ]
-        self._drop(*(f"{verb} {symbol}" if symbol else verb for verb in verbs))
 
     def trace(self) -> None:
         """Count calls from now on."""
@@ -136,21 +133,13 @@ class Script:
                 raise TimeoutError(f"{symbol} was called {self.calls(symbol)} times, not {count}")
             time.sleep(0.005)  # between looks at the trace, which other processes write
 
-    def _kill(self, symbol: str, when: str) -> None:
-        self._lines = [line for line in self._lines if not (begins(line, "kill") and self._fired(line))]
-        self._sequence += 1
-        self._add(f"kill {self._sequence} {symbol} {when}")
-
-    def _fired(self, kill: str) -> bool:
-        return Path(f"{self.control}.killed.{kill.split()[1]}").exists()
-
     # Lines
 
     def _happen(self, slot: int, what: str) -> None:
         """Add an event, whose text follows the card's slot."""
         self._sequence += 1
         self._events.append(f"event {self._sequence} {slot} {what}")
-        self._events = self._events[-KEPT_EVENTS:]
+        self._events = self._events[-self.kept_events :]
         self._write()
 
     def _add(self, line: str) -> None:
@@ -173,6 +162,47 @@ class Script:
         self._written = max(time.time_ns(), self._written + 1)
         os.utime(unfinished, ns=(self._written, self._written))
         unfinished.rename(self.control)
+
+
+class Script(ControlFile):
+    """A control file of stub/control.h's rules."""
+
+    def fail(self, symbol: str, code: int, *, errno: int = 0, slot: int | None = None) -> None:
+        """Let calls of a symbol, or all on cards that begin so ("X*"), answer a code: of all or of one."""
+        only = [str(slot)] if slot is not None else []
+        self._lines = [
+            line for line in self._lines if not (begins(line, f"fail {symbol}") and line.split()[4:] == only)
+        ]
+        self._add(" ".join([f"fail {symbol} {code} {errno}", *only]))
+
+    def kill_before(self, symbol: str) -> None:
+        """Kill the first process that calls the symbol, before the call takes effect; others go on."""
+        self._kill(symbol, "before")
+
+    def kill_after(self, symbol: str) -> None:
+        """Kill the first process in which the symbol, a call that writes, took effect; others go on."""
+        self._kill(symbol, "after")
+
+    def killed(self) -> int:
+        """How many processes died so."""
+        return len(list(self.control.parent.glob(f"{self.control.name}.killed.*")))
+
+    def clear(self, symbol: str | None = None) -> None:
+        """Undo fail, hang, segv, latency and kill: of one symbol, or of all."""
+        verbs = ("fail", "hang", "segv", "latency")
+        lines = self._lines if symbol else [line for line in self._lines if not begins(line, "kill")]
+        self._lines = [
+            line for line in lines if not (line.split()[0] == "kill" and line.split()[2] == symbol)
+        ]
+        self._drop(*(f"{verb} {symbol}" if symbol else verb for verb in verbs))
+
+    def _kill(self, symbol: str, when: str) -> None:
+        self._lines = [line for line in self._lines if not (begins(line, "kill") and self._fired(line))]
+        self._sequence += 1
+        self._add(f"kill {self._sequence} {symbol} {when}")
+
+    def _fired(self, kill: str) -> bool:
+        return Path(f"{self.control}.killed.{kill.split()[1]}").exists()
 
 
 def begins(line: str, start: str) -> bool:

@@ -77,6 +77,8 @@ class EfmlStub(Script):
     processes, and this object.
     """
 
+    variable = "XPU_EFML_STUB"
+
     def __init__(
         self,
         directory: Path,
@@ -100,7 +102,7 @@ class EfmlStub(Script):
             "kills": [],
             "used": [],
         }
-        super().__init__(directory / "efml-stub", [f"cards {cards}"], trace=trace)
+        super().__init__(directory / "efml-stub", cards, trace=trace)
         self.efsmi = directory / "efsmi"
         self.efsmi.write_text(
             f"#!{sys.executable} -IS\nimport runpy, sys\nsys.argv.insert(1, {str(self.control)!r})\n"
@@ -109,12 +111,8 @@ class EfmlStub(Script):
         self.efsmi.chmod(0o755)
 
     @property
-    def environment(self) -> dict[str, str]:
-        return {"XPU_EFML_STUB": str(self.control)}
-
-    @property
     def settings(self) -> dict[str, str]:
-        return {"library": str(self.library), "efsmi": str(self.efsmi)}
+        return {**super().settings, "efsmi": str(self.efsmi)}
 
     # Cards
 

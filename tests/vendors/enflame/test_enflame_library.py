@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -107,14 +105,7 @@ def started(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> tup
 def in_a_process(stub: EfmlStub, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Let another process run a script with `settings`, those of the stub, and `library`."""
     head = f"from agent.vendors.enflame import library\nsettings = {stub.settings!r}\n"
-    return subprocess.run(
-        [sys.executable, "-c", head + script],
-        cwd=ROOT,
-        env={**os.environ, **stub.environment, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return stub.run(head + script, **environment)
 
 
 # Finding it

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -78,19 +76,9 @@ def answer(call: Callable[[], Any]) -> EfmlError:
 
 def in_a_process(stub: EfmlStub, calls: str) -> subprocess.CompletedProcess[str]:
     """Let another process make calls on `it`, the library, and `tool`."""
-    script = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+    return stub.run(
         "from agent.vendors.enflame import library\nfrom agent.vendors.enflame.efsmi import Efsmi\n"
         f"it, tool = library.start({stub.settings!r}), Efsmi({str(stub.efsmi)!r})\n{calls}\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        env={**os.environ, **stub.environment},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

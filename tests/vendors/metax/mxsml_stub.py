@@ -96,19 +96,13 @@ class MxsmlStub(Script):
     are the hardware's: they outlive processes, and this object.
     """
 
+    variable = "XPU_MXSML_STUB"
+
     def __init__(
         self, directory: Path, cards: int = 8, *, without: Sequence[str] = (), trace: bool = False
     ) -> None:
         self.library = MXSML.build([f"WITHOUT_{part.upper()}" for part in without])
-        super().__init__(directory / "mxsml-stub", [f"cards {cards}"], trace=trace)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"XPU_MXSML_STUB": str(self.control)}
-
-    @property
-    def settings(self) -> dict[str, str]:
-        return {"library": str(self.library)}
+        super().__init__(directory / "mxsml-stub", cards, trace=trace)
 
     # Cards
 

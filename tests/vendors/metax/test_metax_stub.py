@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -55,20 +53,8 @@ def answer(call: Callable[[], Any]) -> MxsmlError:
 
 def in_a_process(stub: MxsmlStub, calls: str) -> subprocess.CompletedProcess[str]:
     """Let another process make calls on `it`, the library."""
-    script = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
-        "from agent.vendors.metax import library\n"
-        f"it = library.start({stub.settings!r})\n{calls}\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        env={**os.environ, **stub.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    start = f"from agent.vendors.metax import library\nit = library.start({stub.settings!r})"
+    return stub.run(f"import sys\n{start}\n{calls}")
 
 
 # The interface
