@@ -192,12 +192,14 @@ _REFUSALS = {
     Code.DRIVER_NOT_LOADED: DRIVER_NOT_LOADED,
     Code.OPEN_DRIVER_VERSION: DRIVER_NOT_LOADED,
     Code.DRIVER_NOT_COMPATIBLE: "driver-library-mismatch",
+    Code.NO_DEVICE: "no-device",
 }
 _REFUSALS_BY_HANDLE = {
     HandleCode.DRIVER_NOT_LOADED: DRIVER_NOT_LOADED,
     HandleCode.VERSION_MISMATCH: "driver-library-mismatch",
     HandleCode.NO_PERMISSION: "no-permission",
     HandleCode.OPERATING_SYSTEM: "no-permission",
+    HandleCode.GCU_NOT_FOUND: "no-device",
 }
 
 

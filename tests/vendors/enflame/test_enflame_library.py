@@ -261,6 +261,7 @@ def test_symbols_are_global_and_bound_when_they_are_called(stub: EfmlStub, tmp_p
         (Code.DRIVER_NOT_LOADED, HandleCode.DRIVER_NOT_LOADED, "driver-not-loaded"),
         (Code.OPEN_DRIVER_VERSION, HandleCode.DRIVER_NOT_LOADED, "driver-not-loaded"),
         (Code.DRIVER_NOT_COMPATIBLE, HandleCode.VERSION_MISMATCH, "driver-library-mismatch"),
+        (Code.NO_DEVICE, HandleCode.GCU_NOT_FOUND, "no-device"),
         (Code.FAIL, HandleCode.UNKNOWN, "efml-init"),
     ],
 )
@@ -283,6 +284,7 @@ def test_a_refused_start_is_named_and_works_once_the_cause_is_gone(
         (HandleCode.VERSION_MISMATCH, "driver-library-mismatch"),
         (HandleCode.NO_PERMISSION, "no-permission"),
         (HandleCode.OPERATING_SYSTEM, "no-permission"),
+        (HandleCode.GCU_NOT_FOUND, "no-device"),
         (HandleCode.LIBRARY_NOT_FOUND, "efml-init"),
     ],
 )
@@ -324,6 +326,13 @@ def test_cards_that_come_are_seen_after_a_new_look(stub: EfmlStub, efml: Efml) -
     assert (before, efml.count()) == (8, 9)
 
 
+def test_a_new_look_ends_both_families_before(stub: EfmlStub, efml: Efml) -> None:
+    stub.trace()
+    efml.init()
+
+    assert (stub.calls("EfmlShutdown"), stub.calls("efmlShutdown")) == (1, 1)
+
+
 def test_after_the_end_nothing_is_called_until_a_new_start(stub: EfmlStub, efml: Efml) -> None:
     stub.trace()
     efml.close()
@@ -338,10 +347,19 @@ def test_after_the_end_nothing_is_called_until_a_new_start(stub: EfmlStub, efml:
 # Signals
 
 
-def test_efmls_signals_do_not_end_the_process_that_loads_it(stub: EfmlStub) -> None:
-    stub.raise_on_load(signal.SIGUSR1)
+#: What is ignored is so in children, too, and this process may have loaded the library.
+BY_DEFAULT = """\
+import signal
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, signal.SIG_DFL)
+"""
 
-    done = in_a_process(stub, "print(library.start(settings).count())")
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_efmls_signals_do_not_end_the_process_that_loads_it(stub: EfmlStub, number: int) -> None:
+    stub.raise_on_load(number)
+
+    done = in_a_process(stub, f"{BY_DEFAULT}print(library.start(settings).count())")
 
     assert (done.returncode, done.stdout) == (0, "8\n")
 
@@ -349,7 +367,7 @@ def test_efmls_signals_do_not_end_the_process_that_loads_it(stub: EfmlStub) -> N
 def test_efmls_signals_stay_ignored_from_whatever_thread_it_is_started(stub: EfmlStub) -> None:
     done = in_a_process(
         stub,
-        "import os, signal, threading\n"
+        f"{BY_DEFAULT}import os, threading\n"
         "it = threading.Thread(target=library.start, args=(settings,))\n"
         "it.start()\nit.join()\n"
         "os.kill(os.getpid(), signal.SIGUSR1)\nos.kill(os.getpid(), signal.SIGUSR2)\nprint('alive')",
@@ -574,6 +592,16 @@ def test_a_handle_is_the_cards_whose_address_is_known(stub: EfmlStub, efml: Efml
     stub.lose(0)
 
     assert (unknown, efml.standing(0)) == (Standing.HERE, Standing.LOST)
+
+
+def test_an_address_is_forgotten_with_the_list_that_it_is_of(stub: EfmlStub, efml: Efml) -> None:
+    efml.identity(0)
+    stub.order(1, 0)
+    stub.order_of_handles(1, 0)
+    stub.lose(0)
+    efml.init()
+
+    assert (efml.standing(0), efml.standing(1)) == (Standing.HERE, Standing.LOST)
 
 
 def test_what_the_index_family_can_not_tell_of_a_card_the_handle_tells(stub: EfmlStub, efml: Efml) -> None:

@@ -98,6 +98,18 @@ static int parse_rule(const char *line)
     return 1;
 }
 
+/* Numbers of slots after a verb, as many as there are; where the verb is another one, nothing. */
+static int parse_slots(const char *line, const char *verb, unsigned *slots, unsigned most)
+{
+    unsigned slot, place = 0;
+    int length;
+    if (strncmp(line, verb, strlen(verb)) != 0)
+        return 0;
+    for (line += strlen(verb); place < most && sscanf(line, " %u%n", &slot, &length) == 1 && slot < most; line += length)
+        slots[place++] = slot;
+    return 1;
+}
+
 static void read_script(FILE *file)
 {
     char line[512];

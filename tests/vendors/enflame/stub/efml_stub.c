@@ -33,9 +33,9 @@
  *
  * Two calls that are inside at once write a line "overlap" to <control file>.trace.
  *
- * Built with -DWITHOUT_INDICES or -DWITHOUT_HANDLES it lacks that family, with -DWITHOUT_NEWER what came after the header
- * of 2019 (the handle family included), with -DWITHOUT_SUFFIXES the handle family has its older names alone, and with
- * -DPREFIXED_ERML the functions are called Erml and erml.
+ * Built with -DWITHOUT_INDICES or -DWITHOUT_HANDLES it lacks that family, with -DWITHOUT_NEWER what came after the
+ * header of 2019 (the handle family included), with -DWITHOUT_SUFFIXES the handle family has its older names alone, and
+ * with -DPREFIXED_ERML the functions are called Erml and erml.
  */
 #define STUB "efml"
 #define ENVIRONMENT "XPU_EFML_STUB"
@@ -59,7 +59,8 @@
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3 };
 enum { PORT_NUMBER = 7, INVALID_INPUT = 8, NO_DEVICE = 12, TIMEOUT = 253 };
 enum { NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, GCU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25 };
-enum { SLOTS = 64, PORTS = 8, EVENTS = 256, RECORDS = 256, PROCESSES = 256, SIGNALS = 65, TEXT = 128, MAX_PROCESSES = 64 };
+enum { SLOTS = 64, PORTS = 8, EVENTS = 256, RECORDS = 256, PROCESSES = 256, MAX_PROCESSES = 64 };
+enum { SIGNALS = 65, TEXT = 128 };
 enum { VENDOR = 0x1e36, DEVICE = 0xc035 };
 
 typedef int Ret;
@@ -76,7 +77,8 @@ typedef struct { float capability, current; } Power;
 typedef struct { float asic, memory, board; } Thermal;
 typedef struct { int speed, max_speed, width, max_width; } LinkInfo;
 typedef struct { u32 vendor, device, domain, bus, dev, func, port; int type; } PortEnd;
-typedef struct { u32 connected; char uuid[16]; PortEnd near; u32 remote_card; char remote_uuid[16]; PortEnd far; } LarePortInfo;
+typedef struct { u32 connected; char uuid[16]; PortEnd near; u32 remote_card; char remote_uuid[16]; PortEnd far; }
+    LarePortInfo;
 typedef struct { u32 pid; u64 device_memory, system_memory; } ProcessInfo;
 typedef struct { unsigned long long event; int reset, source; unsigned long long time; unsigned int bdf; } ErrorRecord;
 typedef struct { unsigned long long total, free, used; } DeviceMemory;
@@ -172,17 +174,6 @@ static void reset_script(void)
 
 static void complete_script(void) {}
 
-static int parse_order(const char *line, const char *verb, u32 order[SLOTS])
-{
-    u32 slot, place = 0;
-    int length;
-    if (strncmp(line, verb, strlen(verb)) != 0)
-        return 0;
-    for (line += strlen(verb); place < SLOTS && sscanf(line, " %u%n", &slot, &length) == 1 && slot < SLOTS; line += length)
-        order[place++] = slot;
-    return 1;
-}
-
 static int parse_text(const char *line)
 {
     u32 slot;
@@ -249,7 +240,8 @@ static int parse_measured(const char *line)
     Thermal *heat = &it.temperature;
     if (sscanf(line, "usage %u %f", &slot, &it.usage) == 2 && slot < SLOTS)
         script.card[slot].usage = it.usage;
-    else if (sscanf(line, "temperature %u %f %f %f", &slot, &heat->asic, &heat->memory, &heat->board) == 4 && slot < SLOTS)
+    else if (sscanf(line, "temperature %u %f %f %f", &slot, &heat->asic, &heat->memory, &heat->board) == 4
+             && slot < SLOTS)
         script.card[slot].temperature = *heat;
     else if (sscanf(line, "bdf %u %x:%x:%x.%x", &slot, &it.domain, &it.bus, &it.dev, &it.func) == 5 && slot < SLOTS) {
         Card *card = &script.card[slot];
@@ -298,15 +290,16 @@ static int parse_node(const char *line)
     else if (sscanf(line, "signal %u %7s", &number, what) == 2 && number < SIGNALS)
         script.signals[number] = what[0];
     else
-        return sscanf(line, "access %127[^\n]", script.access) == 1 || sscanf(line, "driver %127[^\n]", script.driver) == 1;
+        return sscanf(line, "access %127[^\n]", script.access) == 1
+            || sscanf(line, "driver %127[^\n]", script.driver) == 1;
     return 1;
 }
 
 static int parse_line(const char *line)
 {
-    return parse_node(line) || parse_order(line, "order", script.order)
-        || parse_order(line, "handleorder", script.handle_order) || parse_happening(line) || parse_measured(line)
-        || parse_numbers(line) || parse_text(line);
+    return parse_node(line) || parse_slots(line, "order ", script.order, SLOTS)
+        || parse_slots(line, "handleorder ", script.handle_order, SLOTS) || parse_happening(line)
+        || parse_measured(line) || parse_numbers(line) || parse_text(line);
 }
 
 /* ---- calls ---- */
@@ -436,7 +429,13 @@ API Ret BY_INDEX(ErrorString)(Ret code, char *out)
     return SUCCESS;
 }
 
-API Ret BY_INDEX(GetDriverVer)(char *out) { GO_ON(enter(__func__, &by_index)); strcpy(out, script.driver); LEAVE(SUCCESS); }
+API Ret BY_INDEX(GetDriverVer)(char *out)
+{
+    GO_ON(enter(__func__, &by_index));
+    strcpy(out, script.driver);
+    LEAVE(SUCCESS);
+}
+
 API Ret BY_INDEX(GetLibVer)(char *out) { GO_ON(enter(__func__, &by_index)); strcpy(out, "1.23.0"); LEAVE(SUCCESS); }
 API Ret BY_INDEX(GetDriverAccessPoint)(char *out)
 {
@@ -541,7 +540,10 @@ static Ret port_info(const char *function, u32 index, u32 port, LarePortInfo *ou
 }
 
 API Ret BY_INDEX(GetEslPortNum)(u32 index, u32 *out) { return port_count(__func__, index, out); }
-API Ret BY_INDEX(GetEslPortInfo)(u32 index, u32 port, LarePortInfo *out) { return port_info(__func__, index, port, out); }
+API Ret BY_INDEX(GetEslPortInfo)(u32 index, u32 port, LarePortInfo *out)
+{
+    return port_info(__func__, index, port, out);
+}
 
 /* ---- the index family: events ---- */
 
@@ -601,7 +603,10 @@ TELLS(GetPowerMode, int, *out = CARD->power)
 TELLS(GetDevIsHealth, bool, *out = CARD->healthy)
 
 API Ret BY_INDEX(GetGcuLarePortNum)(u32 index, u32 *out) { return port_count(__func__, index, out); }
-API Ret BY_INDEX(GetGcuLarePortInfo)(u32 index, u32 port, LarePortInfo *out) { return port_info(__func__, index, port, out); }
+API Ret BY_INDEX(GetGcuLarePortInfo)(u32 index, u32 port, LarePortInfo *out)
+{
+    return port_info(__func__, index, port, out);
+}
 
 #endif
 #endif

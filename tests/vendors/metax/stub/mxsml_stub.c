@@ -1,7 +1,7 @@
 /* A libmxsml.so for machines without MetaX hardware: MXSML's binary interface, scripted through a text file.
  *
- * The environment variable XPU_MXSML_STUB names the control file. Besides the lines of ../../stub/control.h it has those
- * below. A card is named by its slot, which never changes; SYMBOL is without "mxSml":
+ * The environment variable XPU_MXSML_STUB names the control file. Besides the lines of ../../stub/control.h it has
+ * those below. A card is named by its slot, which never changes; SYMBOL is without "mxSml":
  *
  *   cards N                     slots 0..N-1 hold a card (at most 64; 8 without this line)
  *   order S S ...               the slots in the order in which the library finds them
@@ -153,17 +153,6 @@ static void link_groups(void)
                 script.card[slot].link[port++] = (int)other;
 }
 
-static int parse_order(const char *line)
-{
-    u32 slot, place = 0;
-    int length;
-    if (strncmp(line, "order", 5) != 0)
-        return 0;
-    for (line += 5; place < SLOTS && sscanf(line, " %u%n", &slot, &length) == 1 && slot < SLOTS; line += length)
-        script.order[place++] = slot;
-    return 1;
-}
-
 static int parse_text(const char *line)
 {
     u32 slot;
@@ -267,7 +256,8 @@ static int parse_line(const char *line)
     else if (strcmp(line, "ebusy\n") == 0)
         script.ebusy = 1;
     else
-        return parse_order(line) || parse_card(line) || parse_text(line) || parse_health(line) || parse_happening(line);
+        return parse_slots(line, "order ", script.order, SLOTS) || parse_card(line) || parse_text(line)
+            || parse_health(line) || parse_happening(line);
     return 1;
 }
 
