@@ -1,7 +1,8 @@
 """Enflame's tool efsmi, for what the library has no function for: DRS, the hardware's own slices.
 
 Commands and rows are those that gcushare-device-plugin runs and reads (pkg/smi/smi.go at ee04a65; of
-`--list-instance` at 778c4fb), tables those that are published of 1.2.0.301, 1.4, 1.6.3.12 and 1.7.2.14. The
+`--list-instance` at 778c4fb), tables those that are published of 1.2.0.301, 1.4, 1.6.3.12 and 1.7.2.14. What
+`-L` prints of cards is published, too; that instances stand there as well GCUShare takes for granted. The
 tool is run by its arguments, never by a shell, always with `-i`: without it a command changes every card.
 
 Our assumptions: a command that did not work ends with another status than 0; the tool counts cards as the
@@ -40,6 +41,7 @@ DISABLED, DRS = "Disable", "DRS"
 MAX_CARD, MAX_NUMBER = 127, 999_999_999
 PROFILE = re.compile(r"(?P<slices>[1-9][0-9]{0,2})g\.(?P<gigabytes>[1-9][0-9]{0,3})gb", re.ASCII)
 _BUS_ID = re.compile(r"(?:[0-9a-f]{2,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII | re.IGNORECASE)
+_BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 _MEMORY = re.compile(r"([0-9]{1,9})\s*MiB", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}", re.ASCII)
@@ -73,6 +75,16 @@ class Row:
     def is_at(self, bdf: str) -> bool:
         """Whether this is the card with the address: the table has a domain's last two digits alone."""
         return bdf.lower().endswith(self.bus_id.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card as `-L` lists it; `uuid` is the library's."""
+
+    index: int
+    serial: str
+    bdf: str
+    uuid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +135,9 @@ class Efsmi:
 
     def table(self) -> Listing[Row]:
         return table(self._run())
+
+    def cards(self) -> Listing[Card]:
+        return cards(self._run("-L"))
 
     def profiles(self, card: int) -> Listing[Profile]:
         """What instances the card could have if it had none; needs DRS on."""
@@ -248,12 +263,23 @@ def table(text: str) -> Listing[Row]:
     return _listing(rows, remarks)
 
 
+def cards(text: str) -> Listing[Card]:
+    """Rows of index, serial number, slot, PCI's numbers, address, CPUs and UUID, as `-L` prints them."""
+
+    def read(words: Sequence[str]) -> Card:
+        index, serial, *_, uuid = words
+        bdf = next(word.lower() for word in words if _BDF.fullmatch(word.lower()))
+        return Card(_index(index), serial, bdf, _checked(uuid))
+
+    return _listed(text, read, _BDF)
+
+
 def profiles(text: str) -> Listing[Profile]:
     """Rows of index, name, number, count, memory and SIPs."""
 
     def read(words: Sequence[str]) -> Profile:
         card, name, number, count, memory, sip = words[:6]
-        return Profile(_index(card), name, _int(number), _int(count), memory, sip)
+        return Profile(_index(card), _profile(name), _int(number), _int(count), memory, sip)
 
     return _listed(text, read)
 
@@ -263,9 +289,7 @@ def instances(text: str) -> Listing[Instance]:
 
     def read(words: Sequence[str]) -> Instance:
         card, profile, number, uuid = words[:4]
-        if not _UUID.fullmatch(uuid):
-            raise ValueError(uuid)
-        return Instance(_index(card), profile, _int(number), uuid)
+        return Instance(_index(card), _profile(profile), _int(number), _checked(uuid))
 
     return _listed(text, read)
 
@@ -275,7 +299,7 @@ def instances_without_uuid(text: str) -> Listing[Instance]:
 
     def read(words: Sequence[str]) -> Instance:
         card, profile, _, number, _ = words[:5]
-        return Instance(_index(card), profile, _int(number), "")
+        return Instance(_index(card), _profile(profile), _int(number), "")
 
     return _listed(text, read)
 
@@ -286,19 +310,17 @@ def made(before: Sequence[Instance], after: Sequence[Instance], profile: str) ->
     return [it for it in after if it.profile == profile and it.uuid not in known]
 
 
-def _listed(text: str, read: Callable[[Sequence[str]], T]) -> Listing[T]:
-    """What a listing has in its rows, which are the lines whose second word is a profile."""
+def _listed(text: str, read: Callable[[Sequence[str]], T], sign: re.Pattern[str] = PROFILE) -> Listing[T]:
+    """What a listing has in its rows, which are the lines with a word that is the sign of one."""
     rows: list[T] = []
     remarks: list[str] = []
     for line in text.splitlines():
         words = line.replace("|", " ").split()
-        if not any(PROFILE.fullmatch(word) for word in words):
+        if not any(sign.fullmatch(word.lower()) for word in words):
             continue
         try:
-            if not PROFILE.fullmatch(words[1]):
-                raise ValueError(words[1])
             rows.append(read(words))
-        except (ValueError, IndexError):
+        except ValueError:
             remarks.append(f"not understood: {line.strip()}")
     return _listing(rows, remarks)
 
@@ -338,6 +360,18 @@ def _row(upper: Sequence[str], lower: Sequence[str]) -> Row:
 def _part(profile: str, part: str) -> int:
     found = PROFILE.fullmatch(profile)
     return int(found[part]) if found else 0
+
+
+def _profile(word: str) -> str:
+    if not PROFILE.fullmatch(word):
+        raise ValueError(word)
+    return word
+
+
+def _checked(uuid: str) -> str:
+    if not _UUID.fullmatch(uuid):
+        raise ValueError(uuid)
+    return uuid
 
 
 def _int(word: str) -> int:

@@ -497,8 +497,9 @@ class Efml:
     def events(self, card: int) -> tuple[Event, ...]:
         """What the card told since the last time, without waiting; the oldest first.
 
-        That TIMEOUT says that there is nothing more is our assumption, made from EfmlGetEvent. A card that
-        answers an empty event of no type is taken to mean the same.
+        That TIMEOUT says that there is nothing more is our assumption, made from EfmlGetEvent; an empty event
+        of no type is taken to mean the same. So is that nobody has to call EfmlStartListenEvent, which is
+        deprecated: Enflame's exporter does not.
         """
         return self._drained("EfmlGetEventV2", card, card)
 

@@ -396,7 +396,7 @@ class EfmlStub(Script):
 
     def _listed(self, index: int, slot: int) -> Mapping[str, Any]:
         it = self.card(slot)
-        names = ("bdf", "name", "serial", "memory", "virt")
+        names = ("bdf", "name", "serial", "uuid", "memory", "virt")
         return {
             "index": index,
             "slot": slot,

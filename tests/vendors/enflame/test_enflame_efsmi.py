@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.vendors.enflame import efsmi
-from agent.vendors.enflame.efsmi import Efsmi, EfsmiError, Instance, Listing, Profile, Row
+from agent.vendors.enflame.efsmi import Card, Efsmi, EfsmiError, Instance, Listing, Profile, Row
 
 pytest_plugins = ["efml_fixtures"]
 
@@ -178,6 +178,31 @@ def test_a_row_is_of_the_card_with_that_address(bus_id: str, bdf: str, same: boo
 
 # Listings
 
+#: Published, of a card with another vendor's name and number.
+CARDS = """\
+DEV    SN                Slot    ID           Bus             CPU Affinity     UUID
+-------------------------------------------------------------------------------------------
+0      A0A8640510030     N/A     1ea0:2a22    0000:23:00.0    0-31             TPUH61160105
+"""
+
+
+def test_cards_are_read_from_the_listing_that_has_instances_too() -> None:
+    instance = f"| 0 3g.20gb 2 {UUID} |"
+
+    assert efsmi.cards(CARDS + instance) == Listing(
+        (Card(0, "A0A8640510030", "0000:23:00.0", "TPUH61160105"),)
+    )
+    assert efsmi.instances(CARDS + instance) == Listing((Instance(0, "3g.20gb", 2, UUID),))
+
+
+def test_a_card_that_is_odd_is_told_of_and_is_none() -> None:
+    found = efsmi.cards("x A1 0000:23:00.0 U\n0 A1 0000:23:00.0 $U\n0000:23:00.0\n1 A1 N/A 0001:2F:00.1 U1")
+
+    assert found.rows == (Card(1, "A1", "0001:2f:00.1", "U1"),)
+    assert len(found.remarks) == 3
+
+
+UUID = "7325501d-02bd-4da2-9289-24d8521736b9"
 PROFILES = """\
 | DEV   PROFILE NAME   PROFILE ID   INSTANCES   MEMORY   SIP |
 +------------------------------------------------------------+
@@ -198,9 +223,6 @@ def test_profiles_are_read() -> None:
     assert found.remarks == (
         "not understood: |-0---- 3g.20gb -------1---------------------- odd           |",
     )
-
-
-UUID = "7325501d-02bd-4da2-9289-24d8521736b9"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +274,7 @@ def test_made_are_those_of_the_profile_that_were_not_there_before() -> None:
 
 @given(st.text(alphabet="|+-=0123456789g.b:MiB \n", max_size=300))
 def test_whatever_the_tool_prints_is_read_without_an_error(text: str) -> None:
-    for read in (efsmi.table, efsmi.profiles, efsmi.instances, efsmi.instances_without_uuid):
+    for read in (efsmi.table, efsmi.cards, efsmi.profiles, efsmi.instances, efsmi.instances_without_uuid):
         read(text)
 
 
@@ -260,6 +282,7 @@ def test_whatever_the_tool_prints_is_read_without_an_error(text: str) -> None:
 
 COMMANDS: list[tuple[Callable[[Efsmi], Any], list[str]]] = [
     (lambda it: it.table(), []),
+    (lambda it: it.cards(), ["-L"]),
     (lambda it: it.instances(), ["-L"]),
     (lambda it: it.instances(3), ["-i", "3", "-L"]),
     (lambda it: it.listed_instances(3), ["-i", "3", "--drs", "--list-instance"]),

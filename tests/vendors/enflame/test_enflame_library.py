@@ -221,6 +221,7 @@ def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path: Path, nowh
     (tmp_path / "usr/lib").mkdir(parents=True)
     link = tmp_path / "usr/lib/libnowhere.so"
     link.symlink_to(target)
+    (tmp_path / "usr/lib/libnowhere.so.1").symlink_to(tmp_path)  # leads somewhere
     settings = {"containerDriverRoot": str(tmp_path)}
 
     assert library.dangling(settings) == [(str(link), target)]
@@ -298,7 +299,14 @@ def test_numbers_of_the_handle_family_mean_what_they_mean_there(
     assert unavailable(stub.settings).reason == reason
 
 
-def test_the_driver_is_wanted(stub: EfmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_family_says_why_neither_starts(stub: EfmlStub) -> None:
+    stub.fail("EfmlInit", Code.DRIVER_NOT_COMPATIBLE)
+    stub.fail("efmlInit_v2", HandleCode.DRIVER_NOT_LOADED)
+
+    assert unavailable(stub.settings).reason == "driver-library-mismatch"
+
+
+def test_the_driver_is_wanted(stub: EfmlStub) -> None:
     """EfmlInit's argument is no_driver; the stub refuses true."""
     assert library.start(stub.settings).indices
 

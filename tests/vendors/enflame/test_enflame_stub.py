@@ -160,7 +160,8 @@ def test_library_and_tool_find_the_cards_in_one_order(stub: EfmlStub, efml: Efml
     efml.init()
 
     assert [efml.uuid(card) for card in range(efml.count())] == [stub.uuid(it) for it in (2, 0, 1)]
-    assert [efml.serial(it.index) for it in tool.table().rows] == [it.serial for it in tool.table().rows]
+    assert [it.serial for it in tool.table().rows] == [efml.serial(card) for card in range(3)]
+    assert [it.uuid for it in tool.cards().rows] == [efml.uuid(card) for card in range(3)]
 
 
 def test_a_card_tells_what_it_was_told_to(stub: EfmlStub, efml: Efml, tool: Efsmi) -> None:

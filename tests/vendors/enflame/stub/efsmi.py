@@ -159,6 +159,7 @@ class Tool:
             case "table":
                 self.print_table()
             case "list":
+                self.print_cards()
                 self.print_instances("DEV  NAME  ID  UUID", ("profile", "id", "uuid"))
             case "list-instance":
                 self.print_instances(
@@ -192,6 +193,12 @@ class Tool:
             virt = "DRS" if card["slot"] in state["drs"] else card["virt"]
             facts = {**card, "virt": virt, "ecc": "Enable", "bus": card["bdf"][2:]}
             say(upper.format(**facts), lower.format(**facts), rule)
+
+    def print_cards(self) -> None:
+        say(BANNER, "DEV    SN                Slot    ID           Bus             CPU Affinity     UUID")
+        for it in self.cards():
+            row = (it["index"], it["serial"], "N/A", "1e36:c035", it["bdf"], "0-31", it["uuid"])
+            say("     ".join(map(str, row)))
 
     def print_instances(self, head: str, columns: Sequence[str]) -> None:
         indices = {card["slot"]: card["index"] for card in self.cards()}
