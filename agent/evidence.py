@@ -169,6 +169,7 @@ def granted(entry: Entry) -> Granted:
         entry.ids,
         marks.cards(ours),
         marks.share(ours),
+        marks.unit(ours) if ours else None,
     )
 
 

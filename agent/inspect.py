@@ -155,12 +155,13 @@ def _resources(document: Mapping[str, Any]) -> list[list[Any]]:
     for it in rows_of(document, "resources"):
         shared = it.get("sharing") == "replicas" and it.get("replicas")
         sharing = f"replicas x{it['replicas']}" if shared else it.get("sharing")
+        sharing = f"{sharing}, {it['unit']} GiB" if it.get("unit") else sharing
         counts = [it.get("capacity"), it.get("allocatable"), it.get("allocated")]
         session = f"{it.get('session')} (retired)" if it.get("retired") else it.get("session")
         waits = it.get("waits")
         awaited = waits if isinstance(waits, list) else ()
-        session_says = it.get("sessionReason") or it.get("foreign")
-        reasons = (session_says, _kept(it, document), _in_other_mode(it), *awaited)
+        told = (it.get("sessionReason") or it.get("foreign"), it.get("unitKept"))
+        reasons = (*told, _kept(it, document), _in_other_mode(it), *awaited)
         rows.append([it.get("name"), sharing, *counts, session, "; ".join(str(it) for it in reasons if it)])
     return rows
 

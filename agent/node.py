@@ -9,6 +9,7 @@ import structlog
 
 from agent.core.admission import Scene
 from agent.core.cell import Cell
+from agent.core.counting import Counting, Kept, counting
 from agent.core.health import Record
 from agent.core.inventory import Cleared, Inventory
 from agent.core.koordinator.locks import keys_of, locks, named
@@ -27,6 +28,7 @@ from agent.core.offers import Offers, Wish
 from agent.core.plan import Wait, absent, awaited, plan, waits
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
+from agent.kubelet.devicelist import too_long
 from agent.scheduled import Scheduled
 
 log = structlog.get_logger(__name__)
@@ -58,6 +60,7 @@ class Node:
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self._waits: tuple[Wait, ...] = ()
+        self._counting = Counting()
         self.vendors: Mapping[str, Vendor] = {}
         #: What schedulers go by.
         self._wall: Callable[[], float] = time.time
@@ -160,14 +163,20 @@ class Node:
             _log_changes(before, after)
             self._topology = topology(after)
             self.snapshot.set(after)
-        offers = self._offers.of(after)
+        held, counted = self._ledger.held(), self._ledger.counted()
+        self._counting = counting(
+            self._offers.of(after), after, counted, self.plan.value, self._counting, _too_long
+        )
+        offers = self._counting.offers
         owners, withheld = self._ledger.vendors(), self.withheld.keys()
-        held, forgotten, lying = self._ledger.held(), self._ledger.forgotten(), self._ledger.lying()
+        forgotten, lying = self._ledger.forgotten(), self._ledger.lying()
         self._waits = waits(offers, after, held, lying)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
         external = self._ledger.external().keys()
-        planned = plan(offers, after, held, self.plan.value, owners, withheld, forgotten, external, lying)
+        planned = plan(
+            offers, after, held, self.plan.value, owners, withheld, forgotten, external, lying, counted
+        )
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)
@@ -212,10 +221,19 @@ class Node:
             found[it.resource] = (*found.get(it.resource, ()), awaited(it, owners))
         return found
 
+    @property
+    def kept_units(self) -> Mapping[str, tuple[Kept, str]]:
+        """Resources that count memory in another unit than the config wants, with a sentence on each."""
+        return {
+            it.resource: (it, it.told(self._ledger.owners_in(it.resource, it.unit)))
+            for it in self._counting.kept
+        }
+
     def _tell_missing(self, snapshot: NodeSnapshot) -> None:
         notes = (f"vendor {vendor}: {it}" for vendor, its in self._offers.notes.items() for it in its)
         waiting = (it for its in self.waits.values() for it in its)
-        sentences = (*absent(self._offers.plain, snapshot), *self.complaints, *notes, *waiting)
+        kept = (it for _, it in self.kept_units.values())
+        sentences = (*absent(self._offers.plain, snapshot), *self.complaints, *notes, *waiting, *kept)
         for sentence in sentences:
             if sentence not in self._told:
                 log.warning("config not served in full", what=sentence)
@@ -250,6 +268,10 @@ class Node:
             self._ledger.external(),
             self._scheduled.unseen,
         )
+
+
+def _too_long(resource: Resource) -> str:
+    return str(too_long(resource) or "")
 
 
 def _log_changes(before: NodeSnapshot, after: NodeSnapshot) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
@@ -119,9 +120,16 @@ def _found() -> tuple[_Found, ...]:
     in_tree = [
         _Found(it.name, DISTRIBUTION, _version(DISTRIBUTION), _importer(f"agent.vendors.{it.name}.plugin"))
         for it in pkgutil.iter_modules(agent.vendors.__path__)
+        if _is_whole(it.name)
     ]
     first = {it.name: it.origin for it in in_tree}
     return (*in_tree, *(_pointed(it, first) for it in metadata.entry_points(group=ENTRY_POINTS)))
+
+
+def _is_whole(folder: str) -> bool:
+    """Whether the folder registers a vendor; one that is still being built does not."""
+    paths = [str(Path(path, folder)) for path in agent.vendors.__path__]
+    return any(it.name == "plugin" for it in pkgutil.iter_modules(paths))
 
 
 def _pointed(point: metadata.EntryPoint, first: dict[str, str]) -> _Found:

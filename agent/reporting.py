@@ -234,4 +234,4 @@ def _shares(config: Config) -> str:
 def _shared(plan: Plan) -> str:
     """The same of what vendors make of their own settings, as of NVIDIA's time-slicing."""
     named = (plan[name] for name in sorted(WHOLE_CARDS.intersection(plan)))
-    return next((it.name for it in named if it.rule.sharing.kind == "replicas" and not it.retired), "")
+    return next((it.name for it in named if it.rule.sharing.kind != "exclusive" and not it.retired), "")

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvml_stub import NoCompiler
 from rich.console import Console
+from scripted import NoCompiler
 
 from . import report
 from .measures import ALL, Measurement

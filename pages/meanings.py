@@ -94,7 +94,12 @@ MEANINGS: Mapping[str, str] = {
     "vendors.NAME.resources.devices": _DEVICES,
     "vendors.NAME.resources.sharing": "How a card is counted, below.",
     "vendors.NAME.resources.sharing.kind": (
-        "`exclusive`: a card is one device. `replicas`: it is several, and pods share it without limits."
+        "`exclusive`: a card is one device. `replicas`: it is several, and pods share it without limits. "
+        "`memory`: its memory is counted, [below](#memory-in-units)."
+    ),
+    "vendors.NAME.resources.sharing.unit": (
+        "With kind `memory`, and needed there: how many GiB a device ID stands for. `auto` is the smallest "
+        "of these whose list the kubelet takes."
     ),
     "vendors.NAME.resources.sharing.replicas": f"With kind `replicas`: how many, 2 to {MAX_REPLICAS}.",
     "vendors.NAME.resources.sharing.failRequestsGreaterThanOne": (
@@ -102,7 +107,7 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors.NAME.resources.policy": (
         "Which cards a request gets first: `distributed` (least used), `packed` (most used), `aligned` (best "
-        "connected). Without it the vendor's way."
+        "connected). Without it the vendor's way; units of memory then go where they fit best."
     ),
     "vendors.NAME.resources.placement": (
         "Who chooses the card: `local`, the kubelet and this agent; `claim`, a scheduler, and a pod of which "
@@ -111,7 +116,8 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors.NAME.resources.ids": (
         "How device IDs are written: `uuid`, `minor` (a card that has none is not listed; use it for one "
-        "vendor of a node) or `short` (six characters made of the uuid)."
+        "vendor of a node) or `short` (six characters made of the uuid). Without it `short` for units of "
+        "memory, else `uuid`."
     ),
     "report": "What the cluster is told.",
     "report.mode": (

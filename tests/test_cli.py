@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent.cli import VERBS, main
 from agent.cli.arguments import MISUSED, REFUSED
@@ -176,6 +177,57 @@ def test_config_check_says_which_labels_it_was_not_given(
     said = capsys.readouterr()
     assert "http: 127.0.0.1:9808" in said.out
     assert "warning: this is for a Node without acme.com/fast; give --node-label KEY=VALUE" in said.err
+
+
+MEMORY = (
+    "version: v1\nvendors: {simulated: {resources: [{name: a.com/b, sharing: {kind: memory, unit: %s}}]}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("unit", "cards", "told"),
+    [
+        (
+            "0.001",
+            "8x16GiB",
+            "8 cards, 128000 device IDs in units of 0.001 GiB, 16000 of each card, a list of at",
+        ),
+        (
+            "1",
+            "1x16GiB, 2x49140MiB",
+            "3 cards, 110 device IDs in units of 1 GiB, 16, 47 of each card, a list",
+        ),
+        ("auto", "8x48Gi", "8 cards, 38400 device IDs in units of 0.01 GiB, 4800 of each card, a list"),
+    ],
+)
+def test_config_check_says_ahead_how_many_units_cards_have(
+    unit: str, cards: str, told: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(MEMORY % unit)
+
+    assert main(["config", "check", "--config", str(config), "--cards", cards]) == 0
+
+    out = capsys.readouterr().out
+    assert f"# a.com/b: {told}" in out
+    assert yaml.safe_load(out)["vendors"]["simulated"]["resources"][0]["sharing"]["kind"] == "memory"
+
+
+def test_config_check_refuses_units_that_make_too_long_a_list(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(MEMORY % "0.001")
+
+    assert main(["config", "check", "--config", str(config), "--cards", "8x48GiB"]) == REFUSED
+
+    assert "the kubelet takes 4194304; unit '0.01' is the smallest that fits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cards", ["8", "8x", "x48GiB", "0x48GiB", "8x48Foo", "9999x1GiB", "8x0", "8x1GiB,"])
+def test_config_check_refuses_cards_that_are_none(
+    cards: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "check", "--config", str(config), "--cards", cards]) == MISUSED
+    assert f"--cards: '{cards}' is no number of cards and their memory" in capsys.readouterr().err
 
 
 def test_config_check_refuses_a_label_that_is_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
@@ -25,7 +26,7 @@ from agent.config import (
 )
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
-from agent.core.vendor import ResourceRule, Sharing
+from agent.core.vendor import ResourceRule, Sharing, Unit
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 
@@ -358,10 +359,8 @@ def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (resource("{name: a/b, sharing: {kind: memory}}"), "sharing.kind: 'memory'"),
         (resource("{name: a/b, sharing: {kind: slices}}"), "sharing.kind: 'slices'"),
         (resource("{name: a/b, sharing: {kind: fraction}}"), "sharing.kind: 'fraction'"),
-        (resource("{name: a/b, sharing: {unit: 1Gi}}"), "sharing.unit: is"),
         (resource("{name: a/b, modes: dynamic}"), "modes: is"),
         ("vendors: {nvidia: {configFile: /x}}", "vendors.nvidia.configFile: is"),
         ("agent: {kubeconfig: /x}", "agent.kubeconfig: is"),
@@ -377,7 +376,7 @@ def test_a_key_of_a_later_release_is_refused_by_name(text: str, named: str) -> N
 def test_a_refused_value_names_those_that_work() -> None:
     refused = refusal(resource("{name: a/b, sharing: {kind: slices}}"))
 
-    assert refused.endswith("it serves 'exclusive' or 'replicas'")
+    assert refused.endswith("it serves 'exclusive' or 'replicas' or 'memory'")
 
 
 # Rules
@@ -423,10 +422,28 @@ def test_a_good_resource_name_is_taken(name: str) -> None:
             "{failRequestsGreaterThanOne: true}",
             "sharing.failRequestsGreaterThanOne: belongs to kind 'replicas'",
         ),
+        ("{kind: memory}", "'memory' needs the key 'unit': one of 1, 0.1, 0.01, 0.001, auto"),
+        ("{kind: memory, unit: 0.5}", "unit: expected '1', '0.1', '0.01', '0.001' or 'auto', found"),
+        ("{kind: memory, unit: 1Gi}", "unit: expected '1', '0.1', '0.01', '0.001' or 'auto', found"),
+        ("{kind: memory, unit: true}", "unit: expected '1', '0.1', '0.01', '0.001' or 'auto', found"),
+        ("{kind: memory, unit: 1, replicas: 4}", "belongs to kind 'replicas', found with kind 'memory'"),
+        ("{unit: 1}", "unit: belongs to kind 'memory', found with kind 'exclusive'"),
     ],
 )
 def test_sharing_makes_sense(sharing: str, error: str) -> None:
     assert error in refusal(resource(f"{{name: a/b, sharing: {sharing}}}"))
+
+
+@pytest.mark.parametrize(
+    ("written", "unit"),
+    [("1", "1"), ("1.0", "1"), ("0.1", "0.1"), ("'0.01'", "0.01"), ("0.001", "0.001"), ("auto", "auto")],
+)
+def test_a_unit_of_memory_is_a_number_or_a_text(written: str, unit: str) -> None:
+    config = read(resource(f"{{name: a/b, sharing: {{kind: memory, unit: {written}}}}}"))
+
+    (rule,) = config.vendors["nvidia"].resources
+    assert (rule.sharing, rule.form) == (Sharing("memory", unit=cast("Unit", unit)), "short")
+    assert parse(to_yaml(config), "again.yaml", "node").vendors == config.vendors
 
 
 @pytest.mark.parametrize(
@@ -470,7 +487,7 @@ def test_with_dynamic_modes_each_resource_has_ids_of_its_own() -> None:
 
     assert refusal(text) == (
         "xpu.yaml:1: vendors.acme.resources[1].ids: 'a/two' would make the same IDs of a card as 'a/one'; "
-        "ids: 'uuid' is said of both: uuid, minor and short are different ones"
+        "ids: 'uuid' is what both have: uuid, minor and short are different ones"
     )
 
 
@@ -609,7 +626,7 @@ def test_the_example_directory_has_a_default_and_one_for_nodes_that_ask(named: s
 def test_the_documentation_s_files_are_good() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (EXAMPLES.parent / "config.md").read_text(), re.DOTALL)
 
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         assert parse(block, "xpu.yaml", "node-1", labels=seen_labels({})).warnings == ()
 
@@ -625,6 +642,7 @@ def test_the_documentation_names_every_flag_of_nvidia_that_has_no_effect() -> No
 def test_there_are_examples() -> None:
     assert {path.name for path in EXAMPLES.glob("*.yaml")} >= {
         "minimal.yaml",
+        "memory.yaml",
         "replicas.yaml",
         "nvidia-v1-time-slicing.yaml",
     }
@@ -706,14 +724,18 @@ def test_state_in_the_kubelet_s_directory_is_refused(state: str) -> None:
 
 @pytest.mark.parametrize("mode", ["feed", "device"])
 @pytest.mark.parametrize("name", ["nvidia.com/gpu", "amd.com/gpu"])
+@pytest.mark.parametrize(
+    ("sharing", "what"),
+    [("{kind: replicas, replicas: 2}", "replicas"), ("{kind: memory, unit: 1}", "units of memory")],
+)
 def test_shares_that_a_scheduler_takes_for_cards_are_refused_with_a_report_and_told_to_be_renamed(
-    mode: str, name: str
+    mode: str, name: str, sharing: str, what: str
 ) -> None:
-    shares = resource(f"{{name: {name}, sharing: {{kind: replicas, replicas: 2}}}}")
+    shares = resource(f"{{name: {name}, sharing: {sharing}}}")
 
     error = refusal(f"{shares}\nreport: {{mode: {mode}}}")
 
-    assert f"vendors.nvidia.resources[0].name: '{name}' counts replicas" in error
+    assert f"vendors.nvidia.resources[0].name: '{name}' counts {what}, which" in error
     assert f"rename them: '{name}.shared' would do" in error
 
 

@@ -62,7 +62,7 @@ def test_the_rooms_of_the_architecture_name_every_package_and_every_module_of_th
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(f"sharing: {{kind: {it}}}" for it in ("memory", "fraction")),
+        *(f"sharing: {{kind: {it}}}" for it in ("slices", "fraction")),
     ],
 )
 def test_what_other_plugins_have_and_this_one_does_not_is_refused_by_name(wrong: str) -> None:

@@ -17,16 +17,24 @@ def add(verbs: Verbs) -> None:
     )
     configuration(check)
     node_labels(check)
+    check.add_argument(
+        "--cards",
+        metavar="NxSIZE",
+        help="also say how many device IDs it makes of such cards, as 8x48GiB or 4x16GiB,4x32GiB; exit 1 "
+        "where the kubelet does not take as long a list",
+    )
     check.set_defaults(verb=config_check)
 
 
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with; exit 1 where it would not."""
+    from agent.ahead import cards_of, foreseen
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
     from agent.fleet import check, complete
     from agent.plugins import names
 
+    cards = cards_of(args.cards) if args.cards else ()
     given, labels = given_by(args), given_labels(args.node_label)
     node = seen_labels(labels)
     seen = given_source(given, os.environ).look(node)
@@ -45,4 +53,10 @@ def config_check(args: argparse.Namespace) -> int:
     for said in elsewhere(config, seen.source):
         print(f"# {said}")
     print(to_yaml(complete(config)), end="")
-    return 0
+    told = [*foreseen(config, cards)] if cards else []
+    for sentence, fits in told:
+        if fits:
+            print(f"# {sentence}")
+        else:
+            tell(sentence)
+    return 0 if all(fits for _, fits in told) else REFUSED

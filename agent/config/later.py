@@ -15,7 +15,6 @@ KEYS: dict[tuple[type, str], str] = {
     (ResourceRule, "modes"): "it is said of all resources of a vendor: write it beside 'resources'",
     (ResourceRule, "rename"): "name the resource itself as it shall be called",
     (ResourceRule, "spanCards"): "",
-    (Sharing, "unit"): "",
     (Sharing, "profile"): "",
     (Sharing, "memory"): "",
     (Sharing, "core"): "",
@@ -23,7 +22,7 @@ KEYS: dict[tuple[type, str], str] = {
 
 #: (shape, key): the values that are known and not served.
 VALUES: dict[tuple[type, str], tuple[str, ...]] = {
-    (Sharing, "kind"): ("memory", "slices", "fraction"),
+    (Sharing, "kind"): ("slices", "fraction"),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
+from typing import get_args
 
 from agent.config.address import parse_address
 from agent.config.place import Path
@@ -24,7 +25,7 @@ from agent.core.koordinator.resources import WHOLE_CARDS, unserved_name
 from agent.core.modes import twins
 from agent.core.names import LABEL
 from agent.core.text import shorten
-from agent.core.vendor import MAX_REPLICAS, ResourceRule, Sharing
+from agent.core.vendor import MAX_REPLICAS, ResourceRule, Sharing, Unit
 
 MIN_LOG_BYTES = 10_000
 #: A vendor's process that does nothing has 8 MiB; a smaller limit would only keep it from starting.
@@ -84,8 +85,8 @@ def doubts(config: Config) -> Iterator[Problem]:
     if config.report.mode == "auto" and config.says(("report", "mode")):
         for vendor, index, rule in replicas_as_cards(config):
             why = (
-                f"'{rule.name}' counts replicas, which koord-scheduler takes for whole cards: Koordinator "
-                f"is not told of the cards; rename them: '{rule.name}.shared' would do"
+                f"'{rule.name}' counts {_shares(rule)}, which koord-scheduler takes for whole cards: "
+                f"Koordinator is not told of the cards; rename them: '{rule.name}.shared' would do"
             )
             yield Problem(("vendors", vendor, "resources", index, "name"), why)
 
@@ -181,7 +182,7 @@ def _counted_twice(config: Config) -> Iterator[Problem]:
         return
     for vendor, index, rule in replicas_as_cards(config):
         why = (
-            f"'{rule.name}' counts replicas, which koord-scheduler takes for whole cards "
+            f"'{rule.name}' counts {_shares(rule)}, which koord-scheduler takes for whole cards "
             f"(report.mode is '{config.report.mode}'); rename them: '{rule.name}.shared' would do"
         )
         at: Path = ("vendors", vendor, "resources", index, "name")
@@ -192,8 +193,12 @@ def replicas_as_cards(config: Config) -> Iterator[tuple[str, int, ResourceRule]]
     """The rules, with vendor and place in its list, whose shares have a name that means whole cards."""
     for vendor, settings in config.vendors.items():
         for index, rule in enumerate(settings.resources):
-            if rule.name in WHOLE_CARDS and rule.sharing.kind == "replicas":
+            if rule.name in WHOLE_CARDS and rule.sharing.kind != "exclusive":
                 yield vendor, index, rule
+
+
+def _shares(rule: ResourceRule) -> str:
+    return "units of memory" if rule.sharing.kind == "memory" else "replicas"
 
 
 def _unseen(config: Config) -> Iterator[Problem]:
@@ -254,6 +259,10 @@ def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
                 (*path, "replicas"), f"must be {MAX_REPLICAS} or fewer: the kubelet takes a list of 4 MiB"
             )
         return
+    if sharing.kind == "memory" and sharing.unit is None:
+        yield Problem((*path, "kind"), f"'memory' needs the key 'unit': one of {', '.join(get_args(Unit))}")
+    if sharing.kind != "memory" and sharing.unit is not None:
+        yield Problem((*path, "unit"), f"belongs to kind 'memory', found with kind '{sharing.kind}'")
     for key, changed in (
         ("replicas", sharing.replicas != 1),
         ("failRequestsGreaterThanOne", sharing.fail_requests_greater_than_one),
@@ -302,7 +311,7 @@ def _twins(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
         index = vendor.resources.index(other)
         message = (
             f"'{shorten(other.name)}' would make the same IDs of a card as '{shorten(one.name)}'; "
-            f"ids: '{one.ids}' is said of both: uuid, minor and short are different ones"
+            f"ids: '{one.form}' is what both have: uuid, minor and short are different ones"
         )
         yield Problem((*path, index, "ids"), message)
 

@@ -16,6 +16,7 @@ from agent.config.document import Node
 from agent.config.place import Path, camel, found, nearest, refused
 from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
 from agent.core.health import Timing
+from agent.core.vendor import Sharing
 
 T = TypeVar("T")
 
@@ -129,6 +130,11 @@ def _custom(kind: type, value: Any) -> Any:
     raise msgspec.ValidationError("of another type")
 
 
+def size_of(text: str) -> int:
+    """The bytes of 50MB or 16MiB; ValueError of anything else."""
+    return int(_size(text))
+
+
 def _size(value: Any) -> Any:
     """Bytes from 50MB (millions), 50MiB (binary) or a plain number."""
     if not isinstance(value, str):
@@ -150,6 +156,11 @@ def _seconds(value: Any) -> Any:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def _unit(value: Any) -> Any:
+    # 0.1 is a number to YAML, and people write it so.
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 def _off(value: Any) -> Any:
     # YAML 1.1 readers would have made false of it; people write it to mean none.
     return "" if value == "off" else value
@@ -160,6 +171,7 @@ _READ = {
     (LogSettings, "max_bytes"): _size,
     (VendorSettings, "memory_limit"): _size,
     (AgentSettings, "http"): _off,
+    (Sharing, "unit"): _unit,
     (Timing, "good_for"): _seconds,
     (Timing, "patience"): _seconds,
     (Timing, "forget_after"): _seconds,

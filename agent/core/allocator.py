@@ -16,6 +16,7 @@ from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
     GivenTwice,
     InOtherMode,
+    InsufficientMemory,
     InvalidRequest,
     NotAllocated,
     PromisedElsewhere,
@@ -29,6 +30,7 @@ from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.modes import elsewhere
 from agent.core.notices import Swap
 from agent.core.promises import Choice, Promises, devices_of, holder, requested
+from agent.core.units import counted_in
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
 
 #: Claims that changed hands and are still shown.
@@ -179,17 +181,19 @@ class Allocator:
     ) -> ContainerEdits:
         unique = tuple(dict.fromkeys(ids))
         devices, choice = await self._placed(resource, unique)
+        unit = counted_in(self._scene().plan[resource].rule.sharing)
         allocation = Allocation(
             id=secrets.token_hex(8),
             resource=resource,
             vendor=vendor.name,
             ids=unique,
-            devices=tuple(it.uuid for it in devices),
+            devices=_cards(devices, unit),
             state=AllocationState.INTENT,
             since=self._clock(),
             life=self._witness.life,
             claim=choice.claim,
             diverged=choice.instead,
+            unit=unit,
         )
         begun.append(allocation.id)
         self.busy.add(allocation.id)
@@ -216,7 +220,7 @@ class Allocator:
         others = self._others(resource, ids)
         try:
             return self._chosen(resource, ids, others)
-        except PromisedElsewhere:
+        except (PromisedElsewhere, InsufficientMemory):
             there = await self._still_there(others)
             if len(there) == len(others):
                 raise
@@ -345,6 +349,12 @@ def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) 
     for uuid in dict.fromkeys(uuids) if planned.beside else ():
         if (it := elsewhere(planned, uuid, promises.in_use)) is not None:
             raise InOtherMode(resource, uuid, it.resource, holder(it, it.resource))
+
+
+def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:
+    """The card of each ID; of thousands of units on one card that card alone."""
+    uuids = tuple(it.uuid for it in devices)
+    return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
 
 
 __all__ = ["ALLOCATION", "Allocator", "Scene", "Store", "UnusableEdits", "admit"]

@@ -9,6 +9,7 @@ AgentError
 │   ├── UnhealthyDevice
 │   ├── GivenTwice
 │   ├── InOtherMode
+│   ├── InsufficientMemory
 │   ├── InvalidRequest
 │   ├── NotAllocated
 │   ├── NotPromised
@@ -151,6 +152,24 @@ class PromisedElsewhere(AllocationError):
         super().__init__(
             f'invalid allocation request for "{resource}": the kubelet gave {_some(cards)}, {why}; '
             "create this pod anew to have its card chosen again"
+        )
+
+
+class InsufficientMemory(AllocationError):
+    """`shortage` is the vendor's own word for it; `largest` the card with most free units, and how many."""
+
+    def __init__(
+        self, resource: str, shortage: str, wanted: int, unit: str, largest: tuple[str, int] | None
+    ) -> None:
+        there = (
+            f"the largest free card has {largest[1]} ({shorten(largest[0])})"
+            if largest
+            else "no card is free"
+        )
+        asked = "1 unit" if wanted == 1 else f"{wanted} units"
+        super().__init__(
+            f'invalid allocation request for "{resource}": {shortage}: {asked} of {unit} GiB asked for, '
+            f"{there}; units of one container lie on one card"
         )
 
 

@@ -24,6 +24,8 @@ class Granted:
     cards: tuple[str, ...] = ()
     #: What of a claim it was made with, where that had something to say.
     share: Mapping[str, str] = field(default_factory=dict)
+    #: What its IDs count memory in, empty where something else; None where another plugin answered.
+    unit: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,8 @@ class Inventory:
             record = known.record
             links = device.links or known.device.links
             minor = known.device.minor if device.minor is None else device.minor  # not read this time
-            device = replace(device, links=links, minor=minor)
+            memory = device.memory or known.device.memory  # what it counts must not go while it can not tell
+            device = replace(device, links=links, minor=minor, memory=memory)
         proofs = health.shown(record, device)
         for proof in proofs:
             record = health.proven(record, proof, now)

@@ -63,6 +63,19 @@ class Ledger:
             self._held = held
         return self._held
 
+    def counted(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Resource to card to what its IDs in use count memory in, oldest first; empty of those that do not.
+
+        Cards of IDs and cards on which they lie both count.
+        """
+        found: dict[str, dict[str, dict[str, None]]] = {}
+        for it in self.in_use():
+            if it.source is not Source.ANNOTATION:
+                cards = found.setdefault(it.resource, {})
+                for uuid in {*it.devices, *it.diverged}:
+                    cards.setdefault(uuid, {})[it.unit] = None
+        return {name: {uuid: (*its,) for uuid, its in cards.items()} for name, cards in found.items()}
+
     def lying(self) -> Mapping[str, frozenset[str]]:
         """Resource to the cards on which allocations in use lie though their IDs are of others."""
         found: dict[str, set[str]] = {}
@@ -98,6 +111,11 @@ class Ledger:
         its = (it for it in self.in_use() if it.resource == resource)
         on = (it for it in its if not devices.isdisjoint((*it.devices, *it.diverged)))
         return tuple(dict.fromkeys(it.owner for it in on))
+
+    def owners_in(self, resource: str, unit: str) -> tuple[Owner | None, ...]:
+        """Those of the resource's allocations that count memory in this unit; None for one not known yet."""
+        its = (it.owner for it in self.in_use() if it.resource == resource and it.unit == unit)
+        return tuple(dict.fromkeys(its))
 
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""

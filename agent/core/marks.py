@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.core.model import Allocation
+from agent.core.units import THOUSANDTHS
 
 #: The id of the allocation.
 ALLOCATION = "xpu-agent.io/allocation"
@@ -17,6 +18,8 @@ ALLOCATION = "xpu-agent.io/allocation"
 CARDS = "xpu-agent.io/cards"
 #: JSON object of texts: the parameters of the claim that the answer was made with.
 SHARE = "xpu-agent.io/share"
+#: GiB of memory that each device ID stood for; not there where they counted something else.
+UNIT = "xpu-agent.io/unit"
 
 
 def marks(it: Allocation) -> dict[str, str]:
@@ -26,7 +29,15 @@ def marks(it: Allocation) -> dict[str, str]:
         found[CARDS] = ",".join(it.diverged)
     if it.claim is not None and it.claim.parameters:
         found[SHARE] = json.dumps(dict(it.claim.parameters), separators=(",", ":"), sort_keys=True)
+    if it.unit:
+        found[UNIT] = it.unit
     return found
+
+
+def unit(annotations: Mapping[str, str]) -> str:
+    """What the IDs of an answer counted memory in; empty where nothing, or what is no mark of ours."""
+    said = annotations.get(UNIT, "")
+    return said if said in THOUSANDTHS else ""
 
 
 def cards(annotations: Mapping[str, str]) -> tuple[str, ...]:

@@ -195,11 +195,18 @@ class Index:
 
     def __init__(self, cards: Iterable[AdvertisedDevice]) -> None:
         self._stems: dict[str, AdvertisedDevice] = {}
+        self._uuids: dict[str, AdvertisedDevice] = {}
         self._kept: dict[str, AdvertisedDevice] = {}
         for card in cards:
+            self._uuids[card.uuid] = card
             if card.ids is not None:
                 self._stems.setdefault(card.ids.stem, card)
             self._kept.update(dict.fromkeys(card.kept, card))
+
+    def by_stem(self, device_id: str) -> AdvertisedDevice | None:
+        """The card of an ID by how it begins, in whatever form and of whatever number."""
+        stem = device_id.rpartition("::")[0]
+        return self._stems.get(stem) or self._uuids.get(stem) if stem else None
 
     def find(self, device_id: str) -> AdvertisedDevice | None:
         for stem in (device_id.rpartition("::")[0], device_id):
@@ -323,6 +330,8 @@ class Allocation:
     diverged: tuple[str, ...] = ()
     #: The parameters that its answer was made with, where those of its claim would have made another one.
     handed: Mapping[str, str] | None = None
+    #: GiB of memory that each of its IDs stands for; empty where they do not count memory.
+    unit: str = ""
 
     @property
     def cards(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ def twins(rules: Sequence[ResourceRule]) -> Iterator[tuple[ResourceRule, Resourc
 
 def _form(rule: ResourceRule) -> tuple[str, bool]:
     """How its IDs are made of a card: the card's name in this form, alone or with a number."""
-    return rule.ids, rule.sharing.kind == "exclusive"
+    return rule.form, rule.sharing.kind == "exclusive"
 
 
 def _meet(one: ResourceRule, other: ResourceRule) -> bool:

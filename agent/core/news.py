@@ -41,6 +41,7 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_devices(before, after),
         *_of_strangers(before, after),
         *_of_waits(before, after),
+        *_of_units(before, after),
         *_of_refusals(before, after, pods),
         *_of_claims(before, after),
         *_of_choices(before, after),
@@ -185,6 +186,17 @@ def _of_waits(before: Glance, after: Glance) -> Iterator[Notice]:
     """Said as it begins; each pod that ends is no news."""
     for resource in sorted(after.waits.keys() - before.waits.keys()):
         yield Notice("ResourceWaits", "; ".join(after.waits[resource]), "Normal")
+
+
+def _of_units(before: Glance, after: Glance) -> Iterator[Notice]:
+    """Said as it begins and as it ends; each pod that ends is no news."""
+    was, now = ({name: it for name, (it, _) in one.kept_units.items()} for one in (before, after))
+    for name in sorted(now):
+        if now[name] != was.get(name):
+            yield Notice("UnitKept", after.kept_units[name][1], "Warning" if now[name].why else "Normal")
+    for name in sorted(was.keys() - now.keys()):
+        told = f"{name}: what kept it counting memory in units of {was[name].unit} GiB is over"
+        yield Notice("UnitChanged", told, "Normal")
 
 
 def _of_refusals(before: Glance, after: Glance, pods: Sequence[Candidate]) -> Iterator[Notice]:

@@ -24,6 +24,8 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "AllocateRefused": "Allocate",
         "ForeignPlugin": "Register",
         "ResourceWaits": "KeepDevice",
+        "UnitKept": "KeepUnit",
+        "UnitChanged": "ChangeUnit",
         "CheckpointSetAside": "LoadCheckpoint",
         "CheckpointRebuilt": "LoadCheckpoint",
         "SwapRepaired": "MoveClaim",

@@ -20,6 +20,7 @@ from agent.core.vendor import (
     ResourceRule,
     Resources,
     Sharing,
+    Unit,
     Vendor,
 )
 
@@ -146,6 +147,8 @@ def _trouble(rule: ResourceRule) -> str:
         or not 0 < sharing.replicas <= MAX_REPLICAS
     ):
         return f"{rule.name} is shared as {sharing!r}, a Sharing with 1 to {MAX_REPLICAS} replicas is needed"
-    if rule.ids not in get_args(IdForm) or rule.policy not in (None, *get_args(Policy)):
+    if (sharing.kind == "memory") != (sharing.unit in get_args(Unit)):
+        return f"{rule.name} is shared as {sharing!r}, kind 'memory' and a unit need each other"
+    if rule.form not in get_args(IdForm) or rule.policy not in (None, *get_args(Policy)):
         return f"{rule.name} has the ids {rule.ids!r} and the policy {rule.policy!r}, one of them is unknown"
     return ""

@@ -11,6 +11,7 @@ from operator import add, itemgetter
 
 from agent.core.model import Resource
 from agent.core.topology import Topology
+from agent.core.units import counted_in
 
 #: Sets of cards that are compared one by one (under 2 ms); beyond it the choice is greedy.
 EXHAUSTIVE = 1000
@@ -23,17 +24,25 @@ Chosen = tuple[float, tuple[int, ...]]
 
 
 def prefer(
-    resource: Resource, available: Sequence[str], required: Sequence[str], size: int, topology: Topology
+    resource: Resource,
+    available: Sequence[str],
+    required: Sequence[str],
+    size: int,
+    topology: Topology,
+    room: Mapping[str, int] | None = None,
 ) -> list[str]:
     """Exactly `size` distinct available IDs including the required ones, or [] where that is impossible.
 
-    Of replicas more may be required than are asked for: then it is those, as NVIDIA's plugin answers.
+    Units of memory are of one card; `room` says how many it holds, those required among them, where the IDs
+    that are free there do not say it. Of replicas more may be required than are asked for: then it is those,
+    as NVIDIA's plugin answers.
     """
     free = set(available)
     must = list(dict.fromkeys(required))
     if not 0 < size <= len(free) or not free.issuperset(must):
         return []
-    if len(must) >= size:
+    is_memory = bool(counted_in(resource.rule.sharing))
+    if len(must) >= size and not is_memory:
         return must if len(must) == size or resource.policy != "aligned" else []
     free.difference_update(must)
     left = {
@@ -42,6 +51,8 @@ def prefer(
         if card.healthy and (ids := list(filter(free.__contains__, card)))
     }
     held = Counter(_card(resource, device_id) for device_id in must)
+    if is_memory:
+        return _on_one_card(resource, left, must, held, size, room)
     count, known = size - len(must), sum(map(len, left.values()))
     if known <= count:  # IDs that we would refuse in Allocate come last
         ours = [device_id for ids in left.values() for device_id in ids]
@@ -55,6 +66,36 @@ def prefer(
         chosen = _aligned(topology, list(left), list(held), count)
         return must + [left[card][0] for card in chosen]
     return must + _greedy(resource, left, held, count)
+
+
+def _on_one_card(
+    resource: Resource,
+    left: Mapping[str, list[str]],
+    must: list[str],
+    held: Counter[str],
+    size: int,
+    room: Mapping[str, int] | None,
+) -> list[str]:
+    """The lowest IDs of the card where they fit best, which is that of the required ones; [] if they fit
+    nowhere.
+    """
+    count = size - len(must)
+    free = {
+        uuid: len(ids) if room is None else min(len(ids), room.get(uuid, 0) - held[uuid])
+        for uuid, ids in left.items()
+        if not held or uuid in held
+    }
+    if count <= 0 or len(held) > 1:
+        return must if count == 0 and len(held) == 1 else []
+    best = best_fit(resource, free, count)
+    return [] if best is None else [*must, *left[best][:count]]
+
+
+def best_fit(resource: Resource, free: Mapping[str, int], count: int) -> str | None:
+    """The card that has room for as many, and least of all to spare; most of all where pods are spread."""
+    sign = -1 if resource.policy == "distributed" else 1
+    fitting = [card.uuid for card in resource.cards if free.get(card.uuid, 0) >= count]
+    return min(fitting, key=lambda uuid: sign * free[uuid], default=None)
 
 
 def _card(resource: Resource, device_id: str) -> str:

@@ -19,14 +19,19 @@ from agent.core.model import (
     VendorState,
     old_form,
 )
-from agent.core.vendor import IdForm, Policy, ResourceRule
+from agent.core.units import counted_in, units
+from agent.core.vendor import IdForm, Policy, ResourceRule, Sharing
 
+#: What each way to count a card packs or spreads without a word of the rule.
+_POLICIES: Mapping[str, Policy] = {"exclusive": "aligned", "replicas": "distributed", "memory": "packed"}
 #: Pods that a sentence names.
 NAMED = 5
 #: Resource name to device ID to the uuid of its card.
 Held = Mapping[str, Mapping[str, str]]
 #: Resource name to the cards on which shares of it lie by IDs of other cards.
 Lying = Mapping[str, Collection[str]]
+#: Resource to card to what the IDs in use there count memory in, empty of those that do not.
+Counted = Mapping[str, Mapping[str, Collection[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ def plan(
     forgotten: Mapping[str, Collection[str]] | None = None,
     external: Collection[str] = (),
     lying: Lying | None = None,
+    counted: Counted | None = None,
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
@@ -67,21 +73,22 @@ def plan(
     `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given out.
     `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given whole to
     nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of it lie by
-    IDs of other cards.
+    IDs of other cards. `counted`: what IDs in use count memory in, which is said of all of them.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
-    A card in use in another way (by another resource, whole where it is now shared or sliced) is offered once
-    free; a resource that waits for all of its cards is planned empty, so that the Node shows it. Where the
-    resources of a vendor may name the same cards, one in use by another is listed, and well for nobody new.
+    A card in use in another way (by another resource, whole where it is now shared or sliced, in units of
+    memory where it is not, or of another size) is offered once free; a resource that waits for all of its
+    cards is planned empty, so that the Node shows it. Where the resources of a vendor may name the same
+    cards, one in use by another is listed, and well for nobody new.
     """
-    uses = _Uses(held, _kin(snapshot.devices), lying or {})
+    uses = _Uses(held, _kin(snapshot.devices), lying or {}, counted or {})
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     stems = _stems(snapshot.devices)
     for offer, rule, chosen in _dealt(offers, snapshot):
         vendor, beside = offer.vendor, _beside(offer, rule)
-        offered = [_card(rule, status, stems) for status in chosen if rule.ids in stems[status.uuid]]
+        offered = [_card(rule, status, stems) for status in chosen if rule.form in stems[status.uuid]]
         modes = [uses.mode(rule.name, card, beside) for card in offered]
         moded = [_in_mode(rule, *one, uses) for one in zip(offered, modes, strict=True)]
         cards = tuple(card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
@@ -143,12 +150,16 @@ def waits(
 
 def awaited(it: Wait, owners: Sequence[Owner | None]) -> str:
     """The sentence for people; `owners` are those who hold the cards."""
+    cards = "1 card" if len(it.cards) == 1 else f"{len(it.cards)} cards"
+    return f"{it.resource} waits for {cards} that pods hold as {it.holder}: {named(owners)}"
+
+
+def named(owners: Sequence[Owner | None]) -> str:
+    """The first of these pods by name, and how many more there are."""
     names = [f"{one.namespace}/{one.pod}" if one and one.pod else "one not known yet" for one in owners]
     pods = list(dict.fromkeys(names))
     more = f" and {len(pods) - NAMED} more" if len(pods) > NAMED else ""
-    cards = "1 card" if len(it.cards) == 1 else f"{len(it.cards)} cards"
-    whose = ", ".join(pods[:NAMED]) + more
-    return f"{it.resource} waits for {cards} that pods hold as {it.holder}: {whose}"
+    return ", ".join(pods[:NAMED]) + more
 
 
 def _dealt(
@@ -272,18 +283,27 @@ def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[De
 
 def _policy(rule: ResourceRule, *, dynamic: bool = False) -> Policy:
     """Shares are spread, but where whole cards are wanted, too: those that are free shall stay so."""
-    shares: Policy = "packed" if dynamic else "distributed"
-    return rule.policy or ("aligned" if rule.sharing.kind == "exclusive" else shares)
+    default = _POLICIES[rule.sharing.kind]
+    return rule.policy or ("packed" if dynamic and default == "distributed" else default)
 
 
 def _card(
     rule: ResourceRule, status: DeviceStatus, stems: Mapping[str, Mapping[IdForm, str]]
 ) -> AdvertisedDevice:
-    replicas = None if rule.sharing.kind == "exclusive" else rule.sharing.replicas
     # Where a scheduler chooses the card, a NUMA hint could make the kubelet skip the preferred call.
     numa = status.device.numa if rule.placement == "local" else None
-    ids = IdRange(stems[status.uuid][rule.ids], replicas)
+    ids = IdRange(stems[status.uuid][rule.form], _count(rule.sharing, status.device.memory))
     return AdvertisedDevice(status.uuid, ids, _is_given_out(status), numa)
+
+
+def _count(sharing: Sharing, memory: int) -> int | None:
+    """How many IDs a card with so many bytes has; None where it is one."""
+    match sharing.kind:
+        case "exclusive":
+            return None
+        case "memory":
+            return units(memory, counted_in(sharing))
+    return sharing.replicas
 
 
 def _is_given_out(status: DeviceStatus) -> bool:
@@ -293,9 +313,10 @@ def _is_given_out(status: DeviceStatus) -> bool:
 class _Uses:
     """The device IDs in use, by resource and card. There may be tens of thousands: each is looked at once."""
 
-    def __init__(self, held: Held, kin: Mapping[str, Sequence[str]], lying: Lying) -> None:
+    def __init__(self, held: Held, kin: Mapping[str, Sequence[str]], lying: Lying, counted: Counted) -> None:
         self._kin = kin
         self._lying = lying
+        self._counted = counted
         self._ids = {resource: _by_card(ids) for resource, ids in held.items()}
         self._others: dict[tuple[str, AdvertisedDevice], list[str]] = {}
 
@@ -318,6 +339,10 @@ class _Uses:
         return min(
             (name for name, cards in its if name in beside and not places.isdisjoint(cards)), default=""
         )
+
+    def counts_otherwise(self, resource: str, uuid: str, unit: str) -> bool:
+        """Whether IDs of the resource in use on the card stand for something else than this much memory."""
+        return any(it != unit for it in self._counted.get(resource, {}).get(uuid, ()))
 
     def has_shares_of_others(self, uuid: str) -> bool:
         """Whether shares lie on the card by IDs of other cards."""
@@ -349,6 +374,8 @@ def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:
 def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> bool:
     """Whether the card is held in a way that the rule does not know: it must not be given out twice."""
     if uses.elsewhere(rule.name, card.uuid):
+        return True
+    if uses.counts_otherwise(rule.name, card.uuid, counted_in(rule.sharing)):
         return True
     others = uses.beyond(rule.name, card.uuid, card)
     if rule.sharing.kind == "exclusive":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from agent.core import steering
 from agent.core.admission import Scene
@@ -18,7 +19,7 @@ from agent.core.attribution import (
     waiting,
 )
 from agent.core.claims import Candidate, Cards, Claim, Dialect
-from agent.core.errors import NotPromised, PromisedElsewhere
+from agent.core.errors import InsufficientMemory, NotPromised, PromisedElsewhere
 from agent.core.evidence import Granted
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
@@ -26,6 +27,7 @@ from agent.core.koordinator.hami import HAMI, METAX
 from agent.core.model import Allocation, Resource, Source
 from agent.core.placement import prefer
 from agent.core.text import shorten
+from agent.core.units import counted_in
 from agent.core.vendor import ContainerEdits, Device, Request, Vendor
 
 #: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
@@ -34,6 +36,7 @@ DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
 SAID = 3
 #: Why a request can not be had on the cards of its IDs.
 FILLED = "which shares with IDs of other cards have filled"
+ON_ONE = "and units of one container lie on one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,19 @@ class Promises:
         self, planned: Resource, available: Sequence[str], required: Sequence[str], size: int
     ) -> list[str]:
         """The IDs to take."""
-        topology = self.scene.topology
+        topology, room = self.scene.topology, self._room(planned, available)
         if planned.vendor not in self.scene.vendors or planned.rule.placement == "local":
-            return prefer(planned, available, required, size, topology)
+            return prefer(planned, available, required, size, topology, room)
         waiting = self._waiting(planned.name, available)
-        return steering.steered(planned, available, required, size, topology, waiting)
+        return steering.steered(planned, available, required, size, topology, waiting, room)
+
+    def _room(self, planned: Resource, free: Collection[str]) -> Mapping[str, int] | None:
+        """Card to how much memory is left by the ledger, less those whose IDs the kubelet gives out now."""
+        if not counted_in(planned.rule.sharing):
+            return None
+        now = frozenset(free)
+        others = (it for it in self.in_use if it.resource == planned.name and now.isdisjoint(it.ids))
+        return steering.free_on(planned, others)
 
     def _waiting(self, resource: str, free: Collection[str] = ()) -> Waiting:
         """`free`: IDs that the kubelet gives out now; the ledger may have who had them for a while yet."""
@@ -110,6 +121,7 @@ class Promises:
 
         Raises:
             PromisedElsewhere: A scheduler chose another card, which can not be had by these IDs.
+            InsufficientMemory: No single card has as much memory.
             NotPromised: A scheduler was to choose, and did not.
         """
         planned = self.scene.plan[resource]
@@ -122,7 +134,7 @@ class Promises:
                 return self._elsewhere(planned, found, ids, given, others)
             if planned.rule.placement == "claim":
                 raise NotPromised(resource, found.doubt, ALLOCATED)
-        return Choice(None, _with_room(planned, ids, given, others))
+        return Choice(None, self._with_room(planned, ids, given, others))
 
     def _attributed(self, resource: str, ids: Sequence[str], devices: Sequence[Device]) -> Attribution:
         planned, scene = self.scene.plan[resource], self.scene
@@ -141,7 +153,10 @@ class Promises:
         others: Sequence[Allocation],
     ) -> Choice:
         if not claim.devices:
-            return Choice(claim, _with_room(planned, ids, given, others))
+            return Choice(claim, self._with_room(planned, ids, given, others))
+        if counted_in(planned.rule.sharing) and len(given) > 1:
+            doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
+            raise PromisedElsewhere(planned.name, given, doubt)
         if not steering.is_as_counted(planned, ids, others):
             doubt = f"{claim.namespace}/{claim.pod} is promised that one, {FILLED}"
             raise PromisedElsewhere(planned.name, given, doubt)
@@ -179,6 +194,28 @@ class Promises:
         other = [f"{shorten(uuid)} is not of this resource" for uuid in its if uuid not in cards]
         said = [*sick, *other, *found]
         return [*said[:SAID], f"and {len(said) - SAID} more"] if len(said) > SAID else said
+
+    def _with_room(
+        self, planned: Resource, ids: Sequence[str], given: Sequence[str], others: Sequence[Allocation]
+    ) -> tuple[str, ...]:
+        """The cards that have room instead of those of the IDs; none where those have it.
+
+        Raises:
+            PromisedElsewhere: No card has it.
+            InsufficientMemory: No single card has as much memory.
+        """
+        if steering.is_as_counted(planned, ids, others):
+            return ()
+        if roomier := steering.roomier(planned, len(ids), others):
+            return roomier
+        if not (unit := counted_in(planned.rule.sharing)):
+            raise PromisedElsewhere(planned.name, given, f"{FILLED}, and no other card has room")
+        free = steering.free_on(planned, others)
+        largest = max(
+            ((uuid, left) for uuid, left in free.items() if left > 0), key=itemgetter(1), default=None
+        )
+        shortage = self.scene.vendors[planned.vendor].shortage
+        raise InsufficientMemory(planned.name, shortage, len(ids), unit, largest)
 
     # Whose it was
 
@@ -237,21 +274,6 @@ class Promises:
             return vendor.container_edits(devices, replace(requested(it), parameters=parameters))
         except Exception:  # contributors' code; what it says here is nobody's answer
             return parameters
-
-
-def _with_room(
-    planned: Resource, ids: Sequence[str], given: Sequence[str], others: Sequence[Allocation]
-) -> tuple[str, ...]:
-    """The cards that have room instead of those of the IDs; none where those have it.
-
-    Raises:
-        PromisedElsewhere: No card has it.
-    """
-    if steering.is_as_counted(planned, ids, others):
-        return ()
-    if not (roomier := steering.roomier(planned, len(ids), others)):
-        raise PromisedElsewhere(planned.name, given, f"{FILLED}, and no other card has room")
-    return roomier
 
 
 def holder(it: Allocation, resource: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from agent.core.changes import Recall
 from agent.core.evidence import Granted, Pods
 from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
+from agent.core.units import counted_in
 
 
 def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
@@ -15,7 +16,7 @@ def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
     found = []
     for it in granted:
         owner = Owner(it.uid, it.container)
-        its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now)
+        its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now, it.unit)
         if its is not None:
             found.append(Recall(replace(its, diverged=it.cards, handed=it.share or None)))
     return found
@@ -44,22 +45,34 @@ def _place(owner: Owner, resource: str) -> str:
 
 
 def _recalled(
-    allocation: str, name: str, ids: tuple[str, ...], owner: Owner, source: Source, plan: Plan, now: float
+    allocation: str,
+    name: str,
+    ids: tuple[str, ...],
+    owner: Owner,
+    source: Source,
+    plan: Plan,
+    now: float,
+    unit: str | None = None,
 ) -> Allocation | None:
+    """`unit` None: nobody says what its IDs count, so they count what the resource's do now."""
     resource = plan.get(name)
     if resource is None or not ids:
         return None
-    cards = [card for device_id in ids if (card := resource.card_of(device_id))]
+    # The number may be one that an earlier config made of the card.
+    cards = [card for it in ids if (card := resource.card_of(it) or resource.index.by_stem(it))]
     if len(cards) != len(ids):
         return None
+    unit = counted_in(resource.rule.sharing) if unit is None else unit
+    uuids = tuple(card.uuid for card in cards)
     return Allocation(
         allocation,
         name,
         resource.vendor,
         ids,
-        tuple(card.uuid for card in cards),
+        uuids[:1] if unit and len(set(uuids)) == 1 else uuids,
         AllocationState.DONE,
         now,
         source=source,
         owner=owner,
+        unit=unit,
     )

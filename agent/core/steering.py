@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.core.attribution import Waiting, intended
 from agent.core.model import Allocation, Resource
-from agent.core.placement import prefer
+from agent.core.placement import best_fit, prefer
 from agent.core.topology import Topology
+from agent.core.units import counted_in
 
 
 def steered(
@@ -18,10 +19,12 @@ def steered(
     size: int,
     topology: Topology,
     waiting: Waiting,
+    room: Mapping[str, int] | None = None,
 ) -> list[str]:
     """`size` of the available IDs, the required ones among them, on the cards of who most likely asks.
 
-    Who was promised nothing is kept from the cards of who was, as long as there are others.
+    Who was promised nothing is kept from the cards of who was, as long as there are others. `room` is for
+    `prefer`.
     """
     cards = {one: card.uuid for one in available if (card := resource.card_of(one))}
     held = {cards[one] for one in required if one in cards}
@@ -29,8 +32,8 @@ def steered(
     if aim.cards and (chosen := _even(aim.cards, available, required, size, cards)):
         return chosen
     others = [one for one in available if one in required or cards.get(one) not in aim.avoid]
-    chosen = prefer(resource, others, required, size, topology) if aim.avoid else []
-    return chosen or prefer(resource, available, required, size, topology)
+    chosen = prefer(resource, others, required, size, topology, room) if aim.avoid else []
+    return chosen or prefer(resource, available, required, size, topology, room)
 
 
 def _even(
@@ -71,38 +74,56 @@ def has_room(
 ) -> bool:
     """Whether `count` replicas more fit on these cards, whatever IDs those before bear.
 
-    `sick`: also on cards that are given to nobody new, for who has them already.
+    `sick`: also on cards that are given to nobody new, for who has them already. Units of memory fit on one.
     """
+    if counted_in(resource.rule.sharing) and len(set(uuids)) > 1:
+        return False
     wanted = Counter(uuids[n % len(uuids)] for n in range(count))
-    free = _free(resource, in_use, sick=sick)
+    free = free_on(resource, in_use, sick=sick)
     return len(uuids) <= count and all(more <= free.get(uuid, 0) for uuid, more in wanted.items())
 
 
-def _free(resource: Resource, in_use: Iterable[Allocation], *, sick: bool) -> Mapping[str, int]:
-    """Card to how many replicas more fit on it."""
-    taken = Counter(
-        it.cards[n % len(it.cards)]
-        for it in in_use
-        if it.resource == resource.name and it.cards
-        for n in range(len(it.ids))
-    )
-    return {card.uuid: len(card) - taken[card.uuid] for card in resource.cards if card.healthy or sick}
+def free_on(resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False) -> Mapping[str, int]:
+    """Card to how many replicas or units of memory more fit on it, wherever their IDs are of.
+
+    What a card lists beyond its number, for who has it, is no room of it.
+    """
+    taken: Counter[str] = Counter()
+    for it in in_use:
+        if it.resource == resource.name and len(it.cards) == 1:
+            taken[it.cards[0]] += len(it.ids)  # of units there are thousands
+        elif it.resource == resource.name and it.cards:
+            taken.update(it.cards[n % len(it.cards)] for n in range(len(it.ids)))
+    exact = bool(counted_in(resource.rule.sharing))
+    return {
+        card.uuid: len((card.ids or ()) if exact else card) - taken[card.uuid]
+        for card in resource.cards
+        if card.healthy or sick
+    }
 
 
 def is_as_counted(resource: Resource, ids: Sequence[str], others: Sequence[Allocation]) -> bool:
     """Whether the cards of these IDs have the room that the kubelet counts there.
 
     It gives out no ID twice; but shares that lie on other cards than their IDs say take the room of these.
+    Units of memory have room on one card alone.
     """
-    if not any(it.diverged for it in others) or not all(map(resource.shares, ids)):
+    exact = counted_in(resource.rule.sharing)
+    if not exact and (not any(it.diverged for it in others) or not all(map(resource.shares, ids))):
         return True
     cards = [card.uuid for card in map(resource.card_of, ids) if card is not None]
     return has_room(resource, cards, len(ids), others, sick=True)
 
 
 def roomier(resource: Resource, count: int, others: Iterable[Allocation]) -> tuple[str, ...]:
-    """Where as many fit: one card, or else a card for each; none where there is no room."""
-    free = _free(resource, others, sick=False)
+    """Where as many fit: one card, or else a card for each; none where there is no room.
+
+    Units of memory go where they fit best.
+    """
+    free = free_on(resource, others)
+    if counted_in(resource.rule.sharing):
+        best = best_fit(resource, free, count)
+        return () if best is None else (best,)
     fullest_last = sorted(free, key=lambda uuid: -free[uuid])
     units = [uuid for uuid in fullest_last for _ in range(free[uuid])][:count]
     return () if len(units) < count else tuple(units) if len(set(units)) > 1 else (units[0],)

@@ -171,13 +171,18 @@ Placement = Literal["local", "claim", "auto"]
 MAX_REPLICAS = 131_072
 
 
+#: GiB of a card's memory that one device ID stands for; `auto` is the smallest whose list the kubelet takes.
+Unit = Literal["1", "0.1", "0.01", "0.001", "auto"]
+
+
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a resource counts a card: whole, or as a number of replicas."""
+    """How a resource counts a card: whole, as a number of replicas, or by its memory in units of a size."""
 
-    kind: Literal["exclusive", "replicas"] = "exclusive"
+    kind: Literal["exclusive", "replicas", "memory"] = "exclusive"
     replicas: int = 1
     fail_requests_greater_than_one: bool = False
+    unit: Unit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +194,12 @@ class ResourceRule:
     sharing: Sharing = Sharing()
     policy: Policy | None = None
     placement: Placement = "local"
-    ids: IdForm = "uuid"
+    ids: IdForm | None = None
+
+    @property
+    def form(self) -> IdForm:
+        """How its device IDs are written: units of memory are many, and the list has an end."""
+        return self.ids or ("short" if self.sharing.kind == "memory" else "uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,5 +412,7 @@ class Vendor:
     unclaimed: Callable[[int], str] | None = None
     #: The variable that tells a container its devices; a pod that sets it itself goes around us.
     visible: str = ""
+    #: How the refusal begins of a request for units of memory that no single card has.
+    shortage: str = "insufficient memory in one device"
     #: The files in which its library is looked for; a bare name is the loader's to find. For `doctor` alone.
     libraries: Callable[[], Sequence[str]] | None = None

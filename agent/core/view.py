@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agent.core.counting import Kept
 from agent.core.model import (
     Allocation,
     NodeSnapshot,
@@ -90,6 +91,8 @@ class Glance:
     strangers: Mapping[str, str]
     #: Resource to a sentence for each other one whose pods hold its cards.
     waits: Mapping[str, tuple[str, ...]]
+    #: Resource to how it counts memory in another unit than the config wants.
+    kept_units: Mapping[str, tuple[Kept, str]]
     allocations: tuple[Allocation, ...]
     #: The last Allocates that were refused, and claims that changed hands, oldest first.
     refusals: tuple[Refusal, ...]
@@ -113,6 +116,7 @@ UNKNOWN = Glance(
     read_back=0,
     strangers={},
     waits={},
+    kept_units={},
     allocations=(),
     refusals=(),
     swaps=(),
@@ -160,6 +164,8 @@ class View:
     #: Resource to a sentence for each other one whose pods hold its cards. That is as it must be until they
     #: end, maybe for days, and keeps nobody from being ready: an update of the DaemonSet would stand still.
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Resource to how it counts memory in another unit than the config wants, with a sentence: the same.
+    kept_units: Mapping[str, tuple[Kept, str]] = field(default_factory=dict)
     standby: str = ""
     #: Resource to how it shows that another plugin has registered it, too.
     strangers: Mapping[str, str] = field(default_factory=dict)

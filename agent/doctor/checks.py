@@ -16,6 +16,7 @@ from agent.doctor import (
     remains,
     server,
     state,
+    units,
     vendors,
 )
 from agent.doctor.finding import Ailment, Finding, not_made
@@ -61,6 +62,7 @@ CHECKS = (
     Check(agents.AGENT, agents.agent),
     Check(agents.SECOND, agents.second),
     Check(device_plugins.CHECK, device_plugins.device_plugins, by_config=True),
+    Check(units.CHECK, units.units),
     Check(server.SERVER, server.server),
     Check(server.RIGHTS, server.rights, by_config=True),
     Check(node.LABELS, node.labels, by_config=True),
@@ -78,7 +80,20 @@ CHECKS = (
 )
 
 _ROOMS = (
-    *(configuration, kubelet, vendors, state, cdi, remains, agents, device_plugins, server, node, pods),
+    *(
+        configuration,
+        kubelet,
+        vendors,
+        state,
+        cdi,
+        remains,
+        agents,
+        device_plugins,
+        units,
+        server,
+        node,
+        pods,
+    ),
     *(way, koordlets, daemons, devices, nodes, locks, koordinator_pods),
 )
 

@@ -19,6 +19,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.notices import Unheeded
+from agent.core.units import counted_in
 from agent.core.vendor import Link
 from agent.core.view import ApiServer, Reported, View
 
@@ -162,6 +163,8 @@ def _resource(view: View, resource: Resource, used: int) -> dict[str, Any]:
         "sharing": sharing.kind,
         "replicas": sharing.replicas,
         "failRequestsGreaterThanOne": sharing.fail_requests_greater_than_one,
+        "unit": counted_in(sharing),
+        "unitKept": kept[1] if (kept := view.kept_units.get(resource.name)) else "",
         "policy": resource.policy,
         "placement": resource.rule.placement,
         "capacity": resource.capacity,
@@ -187,6 +190,7 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "ids": list(allocation.ids),
         "devices": list(allocation.cards),
         "diverged": bool(allocation.diverged),
+        "unit": allocation.unit,
         "handed": None if allocation.handed is None else dict(allocation.handed),
         "owner": _owner(allocation.owner) if allocation.owner else None,
         "state": str(allocation.state),

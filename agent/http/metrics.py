@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Met
 from prometheus_client.registry import Collector
 
 from agent.core.model import AllocationState, VendorState
+from agent.core.units import counted_in
 from agent.core.view import BUCKETS, View
 from agent.http.answer import Answer
 from agent.http.counted import COUNTED, UNNAMED
@@ -107,6 +108,13 @@ def _resources(view: View) -> Iterator[Metric]:
     registered = [((name,), it.state == "registered") for name, it in view.sessions.items()]
     yield _gauge("session_registered", "Whether the kubelet knows the resource.", ("resource",), registered)
     foreign = [((name,), name in view.strangers) for name in view.resources]
+    units = [
+        ((name, unit, kept[0].wanted if (kept := view.kept_units.get(name)) else unit), kept is not None)
+        for name, it in view.resources.items()
+        if (unit := counted_in(it.rule.sharing))
+    ]
+    help_ = "Whether it counts memory in this unit, in GiB, in place of the one that the config wants."
+    yield _gauge("memory_unit_kept", help_, ("resource", "unit", "wanted"), units)
     yield _gauge("foreign_plugin", "Whether another plugin serves the resource, too.", ("resource",), foreign)
     registrations = [({"resource": name}, it.registrations) for name, it in view.sessions.items()]
     yield _counter("registrations", "Registrations with the kubelet.", registrations)

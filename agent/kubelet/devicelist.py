@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from agent.core.errors import ListTooLong
 from agent.core.model import AdvertisedDevice, IdRange, Resource
+from agent.core.units import coarser, counted_in
 
 from .wire import delimited, delimited_size, varint
 
@@ -139,6 +140,10 @@ def too_long(resource: Resource, limit: int = KUBELET_RECEIVE_LIMIT) -> ListTooL
 
 
 def _remedy(resource: Resource, limit: int) -> str:
+    if unit := counted_in(resource.rule.sharing):
+        fitting = (it for it, of in coarser(unit).items() if list_size(_divided(resource, of)) <= limit)
+        finest = next(fitting, None)
+        return f"unit '{finest}' is the smallest that fits" if finest else "no unit fits; use fewer cards"
     most = fitting_count(resource, limit)
     if not most:
         return "not even one ID per device fits; use fewer devices or shorter IDs"
@@ -157,6 +162,17 @@ def fitting_count(resource: Resource, limit: int = KUBELET_RECEIVE_LIMIT) -> int
 
 def _ranges(resource: Resource) -> Iterable[IdRange]:
     return (card.ids for card in resource.cards if card.ids is not None and card.ids.count is not None)
+
+
+def _divided(resource: Resource, by: int) -> Resource:
+    """The resource as it would be in units that are so many of these."""
+    cards = (
+        replace(card, ids=replace(card.ids, count=card.ids.count // by))
+        if card.ids and card.ids.count
+        else card
+        for card in resource.cards
+    )
+    return replace(resource, cards=tuple(cards))
 
 
 def _with_count(resource: Resource, most: int) -> Resource:

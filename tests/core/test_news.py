@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.claims import Candidate, Claim
+from agent.core.counting import Kept
 from agent.core.health import LOST_CONTACT
 from agent.core.model import (
     AllocationState,
@@ -245,6 +246,19 @@ def test_a_resource_that_waits_is_told_as_it_begins_and_not_with_each_pod_that_e
     assert only(WELL, waits) == Notice("ResourceWaits", "it waits for 2 cards", "Normal")
     assert news(waits, replace(WELL, waits={GPU: ("it waits for 1 card",)})) == ()
     assert news(waits, WELL) == ()
+
+
+@pytest.mark.parametrize(("why", "kind"), [("", "Normal"), ("the list is too long", "Warning")])
+def test_a_unit_that_is_kept_is_told_as_it_begins_and_as_it_ends(
+    why: str, kind: Literal["Normal", "Warning"]
+) -> None:
+    it = Kept(GPU, "1", "0.1", why)
+    kept = replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/b, a/c")})
+
+    assert only(WELL, kept) == Notice("UnitKept", "until these pods have ended: a/b, a/c", kind)
+    assert news(kept, replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/c")})) == ()
+    over = f"{GPU}: what kept it counting memory in units of 1 GiB is over"
+    assert only(kept, WELL) == Notice("UnitChanged", over, "Normal")
 
 
 def test_a_stranger_on_a_resource_is_told_once() -> None:

@@ -22,6 +22,7 @@ from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
 from agent.state.remains import NAME, Remains
 from agent.vendors.metax.abi import Code
+from agent.vendors.simulated.scenario import Scenario
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
 
@@ -31,6 +32,7 @@ from mxsml_stub import MxsmlStub
 from .koordination import placement
 from .patient import GPU, Patient, may_mount
 
+MEMORY = "example.com/memory"
 Fault = Callable[[Patient, pytest.MonkeyPatch], Awaitable[str]]
 
 #: Ailment to what makes it; each returns a word that the finding must hold.
@@ -443,6 +445,26 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     match = {"match": {"labels": {"gpu.example/pool": "shared"}}, "set": {"report": {"labels": True}}}
     patient.configure(match)
     return "no label gpu.example/pool"
+
+
+@fault("unit-kept")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    cards = [{"uuid": "SIM-0", "index": 0, "memory": 16 << 30}]
+    scenario = Scenario(patient.root / "scenario.json", devices=cards)
+
+    def count(unit: str) -> None:
+        rule = {"name": MEMORY, "sharing": {"kind": "memory", "unit": unit}}
+        its = {"enabled": True, "settings": {"scenario": str(scenario.path)}, "resources": [rule]}
+        patient.node.configure(nvidia=patient.vendor, simulated=its)
+
+    count("1")
+    await patient.agent.start()
+    patient.stack.push_async_callback(patient.agent.kill)
+    await patient.node.counts({MEMORY: (16, 16)})
+    await patient.node.admit("first", {MEMORY: 4})
+    count("0.1")
+    await patient.agent.until(lambda it: any(one["unitKept"] for one in it["resources"]))
+    return f"{MEMORY} counts memory in units of 1 GiB, not of 0.1"
 
 
 @fault("pod-refused")

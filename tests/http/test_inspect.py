@@ -24,14 +24,16 @@ from hypothesis import strategies as st
 
 from agent.admin import CannotAsk, fetch
 from agent.core.claims import Claim
+from agent.core.counting import Kept
 from agent.core.koordinator.mode import NO_KIND, NO_SERVER, NOT_ASKED
 from agent.core.model import AdvertisedDevice, Owner, Source
 from agent.core.notices import PodRef, Unheeded
 from agent.core.text import printable
-from agent.core.vendor import Placement
+from agent.core.vendor import Placement, ResourceRule, Sharing
 from agent.core.view import ApiServer, Reported
 from agent.http import serving
 from agent.http.inspect import inspect as document_of
+from agent.http.metrics import metrics
 from agent.inspect import age, as_text, show
 from agent.screen import show_table
 from agent.state.lock import AgentLock
@@ -157,6 +159,25 @@ def test_a_resource_that_waits_for_pods_says_so() -> None:
     assert document["resources"][0]["waits"] == [waits]
     assert waits in as_text(document, now=5000.0)
     assert document["ready"]
+
+
+def test_a_resource_that_keeps_its_unit_of_memory_says_so() -> None:
+    name, sentence = "nvidia.com/gpu", "nvidia.com/gpu counts memory in units of 1 GiB, not of 0.1"
+    counting = replace(RESOURCE, rule=ResourceRule(name, sharing=Sharing("memory", unit="1")))
+    kept = {name: (Kept(name, "1", "0.1"), sentence)}
+    view = replace(VIEW, resources={name: counting}, kept_units=kept)
+
+    document = document_of(view)
+
+    assert (document["resources"][0]["unit"], document["resources"][0]["unitKept"]) == ("1", sentence)
+    text = as_text(document, now=5000.0)
+    assert "memory, 1 GiB" in text
+    assert sentence in text
+    assert document["ready"]
+    samples = metrics(view).body.decode()
+    metric = 'xpu_agent_memory_unit_kept{resource="nvidia.com/gpu",unit="1",wanted='
+    assert f'{metric}"0.1"}} 1.0' in samples
+    assert f'{metric}"1"}} 0.0' in metrics(replace(view, kept_units={})).body.decode()
 
 
 def test_of_many_pods_with_ids_of_an_earlier_config_a_few_are_named() -> None:

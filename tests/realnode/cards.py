@@ -12,7 +12,7 @@ from typing import Any
 
 from .place import ROOT, Place
 
-sys.path.append(str(ROOT / "tests/vendors/nvidia"))
+sys.path += [str(ROOT / "tests"), str(ROOT / "tests/vendors/nvidia")]
 
 from nvml_stub import NvmlStub
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from agent.core.vendor import Proof
 from agent.plugins import names
-from agent.vendors.simulated.scenario import Scenario
+from agent.vendors.simulated.scenario import Scenario, cards
 from agent.vendors.simulated.slices import Slices
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
@@ -84,6 +84,13 @@ class Simulated:
     @property
     def watched(self) -> bool:
         return True
+
+    def sized(self, *mebibytes: int) -> None:
+        """Let the cards have this much memory each; more are more cards."""
+        devices = [
+            {**it, "memory": mib << 20} for it, mib in zip(cards(len(mebibytes)), mebibytes, strict=True)
+        ]
+        self.scenario.change(devices=devices)
 
     def fail(self, index: int) -> None:
         proofs = (Proof.RESET, Proof.REBOOT)

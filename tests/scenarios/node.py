@@ -69,6 +69,10 @@ def shared(name: str, replicas: int, devices: Any = "all", **more: Any) -> Rule:
     }
 
 
+def by_memory(name: str, unit: str, devices: Any = "all", **more: Any) -> Rule:
+    return {"name": name, "devices": devices, "sharing": {"kind": "memory", "unit": unit}, **more}
+
+
 class Node:
     """Waits with `until` and `counts`: nothing here sleeps for a fixed time."""
 

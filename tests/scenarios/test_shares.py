@@ -46,6 +46,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         size: int,
         topology: Topology,
         its: object,
+        room: object,
     ) -> list[str]:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import os
-import shutil
-import subprocess
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-SOURCE = Path(__file__).parent / "stub" / "mxsml_stub.c"
-BUILT = Path(__file__).parents[3] / "build" / "stubs"
-LIBRARY = "libmxsml.so"
-FLAGS = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden")
-STRICT = ("-Wall", "-Wextra", "-Werror")
+from scripted import Script, Source, begins
+
+MXSML = Source("MXSML", Path(__file__).parent / "stub/mxsml_stub.c", "libmxsml.so")
 #: What a build may lack.
 EVENTS, SGPU, REINIT = "events", "sgpu", "reinit"
 
@@ -28,45 +20,9 @@ ALIAS_SIZE = 32
 MEMORY = 65536
 #: Minor numbers of slices begin here, and after a reload or reboot so much later.
 MINORS, MINORS_STEP = 160, 32
-#: The control file keeps the newest events; a reader takes each within milliseconds.
-KEPT_EVENTS = 64
-
 _LOAD_DLL_FAILURE, _NO_DEVICE = 26, 2
 #: Lines about what a driver forgets when it is loaded anew.
 _COUNTED = ("ecc", "pcievent", "event", "use")
-
-
-class NoCompiler(Exception):
-    """There is no C compiler to build the stub with."""
-
-
-def build_stub(directory: Path = BUILT, without: Sequence[str] = ()) -> Path:
-    """Compile the stub unless this very source is built already, and return the library's path."""
-    flags = (*FLAGS, *(f"-DWITHOUT_{part.upper()}" for part in sorted(without)))
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:12]
-    library = directory / f"mxsml-{digest}" / LIBRARY
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        compile_stub(library, flags)
-    return library
-
-
-def compile_stub(library: Path, flags: Sequence[str] = FLAGS) -> None:
-    """Compile the stub, strictly, to this path.
-
-    Raises:
-        NoCompiler: `cc` is not on PATH.
-    """
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise NoCompiler("the MXSML stub needs a C compiler, and there is no 'cc' on PATH: install gcc")
-    # Beside the target and moved over it: builds may run at the same time.
-    unfinished = library.with_name(f"{library.name}.{os.getpid()}")
-    command = [compiler, *flags, *STRICT, f"-Wl,-soname,{LIBRARY}", "-o", str(unfinished), str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the MXSML stub does not compile:\n{done.stderr}")
-    unfinished.rename(library)
 
 
 @dataclass(frozen=True)
@@ -133,32 +89,20 @@ class Hardware:
         return "\n".join([*lines, *(it.line() for it in self.slices), ""])
 
 
-class MxsmlStub:
+class MxsmlStub(Script):
     """One scripted node. What is changed here, every process that uses the stub sees at its next call.
 
     Cards are named by their slot, symbols without "mxSml". Slices, aliases, toggles and scheduling classes
     are the hardware's: they outlive processes, and this object.
     """
 
+    variable = "XPU_MXSML_STUB"
+
     def __init__(
         self, directory: Path, cards: int = 8, *, without: Sequence[str] = (), trace: bool = False
     ) -> None:
-        self.control = directory / "mxsml-stub"
-        self.library = build_stub(without=without)
-        self._lines = [f"cards {cards}"] + ["trace"] * trace
-        self._events: list[str] = []
-        # Later than those of whoever had this node before, which processes that go on have heard.
-        self._sequence = time.time_ns()
-        self._written = 0
-        self._write()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"XPU_MXSML_STUB": str(self.control)}
-
-    @property
-    def settings(self) -> dict[str, str]:
-        return {"library": str(self.library)}
+        self.library = MXSML.build([f"WITHOUT_{part.upper()}" for part in without])
+        super().__init__(directory / "mxsml-stub", cards, trace=trace)
 
     # Cards
 
@@ -192,9 +136,7 @@ class MxsmlStub:
 
     def restore(self, slot: int) -> None:
         """Bring back a lost or removed card."""
-        self._lines = [
-            it for it in self._lines if not (_begins(it, "fail *") and it.split()[-1] == str(slot))
-        ]
+        self._lines = [it for it in self._lines if not (begins(it, "fail *") and it.split()[-1] == str(slot))]
         self._drop(f"remove {slot}")
 
     def limited(self, slot: int) -> None:
@@ -380,75 +322,7 @@ class MxsmlStub:
 
     def event(self, slot: int, text: str = "eid 17", kind: int = 1) -> None:
         """Let the driver tell of the card: once to each event set of the card that is there."""
-        self._sequence += 1
-        self._events.append(f"event {self._sequence} {slot} {kind} {text}")
-        self._events = self._events[-KEPT_EVENTS:]
-        self._write()
-
-    # Calls
-
-    def fail(self, symbol: str, code: int, *, errno: int = 0, slot: int | None = None) -> None:
-        """Let calls of a symbol, or all on cards ("*"), answer with a code: for all cards or for one."""
-        only = [str(slot)] if slot is not None else []
-        self._lines = [
-            line for line in self._lines if not (_begins(line, f"fail {symbol}") and line.split()[4:] == only)
-        ]
-        self._add(" ".join([f"fail {symbol} {code} {errno}", *only]))
-
-    def hang(self, symbol: str) -> None:
-        self._replace(f"hang {symbol}", f"hang {symbol}")
-
-    def segv(self, symbol: str) -> None:
-        self._replace(f"segv {symbol}", f"segv {symbol}")
-
-    def latency(self, symbol: str, seconds: float) -> None:
-        self._replace(f"latency {symbol}", f"latency {symbol} {round(seconds * 1e6)}")
-
-    def kill_before(self, symbol: str) -> None:
-        """Kill the first process that calls the symbol, before the call takes effect; others go on."""
-        self._kill(symbol, "before")
-
-    def kill_after(self, symbol: str) -> None:
-        """Kill the first process in which the symbol, a call that writes, took effect; others go on."""
-        self._kill(symbol, "after")
-
-    def killed(self) -> int:
-        """How many processes died so."""
-        return len(list(self.control.parent.glob(f"{self.control.name}.killed.*")))
-
-    def clear(self, symbol: str | None = None) -> None:
-        """Undo fail, hang, segv, latency and kill: of one symbol, or of all."""
-        verbs = ("fail", "hang", "segv", "latency")
-        lines = self._lines if symbol else [line for line in self._lines if not _begins(line, "kill")]
-        self._lines = [
-            line for line in lines if not (line.split()[0] == "kill" and line.split()[2] == symbol)
-        ]
-        self._drop(*(f"{verb} {symbol}" if symbol else verb for verb in verbs))
-
-    def trace(self) -> None:
-        """Count calls from now on."""
-        self._replace("trace", "trace")
-
-    def calls(self, symbol: str) -> int:
-        """How often the symbol was called so far, by all processes; needs `trace`."""
-        trace = Path(f"{self.control}.trace")
-        return Counter(trace.read_text().split())[symbol] if trace.exists() else 0
-
-    def await_calls(self, symbol: str, count: int, patience: float = 30.0) -> None:
-        """Block until the symbol was called that often; needs `trace`."""
-        deadline = time.monotonic() + patience
-        while self.calls(symbol) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{symbol} was called {self.calls(symbol)} times, not {count}")
-            time.sleep(0.005)  # between looks at the trace, which other processes write
-
-    def _kill(self, symbol: str, when: str) -> None:
-        self._lines = [line for line in self._lines if not (_begins(line, "kill") and self._fired(line))]
-        self._sequence += 1
-        self._add(f"kill {self._sequence} {symbol} {when}")
-
-    def _fired(self, kill: str) -> bool:
-        return Path(f"{self.control}.killed.{kill.split()[1]}").exists()
+        self._happen(slot, f"{kind} {text}")
 
     @contextmanager
     def _change(self) -> Iterator[Hardware]:
@@ -460,33 +334,6 @@ class MxsmlStub:
             unfinished = Path(f"{self.control}.state.new")
             unfinished.write_text(hardware.text())
             unfinished.rename(f"{self.control}.state")
-
-    def _add(self, line: str) -> None:
-        self._lines.append(line)
-        self._write()
-
-    def _drop(self, *starts: str) -> None:
-        self._lines = [line for line in self._lines if not any(_begins(line, start) for start in starts)]
-        self._write()
-
-    def _replace(self, start: str, line: str) -> None:
-        self._lines = [old for old in self._lines if not _begins(old, start)] + [line]
-        self._write()
-
-    def _write(self) -> None:
-        text = "\n".join([*self._lines, *self._events, ""])
-        unfinished = self.control.with_suffix(".new")
-        unfinished.write_text(text)
-        # Two writes within one tick of the file system's clock must differ, too.
-        self._written = max(time.time_ns(), self._written + 1)
-        os.utime(unfinished, ns=(self._written, self._written))
-        unfinished.rename(self.control)
-
-
-def _begins(line: str, start: str) -> bool:
-    """Whether the line begins with these words: `lost 1` begins `lost 1`, and not `lost 12`."""
-    words = start.split()
-    return line.split()[: len(words)] == words
 
 
 def _hex(text: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,11 +105,8 @@ def test_the_loaders_own_path_comes_first(stub: MxsmlStub, tmp_path: Path) -> No
     script = (
         "from agent.vendors.metax import library as it\nit.FOLDERS = (); print(it.start({}).device_count())"
     )
-    environment = {**os.environ, **stub.environment, "LD_LIBRARY_PATH": str(put(stub, tmp_path / "lib"))}
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = stub.run(script, LD_LIBRARY_PATH=str(put(stub, tmp_path / "lib")))
 
     assert (done.stdout, done.stderr) == ("8\n", "")
     assert library.searched({})[0] == library.SONAME

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mxsml_stub
 import pytest
-from mxsml_stub import EVENTS, MAX_SLICES, REINIT, SGPU, MxsmlStub
+import scripted
+from mxsml_stub import EVENTS, MAX_SLICES, MXSML, REINIT, SGPU, MxsmlStub
 
 from agent.vendors.metax import abi, library
 from agent.vendors.metax.abi import Code, SchedClass
@@ -55,20 +53,8 @@ def answer(call: Callable[[], Any]) -> MxsmlError:
 
 def in_a_process(stub: MxsmlStub, calls: str) -> subprocess.CompletedProcess[str]:
     """Let another process make calls on `it`, the library."""
-    script = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
-        "from agent.vendors.metax import library\n"
-        f"it = library.start({stub.settings!r})\n{calls}\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        env={**os.environ, **stub.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    start = f"from agent.vendors.metax import library\nit = library.start({stub.settings!r})"
+    return stub.run(f"import sys\n{start}\n{calls}")
 
 
 # The interface
@@ -93,7 +79,7 @@ def test_a_build_exports_every_function_but_those_it_is_to_lack(
 
 
 def test_the_stub_compiles_without_a_warning(tmp_path: Path) -> None:
-    mxsml_stub.compile_stub(tmp_path / "strict.so")  # -Wall -Wextra -Werror
+    MXSML.compile(tmp_path / "strict.so")  # -Wall -Wextra -Werror
 
     assert (tmp_path / "strict.so").exists()
 
@@ -101,8 +87,8 @@ def test_the_stub_compiles_without_a_warning(tmp_path: Path) -> None:
 def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(mxsml_stub.NoCompiler, match="no 'cc' on PATH"):
-        mxsml_stub.compile_stub(tmp_path / "never.so")
+    with pytest.raises(scripted.NoCompiler, match="no 'cc' on PATH"):
+        MXSML.compile(tmp_path / "never.so")
 
 
 def test_only_mxsml_is_exported(stub: MxsmlStub) -> None:

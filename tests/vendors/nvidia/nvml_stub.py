@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import shutil
-import subprocess
-import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).parent / "stub" / "nvml_stub.c"
-BUILT = Path(__file__).parents[3] / "build" / "stubs"
-LIBRARY = "libnvidia-ml.so.1"
-FLAGS = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden")
-STRICT = ("-Wall", "-Wextra", "-Werror")
+from scripted import ControlFile, Source, begins
+
+NVML = Source("NVML", Path(__file__).parent / "stub/nvml_stub.c", "libnvidia-ml.so.1")
 
 XID = 0x8
 DOUBLE_BIT_ECC = 0x2
@@ -30,9 +22,6 @@ GPU_IS_LOST = 15
 NOWHERE = 0xFFFFFFFF
 #: What a driver lists below each GPU instance: itself, then its compute instances.
 _CIS = ("", *(f"/ci{ci}" for ci in range(8)))
-#: The control file keeps the newest events; a reader takes each within milliseconds.
-KEPT_EVENTS = 256
-
 
 #: Mebibytes of a MIG device of an H100 80GB by the gigabytes in its profile's name.
 MIG_MEMORY = {10: 9984, 20: 20096, 40: 40448, 80: 81024}
@@ -43,38 +32,6 @@ MIG_PROFILES = {
     **{(1, "-me"): 13, (2, "-me"): 14, (1, "+me.all"): 15, (2, "+me.all"): 16},
 }
 _PROFILE = re.compile(r"(?:(?P<c>\d+)c\.)?(?P<g>\d+)g\.(?P<gb>\d+)gb(?P<suffix>[+-][a-z.]+)?")
-
-
-class NoCompiler(Exception):
-    """There is no C compiler to build the stub with."""
-
-
-def build_stub(directory: Path = BUILT) -> Path:
-    """Compile the stub unless this very source is built already, and return the library's path."""
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:12]
-    library = directory / f"nvml-{digest}" / LIBRARY
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        compile_stub(library)
-    return library
-
-
-def compile_stub(library: Path) -> None:
-    """Compile the stub, strictly, to this path.
-
-    Raises:
-        NoCompiler: `cc` is not on PATH.
-    """
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise NoCompiler("the NVML stub needs a C compiler, and there is no 'cc' on PATH: install gcc")
-    # Beside the target and moved over it: builds may run at the same time.
-    unfinished = library.with_name(f"{library.name}.{os.getpid()}")
-    command = [compiler, *FLAGS, *STRICT, f"-Wl,-soname,{LIBRARY}", "-o", str(unfinished), str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the NVML stub does not compile:\n{done.stderr}")
-    unfinished.rename(library)
 
 
 @dataclass(frozen=True)
@@ -110,27 +67,16 @@ class Mig:
 RECORDED_MIGS = (Mig(gi=7), Mig(gi=8), Mig(gi=9))
 
 
-class NvmlStub:
-    """One scripted node. What is changed here, every process that uses the stub sees at its next call."""
+class NvmlStub(ControlFile):
+    """One scripted node."""
+
+    variable = "XPU_NVML_STUB"
+    kept_events = 256
 
     def __init__(self, directory: Path, cards: int = 8, *, trace: bool = False) -> None:
-        self.control = directory / "nvml-stub"
-        self.library = build_stub()
-        self._lines = [f"cards {cards}"] + ["trace"] * trace
-        self._events: list[str] = []
+        self.library = NVML.build()
         self._migs: dict[tuple[int, int], tuple[Mig, int]] = {}
-        # Later than those of whoever had this node before, which processes that go on have heard.
-        self._sequence = time.time_ns()
-        self._written = 0
-        self._write()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"XPU_NVML_STUB": str(self.control)}
-
-    @property
-    def settings(self) -> dict[str, str]:
-        return {"library": str(self.library)}
+        super().__init__(directory / "nvml-stub", cards, trace=trace)
 
     @staticmethod
     def uuid(index: int) -> str:
@@ -189,7 +135,7 @@ class NvmlStub:
 
         One that is where and what it was before keeps its UUID.
         """
-        lines = [line for line in self._lines if not _begins(line, f"mig {index}")]
+        lines = [line for line in self._lines if not begins(line, f"mig {index}")]
         for number, it in enumerate(layout):
             if it is not None:
                 lines.append(f"mig {index} {number} {it.line()} {self._serial(index, number, it)} {it.has()}")
@@ -222,11 +168,8 @@ class NvmlStub:
         self, index: int, kind: int, data: int = 0, gi: int | None = None, ci: int | None = None
     ) -> None:
         """Let the driver tell of the card, of a GPU instance, or of a compute instance in one."""
-        self._sequence += 1
         places = " ".join(str(NOWHERE if place is None else place) for place in (gi, ci))
-        self._events.append(f"event {self._sequence} {index} {kind:x} {data} {places}")
-        self._events = self._events[-KEPT_EVENTS:]
-        self._write()
+        self._happen(index, f"{kind:x} {data} {places}")
 
     def recovery(self, index: int, action: int, *, announce: bool = True) -> None:
         """Let the driver name another recovery action, with the event that tells so or without."""
@@ -238,10 +181,6 @@ class NvmlStub:
         """Make it a driver that has no recovery action: neither the field nor the event."""
         self._lines += ["norecovery", "eventtypes f"]
         self._write()
-
-    def trace(self) -> None:
-        """Count calls from now on."""
-        self._replace("trace", "trace")
 
     def no_nvlink(self) -> None:
         self._replace("nonvlink", "nonvlink")
@@ -263,15 +202,6 @@ class NvmlStub:
         only = " ".join(str(one) for one in (index, number) if one is not None)
         self._replace(f"fail {symbol} ", f"fail {symbol} {code} {only}".rstrip())
 
-    def hang(self, symbol: str) -> None:
-        self._replace(f"hang {symbol}", f"hang {symbol}")
-
-    def segv(self, symbol: str) -> None:
-        self._replace(f"segv {symbol}", f"segv {symbol}")
-
-    def latency(self, symbol: str, seconds: float) -> None:
-        self._replace(f"latency {symbol} ", f"latency {symbol} {round(seconds * 1e6)}")
-
     def init_error(self, code: int) -> None:
         """Let NVML refuse to start; a session that is open goes on."""
         self.fail("nvmlInitWithFlags", code)
@@ -290,39 +220,3 @@ class NvmlStub:
         """Undo fail, hang, segv and latency: of one symbol, or of all."""
         verbs = ("fail", "hang", "segv", "latency")
         self._drop(*(f"{verb} {symbol}" if symbol else f"{verb} " for verb in verbs))
-
-    def calls(self, symbol: str) -> int:
-        """How often the symbol was called so far, by all processes; needs `trace`."""
-        trace = Path(f"{self.control}.trace")
-        return Counter(trace.read_text().split())[symbol] if trace.exists() else 0
-
-    def await_calls(self, symbol: str, count: int, patience: float = 30.0) -> None:
-        """Block until the symbol was called that often; needs `trace`."""
-        deadline = time.monotonic() + patience
-        while self.calls(symbol) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{symbol} was called {self.calls(symbol)} times, not {count}")
-            time.sleep(0.005)
-
-    def _drop(self, *starts: str) -> None:
-        self._lines = [line for line in self._lines if not any(_begins(line, start) for start in starts)]
-        self._write()
-
-    def _replace(self, start: str, line: str) -> None:
-        self._lines = [old for old in self._lines if not _begins(old, start)] + [line]
-        self._write()
-
-    def _write(self) -> None:
-        text = "\n".join([*self._lines, *self._events, ""])
-        unfinished = self.control.with_suffix(".new")
-        unfinished.write_text(text)
-        # Two writes within one tick of the file system's clock must differ, too.
-        self._written = max(time.time_ns(), self._written + 1)
-        os.utime(unfinished, ns=(self._written, self._written))
-        unfinished.rename(self.control)
-
-
-def _begins(line: str, start: str) -> bool:
-    """Whether the line begins with these words: `lost 1` begins `lost 1`, and not `lost 12`."""
-    words = start.split()
-    return line.split()[: len(words)] == words

@@ -9,7 +9,8 @@ from pathlib import Path
 import nvml_stub
 import pynvml
 import pytest
-from nvml_stub import Mig, NvmlStub
+import scripted
+from nvml_stub import NVML, Mig, NvmlStub
 
 from agent.vendors.nvidia.backend import NvmlBackend
 
@@ -46,7 +47,7 @@ def test_a_struct_is_as_large_as_pynvmls(stub: NvmlStub, name: str) -> None:
 
 
 def test_the_stub_compiles_without_a_warning(tmp_path: Path) -> None:
-    nvml_stub.compile_stub(tmp_path / "strict.so")  # -Wall -Wextra -Werror
+    NVML.compile(tmp_path / "strict.so")  # -Wall -Wextra -Werror
 
     assert (tmp_path / "strict.so").exists()
 
@@ -54,8 +55,8 @@ def test_the_stub_compiles_without_a_warning(tmp_path: Path) -> None:
 def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(nvml_stub.NoCompiler, match="no 'cc' on PATH"):
-        nvml_stub.compile_stub(tmp_path / "never.so")
+    with pytest.raises(scripted.NoCompiler, match="no 'cc' on PATH"):
+        NVML.compile(tmp_path / "never.so")
 
 
 def test_only_nvml_is_exported(stub: NvmlStub) -> None:

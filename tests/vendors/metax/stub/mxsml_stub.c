@@ -1,7 +1,7 @@
 /* A libmxsml.so for machines without MetaX hardware: MXSML's binary interface, scripted through a text file.
  *
- * The environment variable XPU_MXSML_STUB names the control file; it is read again whenever it was replaced.
- * One instruction per line. A card is named by its slot, which never changes; SYMBOL is without "mxSml":
+ * The environment variable XPU_MXSML_STUB names the control file. Besides the lines of ../../stub/control.h it has
+ * those below. A card is named by its slot, which never changes; SYMBOL is without "mxSml":
  *
  *   cards N                     slots 0..N-1 hold a card (at most 64; 8 without this line)
  *   order S S ...               the slots in the order in which the library finds them
@@ -27,13 +27,6 @@
  *   readonly                    sysfs is: every call that writes answers SysfsWriteError, EROFS
  *   ebusy                       what is in use answers SysfsWriteError, EBUSY, instead of BusyDevice
  *   event SEQ I TYPE TEXT       an event, once for every event set that was made before the line came
- *   fail SYMBOL CODE ERRNO [I]  the call answers CODE, with this errno (only for the card); SYMBOL * is every call on a card
- *   hang SYMBOL                 the call does not return while the line is there
- *   segv SYMBOL                 the call kills the process
- *   latency SYMBOL USEC         the call takes so long
- *   kill SEQ SYMBOL before|after    the call kills the process before or after it took effect, once: whoever kills
- *                               leaves the file <control file>.killed.SEQ
- *   trace                       every call appends its name to <control file>.trace
  *
  * What calls change lies in <control file>.state and outlives every process, as slices outlive it on hardware. It is
  * replaced as a whole by those who hold the lock on <control file>.lock. Slots and numbers as above, texts in
@@ -46,30 +39,22 @@
  *
  * Built with -DWITHOUT_EVENTS, -DWITHOUT_SGPU or -DWITHOUT_REINIT it lacks those functions.
  */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
+#define STUB "mxsml"
+#define ENVIRONMENT "XPU_MXSML_STUB"
+#include "../../stub/control.h"
+
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define API __attribute__((visibility("default")))
 
 enum {
     SUCCESS = 0, FAILURE = 1, NO_DEVICE = 2, NOT_SUPPORTED = 3, SYSFS_ERROR = 4, SYSFS_WRITE_ERROR = 5,
     INVALID_DEVICE = 6, INVALID_DIE = 7, PERMISSION_DENIED = 8, INVALID_INPUT = 9, INSUFFICIENT_SIZE = 10,
     BUSY_DEVICE = 23, LOAD_DLL_FAILURE = 26
 };
-enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, RULES = 256, EVENTS = 256, USES = 1024, PCI_EVENTS = 256, SETS = 1024 };
-enum { FIRST_PF = 100, ALL = SLOTS, NOBODY = -1, STEP = 128, NAMES = 32, UUID = 96 };
+enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, EVENTS = 256, USES = 1024, PCI_EVENTS = 256, SETS = 1024 };
+enum { FIRST_PF = 100, ALL = SLOTS, STEP = 128, NAMES = 32, UUID = 96 };
 enum { BARE = 0, PF = 1, VF = 2, BRAND_C = 2, EID = 1 };
 
 typedef unsigned int u32;
@@ -99,8 +84,6 @@ _Static_assert(sizeof(SgpuInfo) == 124 && offsetof(SgpuInfo, uuid) == 28, "mxSml
 _Static_assert(sizeof(Quota) == 12, "mxSmlSgpuAvailableQuota_t");
 _Static_assert(sizeof(EventInfo) == 1032, "mxSmlEvent_t");
 
-enum Kind { FAIL, HANG, SEGV, LATENCY, KILL_BEFORE, KILL_AFTER };
-typedef struct { enum Kind kind; char symbol[64]; long value; int error, slot; } Rule;
 typedef struct { u64 seq; u32 slot; int type; char data[256]; } Event;
 typedef struct { u32 slot, sgpu; } Use;
 typedef struct { u32 slot, type; PciEvent event; } SlotPciEvent;
@@ -118,12 +101,11 @@ typedef struct {
 static struct {
     u32 cards, order[SLOTS];
     Card card[SLOTS];
-    int has_links, read_only, ebusy, trace;
-    Rule rules[RULES];
+    int has_links, read_only, ebusy;
     Event events[EVENTS];
     Use uses[USES];
     SlotPciEvent pci_events[PCI_EVENTS];
-    int rule_count, event_count, use_count, pci_event_count;
+    int event_count, use_count, pci_event_count;
 } script;
 
 /* What an index meant when the library last looked for devices. */
@@ -132,32 +114,7 @@ static struct { Found device[SLOTS * VFS], pf[SLOTS]; u32 devices, pfs; } list;
 
 typedef struct { int used, registered; u32 slot, index; u64 taken, look, serial; } EventSet;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct stat seen;
-static int loaded;
-static char control[4001];
-/* How often another control file was named: sets of an earlier one are over. */
-static u64 look;
-
 /* ---- the control file ---- */
-
-/* Called with the mutex held, by init alone: threads that wait must not read the environment while others write it. */
-static void name_control(void)
-{
-    const char *path = getenv("XPU_MXSML_STUB");
-    path = path == NULL ? "/nonexistent" : path;
-    if (strcmp(control, path) == 0)
-        return;
-    snprintf(control, sizeof control, "%s", path);
-    loaded = 0;
-    look++;
-}
-
-static const char *path_with(const char *suffix, char out[4200])
-{
-    snprintf(out, 4200, "%s%.100s", control, suffix);
-    return out;
-}
 
 static void reset_card(u32 slot)
 {
@@ -194,17 +151,6 @@ static void link_groups(void)
         for (u32 other = slot / 4 * 4, port = 0; other < slot / 4 * 4 + 4; other++)
             if (other != slot)
                 script.card[slot].link[port++] = (int)other;
-}
-
-static int parse_order(const char *line)
-{
-    u32 slot, place = 0;
-    int length;
-    if (strncmp(line, "order", 5) != 0)
-        return 0;
-    for (line += 5; place < SLOTS && sscanf(line, " %u%n", &slot, &length) == 1 && slot < SLOTS; line += length)
-        script.order[place++] = slot;
-    return 1;
 }
 
 static int parse_text(const char *line)
@@ -283,37 +229,6 @@ static int parse_health(const char *line)
     return 1;
 }
 
-static void add_rule(enum Kind kind, const char *symbol, long value, int error, int slot)
-{
-    if (script.rule_count == RULES) {
-        fprintf(stderr, "mxsml stub: more than %d rules\n", RULES);
-        return;
-    }
-    Rule *rule = &script.rules[script.rule_count++];
-    *rule = (Rule){.kind = kind, .value = value, .error = error, .slot = slot};
-    snprintf(rule->symbol, sizeof rule->symbol, "%s", symbol);
-}
-
-static int parse_rule(const char *line)
-{
-    char symbol[64], when[8];
-    int error, slot = NOBODY;
-    long value;
-    if (sscanf(line, "fail %63s %ld %d %d", symbol, &value, &error, &slot) >= 3)
-        add_rule(FAIL, symbol, value, error, slot);
-    else if (sscanf(line, "latency %63s %ld", symbol, &value) == 2)
-        add_rule(LATENCY, symbol, value, 0, NOBODY);
-    else if (sscanf(line, "hang %63s", symbol) == 1)
-        add_rule(HANG, symbol, 0, 0, NOBODY);
-    else if (sscanf(line, "segv %63s", symbol) == 1)
-        add_rule(SEGV, symbol, 0, 0, NOBODY);
-    else if (sscanf(line, "kill %ld %63s %7s", &value, symbol, when) == 3)
-        add_rule(strcmp(when, "before") == 0 ? KILL_BEFORE : KILL_AFTER, symbol, value, 0, NOBODY);
-    else
-        return 0;
-    return 1;
-}
-
 static int parse_happening(const char *line)
 {
     Event event = {0};
@@ -329,7 +244,7 @@ static int parse_happening(const char *line)
     return 1;
 }
 
-static void parse_line(const char *line)
+static int parse_line(const char *line)
 {
     u32 number;
     if (sscanf(line, "cards %u", &number) == 1)
@@ -340,41 +255,15 @@ static void parse_line(const char *line)
         script.read_only = 1;
     else if (strcmp(line, "ebusy\n") == 0)
         script.ebusy = 1;
-    else if (strcmp(line, "trace\n") == 0)
-        script.trace = 1;
-    else if (!parse_order(line) && !parse_card(line) && !parse_text(line) && !parse_health(line) && !parse_rule(line)
-             && !parse_happening(line) && line[0] != '\n' && line[0] != '#')
-        fprintf(stderr, "mxsml stub: line not understood: %s", line);
+    else
+        return parse_slots(line, "order ", script.order, SLOTS) || parse_card(line) || parse_text(line)
+            || parse_health(line) || parse_happening(line);
+    return 1;
 }
 
-/* Called with the mutex held. A file that is missing leaves what was read before. */
-static void refresh(void)
+static void complete_script(void)
 {
-    struct stat now;
-    if (control[0] == 0)
-        name_control();
-    if (!loaded) {
-        reset_script();
-        link_groups();
-    }
-    if (stat(control, &now) != 0) {
-        loaded = 1;
-        return;
-    }
-    if (loaded && now.st_ino == seen.st_ino && now.st_mtim.tv_sec == seen.st_mtim.tv_sec
-        && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
-        return;
-    FILE *file = fopen(control, "re");
-    if (file == NULL)
-        return;
-    char line[512];
-    reset_script();
-    fstat(fileno(file), &seen);
-    while (fgets(line, sizeof line, file) != NULL)
-        parse_line(line);
-    fclose(file);
     link_groups();
-    loaded = 1;
 }
 
 /* ---- the hardware's own state ---- */
@@ -422,7 +311,7 @@ static void parse_state(const char *line)
 /* Whoever replaces the file does it at once: reading needs no lock. */
 static void read_hardware(void)
 {
-    char path[4200], line[512];
+    char path[PATH_ROOM], line[512];
     memset(&hardware, 0, sizeof hardware);
     hardware.next = 1;
     hardware.minors = 160;
@@ -446,7 +335,7 @@ static void put_hex(FILE *file, const char *text)
 
 static void write_hardware(void)
 {
-    char path[4200], unfinished[4200];
+    char path[PATH_ROOM], unfinished[PATH_ROOM];
     FILE *file = fopen(path_with(".state.new", unfinished), "we");
     if (file == NULL) {
         perror("mxsml stub: state");
@@ -475,7 +364,7 @@ static void write_hardware(void)
 
 static int lock_hardware(void)
 {
-    char path[4200];
+    char path[PATH_ROOM];
     int file = open(path_with(".lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (file >= 0)
         flock(file, LOCK_EX);
@@ -487,73 +376,16 @@ static int lock_hardware(void)
 
 /* ---- calls ---- */
 
-static void trace(const char *symbol)
-{
-    char path[4200], line[80];
-    int file = open(path_with(".trace", path), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (file < 0)
-        return;
-    int length = snprintf(line, sizeof line, "%.70s\n", symbol);
-    if (write(file, line, (size_t)length) < 0)
-        perror("mxsml stub: trace");
-    close(file);
-}
-
-static const Rule *find_rule(enum Kind kind, const char *symbol, int slot)
-{
-    for (int i = 0; i < script.rule_count; i++) {
-        const Rule *rule = &script.rules[i];
-        int named = strcmp(rule->symbol, symbol) == 0 || (slot != NOBODY && strcmp(rule->symbol, "*") == 0);
-        if (rule->kind == kind && named && (rule->slot < 0 || rule->slot == slot))
-            return rule;
-    }
-    return NULL;
-}
-
-/* Of those that come here at once, the one that leaves the file dies. */
-static void die_once(enum Kind kind, const char *symbol)
-{
-    char path[4200], suffix[64];
-    for (int i = 0; i < script.rule_count; i++) {
-        const Rule *rule = &script.rules[i];
-        if (rule->kind != kind || strcmp(rule->symbol, symbol) != 0)
-            continue;
-        snprintf(suffix, sizeof suffix, ".killed.%ld", rule->value);
-        int file = open(path_with(suffix, path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        if (file >= 0)
-            raise(SIGKILL);
-    }
-}
-
 static Ret fail_with(Ret ret, int error)
 {
     errno = error;
     return ret;
 }
 
-/* Called with the mutex held; the mutex is free while the call hangs, so that other threads go on. */
-static Ret scripted(const char *symbol, int slot)
+/* Called with the mutex held. */
+static Ret answered(const char *symbol, int slot)
 {
-    refresh();
-    if (script.trace)
-        trace(symbol);
-    if (find_rule(SEGV, symbol, slot) != NULL)
-        raise(SIGSEGV);
-    die_once(KILL_BEFORE, symbol);
-    const Rule *slow = find_rule(LATENCY, symbol, slot);
-    if (slow != NULL) {
-        useconds_t usec = (useconds_t)slow->value;
-        pthread_mutex_unlock(&mutex);
-        usleep(usec);
-        pthread_mutex_lock(&mutex);
-    }
-    while (find_rule(HANG, symbol, slot) != NULL) {
-        pthread_mutex_unlock(&mutex);
-        usleep(1000);
-        pthread_mutex_lock(&mutex);
-        refresh();
-    }
-    const Rule *fail = find_rule(FAIL, symbol, slot);
+    const Rule *fail = scripted(symbol, slot);
     return fail == NULL ? SUCCESS : fail_with((Ret)fail->value, fail->error);
 }
 
@@ -572,7 +404,7 @@ static int is_present(u32 slot)
 static Ret enter(const char *symbol)
 {
     pthread_mutex_lock(&mutex);
-    return scripted(symbol, NOBODY);
+    return answered(symbol, NOBODY);
 }
 
 /* A card that went away since the library looked answers as an index that is none. */
@@ -580,7 +412,7 @@ static Ret enter_device(const char *symbol, u32 index, const Found **found)
 {
     pthread_mutex_lock(&mutex);
     *found = find(index);
-    Ret ret = scripted(symbol, *found == NULL ? NOBODY : (int)(*found)->slot);
+    Ret ret = answered(symbol, *found == NULL ? NOBODY : (int)(*found)->slot);
     if (ret != SUCCESS)
         return ret;
     return *found != NULL && is_present((*found)->slot) ? SUCCESS : INVALID_DEVICE;
@@ -643,7 +475,7 @@ static Ret init(const char *symbol, int again)
 {
     pthread_mutex_lock(&mutex);
     name_control();
-    Ret ret = scripted(symbol, NOBODY);
+    Ret ret = answered(symbol, NOBODY);
     if (ret != SUCCESS)
         memset(&list, 0, sizeof list);
     else if (again || list.devices + list.pfs == 0)
@@ -1105,7 +937,7 @@ static u64 sets_made;
 
 static void watch_control(void)
 {
-    char folder[4200];
+    char folder[PATH_ROOM];
     char *slash = strrchr(strcpy(folder, control), '/');
     if (slash != NULL)
         *slash = 0;

@@ -1,0 +1,68 @@
+"""What a config makes of cards that are not here: how many device IDs, and whether the kubelet takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from agent.config import Config
+from agent.config.shape import size_of
+from agent.core.counting import Counting, counting
+from agent.core.errors import UsageError
+from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
+from agent.core.plan import Offer, plan
+from agent.core.units import counted_in
+from agent.core.vendor import Device, State
+from agent.kubelet.devicelist import KUBELET_RECEIVE_LIMIT, list_size, too_long
+
+#: More cards than any node has.
+MOST = 1024
+_CARDS = re.compile(r"([0-9]{1,4})x([0-9A-Za-z. ]+)")
+
+
+def cards_of(text: str) -> tuple[int, ...]:
+    """The bytes of each card of `8x48GiB`, or of `4x16GiB,4x32GiB`.
+
+    Raises:
+        UsageError: It says something else.
+    """
+    sizes: list[int] = []
+    for part in text.split(","):
+        found = _CARDS.fullmatch(part.strip())
+        try:
+            sizes += [size_of(found[2])] * int(found[1]) if found else [0]
+        except ValueError:
+            sizes += [0]
+    if not all(sizes) or not 0 < len(sizes) <= MOST:
+        raise UsageError(f"--cards: '{text[:60]}' is no number of cards and their memory; write 8x48GiB")
+    return tuple(sizes)
+
+
+def foreseen(config: Config, sizes: Sequence[int]) -> Iterator[tuple[str, bool]]:
+    """A sentence for each resource that the config names, and whether the kubelet would take its list.
+
+    Half of the cards are on NUMA node 0, as in most machines: others make a list a few percent longer.
+    """
+    for vendor, settings in config.vendors.items():
+        half = (len(sizes) + 1) // 2
+        statuses = tuple(_status(vendor, index, size, index // half) for index, size in enumerate(sizes))
+        snapshot = NodeSnapshot((VendorStatus(vendor, VendorState.OPEN),), statuses)
+        offers = [Offer(vendor, settings.resources)]
+        made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
+        for it in plan(made.offers, snapshot, {}, {}).values():
+            refusal = too_long(it)
+            yield (str(refusal), False) if refusal else (_told(it), True)
+
+
+def _told(it: Resource) -> str:
+    unit = counted_in(it.rule.sharing)
+    counts = ", ".join(dict.fromkeys(str(len(card)) for card in it.cards))
+    each = f" in units of {unit} GiB, {counts} of each card" if unit else ""
+    size = f"a list of at most {list_size(it)} bytes of {KUBELET_RECEIVE_LIMIT}"
+    return f"{it.name}: {len(it.cards)} cards, {it.capacity} device IDs{each}, {size}"
+
+
+def _status(vendor: str, index: int, memory: int, numa: int) -> DeviceStatus:
+    """A card with a uuid as long as most are."""
+    device = Device(f"GPU-00000000-0000-4000-8000-{index:012x}", index, index, numa=numa, memory=memory)
+    return DeviceStatus(vendor, device, Health(State.HEALTHY), told_healthy=True)

@@ -1,0 +1,1 @@
+"""Enflame GCU cards through EFML and efsmi."""

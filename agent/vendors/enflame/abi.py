@@ -1,0 +1,365 @@
+"""The binary interface of libefml.so, in declarations of our own.
+
+The facts are those that go-eflib 1.2.3.5 (EnflameTechnology/gcu-exporter), the header of 2019 and DeepEP's
+wrapper agree on. One file holds two families of functions, with numbers and layouts of their own:
+
+- `Efml...` names a card by its index from 0, and alone knows UUIDs, events, ECC, RMA and error records.
+- `efml...` names it by a handle, and alone can say that a card is lost or needs a reset.
+
+Releases differ in what they export: a symbol is looked for, a version never compared. White-label builds have
+the same functions under other prefixes (`Erml...`, `erml...` in liberml.so); here they bear Enflame's names.
+Functions that change a card (resets, modes, clocks) are not declared, so nothing can call them.
+
+Structures are those of the LP64 model. A bool is one byte, an enumeration four.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_bool, c_char, c_float, c_int, c_uint, c_uint32, c_uint64, c_ulonglong
+from enum import IntEnum
+from typing import Any
+
+#: The prefixes of both families, by Enflame and by its white-label customers.
+PREFIXES = ("Efml", "Erml")
+
+#: What every `char *` that a function fills must have room for.
+TEXT_SIZE = 128
+BUS_ID_SIZE = 32
+UUID_SIZE = 16
+MAX_DEVICES = 128
+MAX_PROCESSES = 64
+#: Of DeviceMemoryInfo.version: size and number of the layout.
+MEMORY_VERSION = 40 | 2 << 24
+
+
+class Code(IntEnum):
+    """What a function of the index family returns."""
+
+    SUCCESS = 0
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    LIBRARY_NOT_FOUND = 4
+    INVALID_ERROR_CODE = 5
+    DRIVER_NOT_LOADED = 6
+    LARE_PORT_NUMBER = 7
+    INVALID_INPUT = 8
+    FUNCTION_NOT_FOUND = 9
+    OPEN_DRIVER_VERSION = 10
+    DRIVER_NOT_COMPATIBLE = 11
+    NO_DEVICE = 12
+    DEPRECATION = 13
+    TIMEOUT = 253
+    FAIL = 254
+
+
+class HandleCode(IntEnum):
+    """What a function of the handle family returns: the numbers mean other things there."""
+
+    SUCCESS = 0
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    INSUFFICIENT_SIZE = 7
+    INSUFFICIENT_POWER = 8
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    IRQ_ISSUE = 11
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    CORRUPTED_INFOROM = 14
+    GCU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17
+    VERSION_MISMATCH = 18
+    IN_USE = 19
+    MEMORY = 20
+    NO_DATA = 21
+    VGCU_ECC_NOT_SUPPORTED = 22
+    INSUFFICIENT_RESOURCES = 23
+    FREQUENCY_NOT_SUPPORTED = 24
+    ARGUMENT_VERSION_MISMATCH = 25
+    DEPRECATED = 26
+    NOT_READY = 27
+    GCU_NOT_FOUND = 28
+    INVALID_STATE = 29
+    UNKNOWN = 999
+
+
+class EventType(IntEnum):
+    UNKNOWN = 0
+    SUSPEND = 3
+    RESET_START = 10
+    RESET_FINISH = 11
+    EID = 20
+
+
+class VirtMode(IntEnum):
+    """What a device is to virtual machines; DRS is none of these, and EFML knows nothing of it."""
+
+    HOST = 0
+    VGCU = 1
+    MDEV = 2
+    SRIOV_PF = 3
+    SRIOV_VF = 4
+
+
+class PowerMode(IntEnum):
+    ACTIVE = 1
+    SUSPEND = 5
+    SLEEP = 7
+
+
+class ResetType(IntEnum):
+    NONE = 0
+    HOT = 1
+    FLR = 2
+    BLR = 3
+    QLR = 4
+
+
+class ResetSource(IntEnum):
+    """What an error record takes for the cause."""
+
+    USER = 0
+    INTERNAL = 1
+    SIP = 2
+    BUS = 3
+    FIRMWARE = 4
+    DTE = 5
+    DRAM_HBM = 6
+    PCIE = 7
+    UNKNOWN = 999
+
+
+class DeviceInfo(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char * TEXT_SIZE),
+        ("vendorId", c_uint32),
+        ("deviceId", c_uint32),
+        ("domain", c_uint32),
+        ("bus", c_uint32),
+        ("device", c_uint32),
+        ("function", c_uint32),
+        ("logicId", c_uint32),
+    ]
+
+
+class MemInfo(ctypes.Structure):
+    """Bytes in all, MiB in use (go-eflib's device.go multiplies by 1048576)."""
+
+    _fields_ = [("total", c_uint64), ("used", c_uint32)]
+
+
+class Event(ctypes.Structure):
+    _fields_ = [("id", c_uint32), ("type", c_int), ("message", c_char * TEXT_SIZE)]
+
+
+class EccStatus(ctypes.Structure):
+    _fields_ = [
+        ("enabled", c_bool),
+        ("pending", c_bool),
+        ("blacklistPending", c_bool),
+        ("singleBit", c_uint32),
+        ("doubleBit", c_uint32),
+    ]
+
+
+class RmaStatus(ctypes.Structure):
+    _fields_ = [("supported", c_bool), ("flag", c_bool)]
+
+
+class RmaDetails(ctypes.Structure):
+    _fields_ = [("supported", c_bool), ("flag", c_bool), ("doubleBit", c_uint32)]
+
+
+class Power(ctypes.Structure):
+    """Watts."""
+
+    _fields_ = [("capability", c_float), ("current", c_float)]
+
+
+class Thermal(ctypes.Structure):
+    """Degrees Celsius of chip, memory and board; the older layout has two HBM stacks as the last two."""
+
+    _fields_ = [("asic", c_float), ("memory", c_float), ("board", c_float)]
+
+
+class LinkInfo(ctypes.Structure):
+    """Of PCIe and of a LARE port: generations and lanes."""
+
+    _fields_ = [("speed", c_int), ("maxSpeed", c_int), ("width", c_int), ("maxWidth", c_int)]
+
+
+class LarePortInfo(ctypes.Structure):
+    _fields_ = [
+        ("connected", c_uint32),
+        ("uuid", c_char * UUID_SIZE),
+        ("vendorId", c_uint32),
+        ("deviceId", c_uint32),
+        ("domain", c_uint32),
+        ("bus", c_uint32),
+        ("device", c_uint32),
+        ("function", c_uint32),
+        ("port", c_uint32),
+        ("portType", c_int),
+        ("remoteCard", c_uint32),
+        ("remoteUuid", c_char * UUID_SIZE),
+        ("remoteVendorId", c_uint32),
+        ("remoteDeviceId", c_uint32),
+        ("remoteDomain", c_uint32),
+        ("remoteBus", c_uint32),
+        ("remoteDevice", c_uint32),
+        ("remoteFunction", c_uint32),
+        ("remotePort", c_uint32),
+        ("remotePortType", c_int),
+    ]
+
+
+class ProcessInfo(ctypes.Structure):
+    """Memory of the device and of the system; go-eflib hands the numbers on without a unit."""
+
+    _fields_ = [("pid", c_uint32), ("deviceMemory", c_uint64), ("systemMemory", c_uint64)]
+
+
+class ErrorRecord(ctypes.Structure):
+    _fields_ = [
+        ("eventId", c_ulonglong),
+        ("resetType", c_int),
+        ("source", c_int),
+        ("time", c_ulonglong),
+        ("bdf", c_uint),
+    ]
+
+
+class DeviceMemory(ctypes.Structure):
+    """Bytes."""
+
+    _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
+
+
+class DeviceMemoryV2(ctypes.Structure):
+    """Bytes; the caller sets `version` to MEMORY_VERSION."""
+
+    _fields_ = [
+        ("version", c_uint),
+        ("total", c_ulonglong),
+        ("free", c_ulonglong),
+        ("used", c_ulonglong),
+        ("reserved", c_ulonglong),
+    ]
+
+
+class PciInfo(ctypes.Structure):
+    """`pciDeviceId` holds the device's number above the vendor's, sixteen bits each."""
+
+    _fields_ = [
+        ("domain", c_uint),
+        ("bus", c_uint),
+        ("device", c_uint),
+        ("function", c_uint),
+        ("pciDeviceId", c_uint),
+        ("pciSubSystemId", c_uint),
+        ("busId", c_char * BUS_ID_SIZE),
+    ]
+
+
+class Utilization(ctypes.Structure):
+    """Percent."""
+
+    _fields_ = [("gcu", c_uint), ("memory", c_uint)]
+
+
+#: A card's handle.
+Handle = ctypes.c_void_p
+
+
+def _out(kind: type[Any]) -> type[Any]:
+    return ctypes.POINTER(kind)
+
+
+_CARD = (c_uint32,)
+_TEXT = (ctypes.c_char_p,)
+_NUMBER = _out(c_uint32)
+_SIGNED = _out(c_int)
+_FLAG = _out(c_bool)
+_PERCENT = _out(c_float)
+_PORT = (c_uint32, c_uint32)
+_HANDLE = (Handle,)
+
+#: The arguments of each function that the backend calls, by the name that Enflame gives it.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "EfmlInit": (c_bool,),
+    "EfmlShutdown": (),
+    "EfmlErrorString": (c_int, *_TEXT),
+    "EfmlGetDriverVer": _TEXT,
+    "EfmlGetLibVer": _TEXT,
+    "EfmlGetDriverAccessPoint": _TEXT,
+    "EfmlGetDevCount": (_NUMBER,),
+    "EfmlGetDevInfo": (*_CARD, _out(DeviceInfo)),
+    "EfmlGetDevUuid": (*_CARD, *_TEXT),
+    "EfmlGetDevSn": (*_CARD, *_TEXT),
+    "EfmlGetDevPn": (*_CARD, *_TEXT),
+    "EfmlGetDevSKU": (*_CARD, *_TEXT),
+    "EfmlGetDevSlotOamName": (*_CARD, *_TEXT),
+    "EfmlGetFwVersion": (*_CARD, *_TEXT),
+    "EfmlGetHwArchName": (*_CARD, *_TEXT),
+    "EfmlGetDevLogicId": (*_CARD, _NUMBER),
+    "EfmlGetNumaNode": (*_CARD, _SIGNED),
+    "EfmlGetGcuVirtStatus": (*_CARD, _SIGNED),
+    "EfmlGetDevMem": (*_CARD, _out(MemInfo)),
+    "EfmlGetDevDtuUsage": (*_CARD, _PERCENT),
+    "EfmlGetDevDtuUsageAsync": (*_CARD, _PERCENT),
+    "EfmlGetProcessInfo": (*_CARD, _NUMBER, _out(ProcessInfo)),
+    "EfmlGetDevPwr": (*_CARD, _out(Power)),
+    "EfmlGetDevTempV2": (*_CARD, _out(Thermal)),
+    "EfmlGetDevTemp": (*_CARD, _out(Thermal)),
+    "EfmlGetPowerMode": (*_CARD, _SIGNED),
+    "EfmlGetDevHealth": (*_CARD, _FLAG),
+    "EfmlGetDevIsHealth": (*_CARD, _FLAG),
+    "EfmlGetDevEccStatus": (*_CARD, _out(EccStatus)),
+    "EfmlGetDevRmaStatus": (*_CARD, _out(RmaStatus)),
+    "EfmlGetDevRmaDetails": (*_CARD, _out(RmaDetails)),
+    "EfmlGetErrorRecords": (*_CARD, c_uint32, _out(ErrorRecord), _NUMBER),
+    "EfmlGetPcieLinkInfo": (*_CARD, _out(LinkInfo)),
+    "EfmlGetEvent": (c_int, _out(Event)),
+    "EfmlGetEventV2": (*_CARD, _out(Event)),
+    "EfmlGetGcuLarePortNum": (*_CARD, _NUMBER),
+    "EfmlGetEslPortNum": (*_CARD, _NUMBER),
+    "EfmlGetGcuLarePortInfo": (*_PORT, _out(LarePortInfo)),
+    "EfmlGetEslPortInfo": (*_PORT, _out(LarePortInfo)),
+    "efmlInit_v2": (),
+    "efmlInit": (),
+    "efmlShutdown": (),
+    "efmlErrorString": (c_int,),
+    "efmlDeviceGetCount_v2": (_NUMBER,),
+    "efmlDeviceGetCount": (_NUMBER,),
+    "efmlDeviceGetHandleByIndex_v2": (*_CARD, _out(Handle)),
+    "efmlDeviceGetHandleByIndex": (*_CARD, _out(Handle)),
+    "efmlDeviceGetHandleByPciBusId_v2": (ctypes.c_char_p, _out(Handle)),
+    "efmlDeviceGetHandleByPciBusId": (ctypes.c_char_p, _out(Handle)),
+    "efmlDeviceGetName": (*_HANDLE, ctypes.c_char_p, c_uint),
+    "efmlDeviceGetPciInfo_v3": (*_HANDLE, _out(PciInfo)),
+    "efmlDeviceGetMemoryInfo_v2": (*_HANDLE, _out(DeviceMemoryV2)),
+    "efmlDeviceGetMemoryInfo": (*_HANDLE, _out(DeviceMemory)),
+    "efmlDeviceGetUtilizationRates": (*_HANDLE, _out(Utilization)),
+    "efmlDeviceGetTemperature": (*_HANDLE, c_int, _SIGNED),
+    "efmlDeviceGetCurrPcieLinkWidth": (*_HANDLE, _NUMBER),
+    "efmlDeviceGetMaxPcieLinkWidth": (*_HANDLE, _NUMBER),
+}
+#: What a function returns, where it is not a code.
+RESULTS: dict[str, Any] = {"EfmlShutdown": None, "efmlErrorString": ctypes.c_char_p}
+
+
+def named(symbol: str, prefix: str) -> str:
+    """A function's name in a build with this prefix: EfmlInit and efmlInit are ErmlInit and ermlInit."""
+    own = prefix if symbol[0].isupper() else prefix[0].lower() + prefix[1:]
+    return own + symbol[len(PREFIXES[0]) :]
+
+
+def by_index(symbol: str) -> bool:
+    """Whether a function is of the family that takes an index, and not of the one that takes handles."""
+    return symbol[0].isupper()

@@ -1,0 +1,17 @@
+"""How schedulers hand over cards of Enflame: one dialect on a node, for one name means two things in two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agent.core.claims import Dialect
+
+from ..names import Brand
+from .hami import hami
+from .v1 import v1
+from .v4 import v4
+
+#: By their names in the configuration.
+DIALECTS: Mapping[str, Callable[[Brand], Dialect]] = {"gcushare-v1": v1, "gcushare-v4": v4, "hami": hami}
+
+__all__ = ["DIALECTS", "hami", "v1", "v4"]

@@ -1,0 +1,70 @@
+"""HAMi, who writes for GCUShare's device plugin: up to 2.8 for its second generation, then its fourth.
+
+Source: Project-HAMi/HAMi pkg/device/enflame/device.go (4707fb02 and v2.8.0). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from agent.core.claims import Candidate, Cards, Claim, Dialect
+
+from ..names import Brand
+from . import pod as of_pod
+from .pod import Keys
+from .records import RECORDS
+from .v4 import believed, keys_of, on_card
+
+
+def hami(brand: Brand) -> Dialect:
+    """The dialect `hami`: `enflame.com/gcu-memory` counts MiB."""
+    keys = keys_of(brand)
+    place = brand.name("enflame.com/gcu-assigned-id")
+    return Dialect(
+        "hami",
+        partial(_claims, brand, keys, place),
+        reads=(f"{brand.domain}/", RECORDS),
+    )
+
+
+def _claims(
+    brand: Brand, keys: Keys, place: str, pod: Candidate, resource: str, cards: Cards
+) -> Sequence[Claim]:
+    """The claims of the pod's containers, all on one card.
+
+    Raises:
+        ValueError: The annotations make no sense, alone or beside what the pod asks for.
+    """
+    its = of_pod.asking(pod, (resource,))
+    if resource not in (brand.shared, brand.drs) or not its:
+        return ()
+    uuid = _card(pod, keys, place, cards)
+    if uuid is None:
+        return ()
+    believed(pod, keys)
+    _check_size(pod, keys, resource)
+    return on_card(brand, pod, its, resource, uuid)
+
+
+def _card(pod: Candidate, keys: Keys, place: str, cards: Cards) -> str | None:
+    """By its minor; up to 2.8 by its place among the cards, which HAMi only counts."""
+    minor = of_pod.number(pod.annotations, keys.card)
+    if minor is not None:
+        return of_pod.card(minor, keys.card, cards)
+    at = of_pod.number(pod.annotations, place)
+    if at is None:
+        return None
+    if at >= len(cards):
+        raise ValueError(f"{place} names card {at} from 0 on, there are {len(cards)}")
+    return list(cards)[at]
+
+
+def _check_size(pod: Candidate, keys: Keys, resource: str) -> None:
+    """Of several containers HAMi writes the first one's alone; up to 2.8 it writes none."""
+    promised = of_pod.number(pod.annotations, keys.size)
+    its = of_pod.asking(pod, (resource,))
+    known = {of_pod.total(its, (resource,)), its[0].limits[resource]}
+    if promised is not None and promised not in known:
+        wanted = " or ".join(map(str, sorted(known)))
+        raise ValueError(f"{keys.size} promises {promised} of {resource}, the pod asks for {wanted}")

@@ -1,0 +1,80 @@
+"""What every generation of GCUShare says of a pod: a card, and the sum of its containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from agent.core.claims import Candidate, Cards, Claim, PodContainer
+from agent.core.text import shorten
+
+#: Nanoseconds since 1970 have 19 digits; a minor or a number of slices has few.
+_TIME = re.compile(r"[0-9]{1,19}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,6}")
+_ASSIGNED = ("false", "true")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The annotations of one generation."""
+
+    card: str
+    size: str
+    assigned: str
+    time: str
+
+
+def number(annotations: Mapping[str, str], key: str) -> int | None:
+    """The number that stands there; None where nothing does.
+
+    Raises:
+        ValueError: It is no decimal number of up to seven digits.
+    """
+    text = annotations.get(key)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{key} is '{shorten(text, 40)}', awaited is a number such as 3")
+    return int(text)
+
+
+def asking(pod: Candidate, resources: Collection[str]) -> list[PodContainer]:
+    """The containers with a limit of any of these, in their order."""
+    return [it for it in pod.containers if any(it.limits.get(name) for name in resources)]
+
+
+def total(its: Iterable[PodContainer], resources: Collection[str]) -> int:
+    """What they ask for together; init containers count for nothing, as to every GCUShare."""
+    return sum(it.limits.get(name, 0) for it in its if not it.init for name in resources)
+
+
+def check(pod: Candidate, keys: Keys) -> None:
+    """Refuse what no scheduler of these generations writes.
+
+    Raises:
+        ValueError: With the annotation, what it says, and what was awaited.
+    """
+    assigned, time = (pod.annotations.get(key) for key in (keys.assigned, keys.time))
+    if assigned is not None and assigned not in _ASSIGNED:
+        raise ValueError(f"{keys.assigned} is '{shorten(assigned, 40)}', awaited is 'false' or 'true'")
+    if time is None or not _TIME.fullmatch(time):
+        said = "is missing" if time is None else f"is '{shorten(time, 40)}'"
+        raise ValueError(f"{keys.time} {said}, awaited is the time in nanoseconds: its scheduler writes both")
+
+
+def card(minor: int, key: str, cards: Cards) -> str:
+    """The uuid of the card with this number of `/dev/gcuN`.
+
+    Raises:
+        ValueError: No card here has it.
+    """
+    found = next((uuid for uuid, its in cards.items() if its == minor), None)
+    if found is None:
+        there = ", ".join(str(it) for it in cards.values() if it is not None) or "none"
+        raise ValueError(f"{key} names card {minor}, which is not here; the cards here: {there}")
+    return found
+
+
+def claim(pod: Candidate, it: PodContainer, uuid: str, parameters: Mapping[str, str]) -> Claim:
+    return Claim(pod.uid, pod.namespace, pod.name, it.name, (uuid,), parameters)

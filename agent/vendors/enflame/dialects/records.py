@@ -1,0 +1,112 @@
+"""What each container of a pod was given, as GCUShare writes it: the annotation `assigned-containers`.
+
+JSON: container name to a record, without what nobody said. Its key bears no domain of anybody's.
+Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/structs/structs.go (ee04a65).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agent.core.text import shorten
+
+RECORDS = "assigned-containers"
+MAX_RECORDS = 500
+#: Six slices are a card; its first digits are how many of them the profile takes.
+_PROFILE = re.compile(r"([1-9][0-9]?)g\.[1-9][0-9]{0,3}gb")
+_ID = re.compile(r"0|[1-9][0-9]{0,5}")
+_UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a container was promised, and whether it has it; the rest is of slices of the hardware alone."""
+
+    allocated: bool = False
+    request: int | None = None
+    profile_id: str = ""
+    profile_name: str = ""
+    instance_id: str = ""
+    instance_uuid: str = ""
+
+
+#: JSON's name of each field, what it may be, and that in words.
+_TEXTS = {
+    "profileID": ("profile_id", _ID, "a number such as '1'"),
+    "profileName": ("profile_name", _PROFILE, "a profile such as '3g.20gb'"),
+    "instanceID": ("instance_id", _ID, "a number such as '2'"),
+    "instanceUUID": ("instance_uuid", _UUID, "the uuid of a slice"),
+}
+
+
+def read(text: str) -> dict[str, Record]:
+    """The records of a pod by container.
+
+    Raises:
+        ValueError: It is not what GCUShare writes.
+    """
+    try:
+        said: Any = json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError as exc:
+        raise ValueError(f"{RECORDS} is too deep to be read") from exc
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"{RECORDS} is no JSON: {exc}") from exc
+    if not isinstance(said, dict) or len(said) > MAX_RECORDS:
+        raise ValueError(f"{RECORDS} is no JSON object of up to {MAX_RECORDS} containers")
+    return {name: _record(name, it) for name, it in said.items()}
+
+
+def write(records: Mapping[str, Record]) -> str:
+    """The annotation, as its readers parse it: compact, and without what nobody said."""
+    names = {field: key for key, (field, _, _) in _TEXTS.items()}
+    its = {
+        container: {
+            names.get(field, field): value for field, value in asdict(it).items() if value not in (None, "")
+        }
+        for container, it in sorted(records.items())
+    }
+    return json.dumps(its, separators=(",", ":"))
+
+
+def slices(profile: str) -> int:
+    """How many of its card's slices a profile takes, which its name begins with.
+
+    Raises:
+        ValueError: It is no profile's name.
+    """
+    found = _PROFILE.fullmatch(profile)
+    if found is None:
+        raise ValueError(f"'{shorten(profile, 40)}' is no profile such as '3g.20gb'")
+    return int(found[1])
+
+
+def _record(name: str, said: Any) -> Record:
+    where = f"{RECORDS}, container {shorten(name, 63)}"
+    if not isinstance(said, dict):
+        raise ValueError(f"{where}: no JSON object")
+    allocated, request = said.get("allocated", False), said.get("request")
+    if type(allocated) is not bool:
+        raise ValueError(f"{where}: allocated is {shorten(repr(allocated), 40)}, awaited is true or false")
+    if request is not None and (type(request) is not int or not 0 <= request < 1_000_000):
+        raise ValueError(f"{where}: request is {shorten(repr(request), 40)}, awaited is a number of slices")
+    texts: dict[str, str] = {}
+    for key, (field, pattern, awaited) in _TEXTS.items():
+        value = said.get(key, "")
+        if not isinstance(value, str) or (value and not pattern.fullmatch(value)):
+            raise ValueError(f"{where}: {key} is {shorten(repr(value), 60)}, awaited is {awaited}")
+        texts[field] = value
+    return Record(allocated, request, **texts)
+
+
+def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object that names nothing twice: of two readers each might take another one."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{RECORDS} names {shorten(key, 40)!r} twice")
+        found[key] = value
+    return found

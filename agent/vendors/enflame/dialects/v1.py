@@ -1,0 +1,63 @@
+"""GCUShare's first generation: an extender of kube-scheduler gives units of one card's memory. Pure.
+
+Source: GCUShare's user manual v1.2 (2024-04), whose logs show the annotations; its parents,
+AliyunContainerService/gpushare-scheduler-extender (c0b6141) and gpushare-device-plugin (45fb8b8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from agent.core.claims import Candidate, Cards, Claim, Dialect
+
+from ..names import Brand
+from . import pod as of_pod
+from .pod import Keys
+
+#: What HAMi counts in the resource of the same name, for one of 1024 units of this dialect's.
+_MIB = 1024
+
+
+def v1(brand: Brand) -> Dialect:
+    """The dialect `gcushare-v1`: `enflame.com/gcu-memory` counts units of memory."""
+    keys = Keys(
+        card=brand.name("enflame.com/gcu-device-id"),
+        size=brand.name("enflame.com/gcu-device-memory-request"),
+        assigned=brand.name("enflame.com/gcu-device-assigned"),
+        time=brand.name("enflame.com/gcu-device-assign-time"),
+    )
+    return Dialect(
+        "gcushare-v1",
+        partial(_claims, brand, keys),
+        reads=(f"{brand.domain}/",),
+    )
+
+
+def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+    """The claims of the pod's containers, all on one card.
+
+    Raises:
+        ValueError: The annotations make no sense, alone or beside what the pod asks for.
+    """
+    its = of_pod.asking(pod, (resource,))
+    minor = of_pod.number(pod.annotations, keys.card)
+    if resource != brand.memory or not its or minor is None:
+        return ()
+    of_pod.check(pod, keys)
+    promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(its, (resource,))
+    if promised != wanted:
+        raise ValueError(_differs(keys.size, promised, wanted, resource))
+    uuid = of_pod.card(minor, keys.card, cards)
+    return [of_pod.claim(pod, it, uuid, {}) for it in its]
+
+
+def _differs(key: str, promised: int | None, wanted: int, resource: str) -> str:
+    if promised is None:
+        return f"{key} is missing, awaited is {wanted}: what the pod's containers ask for together"
+    said = f"{key} promises {promised} of {resource}, the pod's containers ask for {wanted} together"
+    if _MIB * promised == wanted or promised == _MIB * wanted:
+        return (
+            f"{said}; MiB are counted in the dialect hami, this node speaks gcushare-v1, which counts units"
+        )
+    return said

@@ -1,0 +1,97 @@
+"""GCUShare's fourth generation: a scheduler plugin gives slices of one card, shared or the hardware's. Pure.
+
+Source: EnflameTechnology/gcushare, gcushare-scheduler-plugin/src/v1/plugin/plugin.go and
+gcushare-device-plugin/pkg/resource/pod.go (ee04a65); its annotations as they were written on a real server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.koordinator.dialect import OTHER
+
+from ..facts import PROFILE, PROFILE_ID
+from ..names import Brand
+from . import pod as of_pod
+from . import records
+from .pod import Keys
+from .records import RECORDS, Record
+
+
+def keys_of(brand: Brand) -> Keys:
+    return Keys(
+        card=brand.name("enflame.com/gcu-assigned-minor"),
+        size=brand.name("enflame.com/gcu-request-size"),
+        assigned=brand.name("enflame.com/gcu-assigned"),
+        time=brand.name("enflame.com/gcu-assigned-time"),
+    )
+
+
+def v4(brand: Brand) -> Dialect:
+    """The dialect `gcushare-v4`."""
+    keys = keys_of(brand)
+    return Dialect(
+        "gcushare-v4",
+        partial(_claims, brand, keys),
+        reads=(f"{brand.domain}/", RECORDS),
+    )
+
+
+def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+    """The claims of the pod's containers, all on one card.
+
+    Raises:
+        ValueError: The annotations make no sense, alone or beside what the pod asks for.
+    """
+    its = of_pod.asking(pod, (resource,))
+    minor = of_pod.number(pod.annotations, keys.card)
+    if resource not in (brand.shared, brand.drs) or not its or minor is None:
+        return ()
+    believed(pod, keys)
+    promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(its, (resource,))
+    if promised != wanted:
+        raise ValueError(
+            f"{keys.size} promises {promised} of {resource}, the pod's containers ask for {wanted} together"
+        )
+    return on_card(brand, pod, its, resource, of_pod.card(minor, keys.card, cards))
+
+
+def believed(pod: Candidate, keys: Keys) -> None:
+    """Refuse what GCUShare's scheduler did not write.
+
+    Raises:
+        ValueError: It makes no sense, or Kubernetes' own scheduler binds the pod, which chooses no card.
+    """
+    if pod.scheduler == OTHER:
+        raise ValueError(f"{keys.card} is not believed of a pod of {OTHER}")
+    of_pod.check(pod, keys)
+
+
+def on_card(
+    brand: Brand, pod: Candidate, its: Sequence[PodContainer], resource: str, uuid: str
+) -> list[Claim]:
+    """Their claims on this card; slices of the hardware with the profile of each."""
+    known = records.read(pod.annotations[RECORDS]) if RECORDS in pod.annotations else {}
+    drs = resource == brand.drs
+    return [of_pod.claim(pod, it, uuid, _parameters(it, resource, known, drs=drs)) for it in its]
+
+
+def _parameters(
+    it: PodContainer, resource: str, known: Mapping[str, Record], *, drs: bool
+) -> Mapping[str, str]:
+    record, wanted = known.get(it.name), it.limits[resource]
+    if record is not None and record.request not in (None, wanted):
+        raise ValueError(
+            f"{RECORDS} promises container {it.name} {record.request} of {resource}, it asks for {wanted}"
+        )
+    if not drs:
+        return {}
+    if record is None or not (record.profile_name and record.profile_id):
+        raise ValueError(f"{RECORDS} names no profile of container {it.name}, which asks for {resource}")
+    if records.slices(record.profile_name) != wanted:
+        raise ValueError(
+            f"{RECORDS} names {record.profile_name} for container {it.name}, which asks for {wanted} slices"
+        )
+    return {PROFILE: record.profile_name, PROFILE_ID: record.profile_id}

@@ -1,0 +1,41 @@
+"""What the two halves of this vendor call by one name: the child writes it, the agent's half reads it.
+
+Standard library only: the child imports it.
+"""
+
+from __future__ import annotations
+
+from agent.core import vendor
+
+#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
+DRIVER_ROOT = "/driver-root"
+
+# Attributes of devices. One that is not known is absent; a list is joined with commas.
+
+# Of the node, on every device.
+DRIVER_VERSION = vendor.DRIVER_VERSION  # 1.4.0.3
+LIBRARY_VERSION = "library-version"  # 1.2.3.5
+CONTROL_NODE = "control-node"  # /dev/gcuctl, where it is there
+
+# Of a card.
+PCIE_ROOT = vendor.PCIE_ROOT  # pci0000:3a
+SERIAL = "serial"
+PRODUCT = "product"  # S60
+ARCH = "arch"  # scorpio
+#: What the card is to virtual machines, as efsmi says it: Disable, DRS or SRIOV. Where DRS is wanted alone.
+VIRTUAL = "virtual"
+DISABLED, DRS, SRIOV = "Disable", "DRS", "SRIOV"
+#: The profiles of slices that the card's hardware makes: a list of NAME:ID; absent where none is known.
+PROFILES = "profiles"
+#: Slices of the hardware that we did not make: how many, and how many sixths of the card they take.
+FOREIGN_SLICES, FOREIGN_SIXTHS = "foreign-slices", "foreign-sixths"
+
+#: Parameters of a claim on a slice of the hardware: its profile's name, and number.
+PROFILE, PROFILE_ID = "profile", "profile-id"
+
+#: How Enflame's exporter makes a card's uuid of what EFML tells.
+UUID = "GCU-"
+
+# CDI: what containers with slices of the hardware name.
+CDI_VENDOR, CDI_CLASS = "enflame.com", "drs-gcu"
+CDI_KIND = f"{CDI_VENDOR}/{CDI_CLASS}"

@@ -1,0 +1,648 @@
+"""Finds and starts EFML, words what keeps it from starting, and calls it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, BackendUnavailable
+
+from . import abi, dispositions
+from .abi import Code, HandleCode
+from .values import (
+    Ecc,
+    ErrorRecord,
+    Event,
+    Identity,
+    Link,
+    Memory,
+    Port,
+    Power,
+    Process,
+    Rma,
+    Standing,
+    Temperature,
+)
+
+T = TypeVar("T")
+
+SONAME = "libefml.so"
+#: What may follow the name, and where the file may lie after the loader's own path: as efml_dl.go looks.
+VERSIONS = ("", ".1", ".2", ".2.1", ".2.0", ".1.0.0")
+FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
+#: What /usr/lib/libefml.so is a link into; a container may have only the one or the other.
+PACKAGES = "/usr/local/efsmi"
+#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
+DRIVER_ROOT = "/driver-root"
+REMEDY = "install Enflame's driver, or let 'library' name the file, its name or a directory that holds it"
+
+MIB = 1 << 20
+#: No function says how much it writes, and 128 bytes are what it may rely on.
+TEXT_ROOM = 4 * abi.TEXT_SIZE
+#: More than come between two looks; what is left is taken at the next.
+MAX_EVENTS = 64
+MAX_RECORDS = 64
+MAX_PORTS = 64
+
+_UNSUPPORTED = (Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.DEPRECATION)
+_UNSUPPORTED_BY_HANDLE = (HandleCode.NOT_SUPPORTED, HandleCode.FUNCTION_NOT_FOUND, HandleCode.DEPRECATED)
+_GONE_BY_HANDLE = (HandleCode.GCU_IS_LOST, HandleCode.GCU_NOT_FOUND, HandleCode.NOT_FOUND)
+
+
+class EfmlError(Exception):
+    """Raised when a call of EFML fails.
+
+    `code` is of the call's family, abi.Code or abi.HandleCode, or a number that we do not know. Both families
+    use the same numbers for other things: ask the properties, or look at `by_index` before comparing.
+    `numbers` are those that the call was made with.
+    """
+
+    def __init__(self, call: str, code: int, text: str = "", numbers: Sequence[int] = ()) -> None:
+        asked = ", ".join(map(str, numbers))
+        self.call, self.text, self.by_index = call, text, abi.by_index(call)
+        self.code = _known(code, by_index=self.by_index)
+        super().__init__(f"{call}({asked}) answers {int(code)}, {text or _words(self.code)}")
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether this card, or this build, can not tell or do it."""
+        return self.code in (_UNSUPPORTED if self.by_index else _UNSUPPORTED_BY_HANDLE)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it says that the card is not there.
+
+        That NO_DEVICE is how the index family says it is our assumption; FAIL and INVALID_ARGUMENT may mean
+        it, too, so a backend has to ask `standing` and sysfs.
+        """
+        return self.code == Code.NO_DEVICE if self.by_index else self.code in _GONE_BY_HANDLE
+
+    @property
+    def reset_required(self) -> bool:
+        """Whether the card works again only after a reset."""
+        return not self.by_index and self.code == HandleCode.RESET_REQUIRED
+
+
+def start(settings: Mapping[str, Any]) -> Efml:
+    """Load EFML from where the settings say, or from the usual places, and let it look for the cards.
+
+    Raises:
+        BackendUnavailable: There is no library, or it refuses; says where it was looked for.
+    """
+    with dispositions.kept():
+        efml = Efml(load(settings), settings.get("symbolPrefix") or "")
+    try:
+        efml.init()
+    except EfmlError as error:
+        raise unavailable(error) from error
+    return efml
+
+
+def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
+    """Load the library itself: what `library` names alone, else the first that the usual places have."""
+    names = searched(settings)
+    refused, empty = [], []
+    for name in names:
+        if "/" in name and len(names) > 1 and not Path(name).exists():
+            empty.append(str(Path(name).parent))
+            continue
+        try:
+            return _opened(name)
+        except OSError as error:
+            refused.append(str(error))
+    if "/" not in names[0]:
+        del refused[1 : len(VERSIONS)]  # the loader says the same of every name
+    refused += [f"{link} leads to {target}, which is not here" for link, target in dangling(settings)]
+    if empty:
+        refused.append(f"no {_soname(settings)} in {' or '.join(dict.fromkeys(empty))}")
+    raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
+
+
+def _opened(name: str) -> ctypes.CDLL:
+    """Global and lazy, as Enflame's binding opens it; ctypes by itself asks for every symbol at once."""
+    libc = ctypes.CDLL(None)
+    libc.dlopen.argtypes, libc.dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    libc.dlerror.restype = ctypes.c_char_p
+    handle = libc.dlopen(os.fsencode(name), os.RTLD_LAZY | os.RTLD_GLOBAL)
+    if not handle:
+        raise OSError(_string(libc.dlerror() or b""))
+    return ctypes.CDLL(name, handle=handle)
+
+
+def searched(settings: Mapping[str, Any]) -> list[str]:
+    """The names of all files that `load` would take, there or not; one without a folder is the loader's.
+
+    `library` is a file, a directory that holds one or has the usual places below it, or a name without a
+    slash (liberml.so), which is then looked for where libefml.so would be.
+    """
+    library = settings.get("library") or ""
+    names = [_soname(settings) + version for version in VERSIONS]
+    if "/" not in library:
+        roots = dict.fromkeys(["", (settings.get("containerDriverRoot") or DRIVER_ROOT).rstrip("/")])
+        return names + [f"{folder}/{name}" for root in roots for folder in _folders(root) for name in names]
+    if not Path(library).is_dir():
+        return [library]
+    within = [library, f"{library}/lib", *_folders(library)]
+    return [str(Path(folder, name)) for folder in within for name in names]
+
+
+def dangling(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The links among them that lead nowhere: a container may have /usr/lib/libefml.so and not its target."""
+    links = [Path(name) for name in searched(settings) if "/" in name]
+    return [(str(it), os.readlink(it)) for it in links if it.is_symlink() and not it.exists()]
+
+
+def _soname(settings: Mapping[str, Any]) -> str:
+    library = settings.get("library") or ""
+    return library if library and "/" not in library else SONAME
+
+
+def _folders(root: str) -> list[str]:
+    """Where it may lie below a root; of the packages, the newest first."""
+    packages = sorted(Path(root + PACKAGES).glob("efsmi-*"), key=_version, reverse=True)
+    return [*(root + folder for folder in FOLDERS), *(str(package / "lib") for package in packages)]
+
+
+def _version(package: Path) -> list[int]:
+    return [int(number) for number in re.findall("[0-9]{1,9}", package.name)]
+
+
+def unavailable(error: EfmlError, otherwise: str = "efml-init") -> BackendUnavailable:
+    """Why EFML as a whole does not answer; `otherwise` is the reason of an error without a name."""
+    codes: Mapping[Any, str] = _REFUSALS if error.by_index else _REFUSALS_BY_HANDLE
+    match codes.get(error.code, otherwise):
+        case "driver-not-loaded":
+            return BackendUnavailable(DRIVER_NOT_LOADED, f"EFML is there, the kernel driver is not: {error}")
+        case "driver-library-mismatch" as reason:
+            said = f"library and kernel driver do not go together: install both from one release ({error})"
+            return BackendUnavailable(reason, said)
+        case "no-permission" as reason:
+            return BackendUnavailable(reason, f"EFML may not open /dev/gcuctl: allow the device ({error})")
+        case reason:
+            return BackendUnavailable(reason, f"EFML answers: {error}")
+
+
+#: OPEN_DRIVER_VERSION taken for the driver's file of its version not being there is our assumption.
+_REFUSALS = {
+    Code.DRIVER_NOT_LOADED: DRIVER_NOT_LOADED,
+    Code.OPEN_DRIVER_VERSION: DRIVER_NOT_LOADED,
+    Code.DRIVER_NOT_COMPATIBLE: "driver-library-mismatch",
+    Code.NO_DEVICE: "no-device",
+}
+_REFUSALS_BY_HANDLE = {
+    HandleCode.DRIVER_NOT_LOADED: DRIVER_NOT_LOADED,
+    HandleCode.VERSION_MISMATCH: "driver-library-mismatch",
+    HandleCode.NO_PERMISSION: "no-permission",
+    HandleCode.OPERATING_SYSTEM: "no-permission",
+    HandleCode.GCU_NOT_FOUND: "no-device",
+}
+
+
+class Efml:
+    """The functions of one loaded library. `card` is the library's index, which is no identity.
+
+    Every method raises EfmlError; `unsupported` where the card or this build of the library can not tell.
+    Where both families know something the index family is asked first, and the other one where it can not
+    tell.
+    Calls come one after the other, from whatever thread: "EFML has had some thread safety bugs" (DeepEP).
+    """
+
+    def __init__(self, library: ctypes.CDLL, prefix: str = "") -> None:
+        """Raises BackendUnavailable where the library has the functions of neither family."""
+        self._library = library
+        self._prefix = prefix or _prefix(library)
+        self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._turn = threading.RLock()
+        self._open: set[bool] = set()
+        self._addresses: dict[int, str] = {}
+        if not self.has("EfmlInit") and not (self.has("efmlInit_v2") or self.has("efmlInit")):
+            init = abi.named("EfmlInit", self._prefix)
+            said = f"{library._name} has no {init}: it is another library, or 'symbolPrefix' names it"
+            raise BackendUnavailable(LIBRARY_NOT_FOUND, said)
+
+    # The library
+
+    def has(self, name: str) -> bool:
+        """Whether this build exports a function, by the name that Enflame gives it: "EfmlGetEventV2"."""
+        return self._find(name) is not None
+
+    @property
+    def indices(self) -> bool:
+        """Whether the index family works, which has UUIDs, events and health."""
+        return True in self._open
+
+    @property
+    def handles(self) -> bool:
+        """Whether the handle family works, which can tell that a card is lost."""
+        return False in self._open
+
+    def init(self) -> None:
+        """Look for the cards, also where that was done before.
+
+        That lists are fixed until the next time, and that ending and starting again looks anew, is our
+        assumption; vllm-gcu does both around every question.
+
+        Raises:
+            EfmlError: Neither family starts; the index family's where there is one.
+        """
+        with self._turn, dispositions.kept():
+            self.close()
+            refused = [error for error in (self._start_by_index(), self._start_by_handle()) if error]
+            if not self._open:
+                raise refused[0]
+
+    def _start_by_index(self) -> EfmlError | None:
+        """Its argument is `no_driver`, and go-eflib passes false to have the driver."""
+        if not self.has("EfmlInit"):
+            return None
+        return self._opened("EfmlInit", False)
+
+    def _start_by_handle(self) -> EfmlError | None:
+        name = self._first("efmlInit_v2", "efmlInit")
+        return self._opened(name) if self.has(name) else None
+
+    def _opened(self, name: str, *arguments: Any) -> EfmlError | None:
+        family = abi.by_index(name)
+        self._open.add(family)
+        try:
+            self._call(name, *arguments)
+        except EfmlError as error:
+            self._open.discard(family)
+            return error
+        return None
+
+    def close(self) -> None:
+        """End both families; `init` starts them again."""
+        with self._turn:
+            for name in ("EfmlShutdown", "efmlShutdown"):
+                function = self._find(name)
+                if function and abi.by_index(name) in self._open:
+                    function()
+            self._open.clear()
+            self._addresses.clear()
+
+    def error_text(self, name: str, code: int) -> str:
+        """The library's words for a code that the function of this name answered; empty where it has none."""
+        with self._turn:
+            if not abi.by_index(name):
+                function = self._find("efmlErrorString")
+                words = function(code) if function else None
+                return _string(words) if words else ""
+            function, buffer = self._find("EfmlErrorString"), ctypes.create_string_buffer(TEXT_ROOM)
+            if function is None or function(code, buffer) != Code.SUCCESS:
+                return ""
+            return _string(buffer.value)
+
+    def driver_version(self) -> str:
+        return self._text("EfmlGetDriverVer")
+
+    def library_version(self) -> str:
+        return self._text("EfmlGetLibVer")
+
+    def access_point(self) -> str:
+        """The directory, with a slash at its end, below which cards lie by their PCI address."""
+        return self._text("EfmlGetDriverAccessPoint")
+
+    # Cards
+
+    def count(self) -> int:
+        """How many cards there are, indices from 0."""
+        count = self._alternatives(
+            lambda: self._number("EfmlGetDevCount"),
+            lambda: self._number(self._first("efmlDeviceGetCount_v2", "efmlDeviceGetCount")),
+        )
+        return min(count, abi.MAX_DEVICES)
+
+    def identity(self, card: int) -> Identity:
+        it = self._alternatives(lambda: self._identity(card), lambda: self._identity_by_handle(card))
+        self._addresses[card] = it.bdf
+        return it
+
+    def _identity(self, card: int) -> Identity:
+        it = self._struct("EfmlGetDevInfo", abi.DeviceInfo, card)
+        bdf = _bdf(it.domain, it.bus, it.device, it.function)
+        return Identity(card, _string(it.name), bdf, it.vendorId, it.deviceId, it.logicId)
+
+    def _identity_by_handle(self, card: int) -> Identity:
+        handle = self._handle(card)
+        it = self._struct("efmlDeviceGetPciInfo_v3", abi.PciInfo, handle)
+        name = ctypes.create_string_buffer(TEXT_ROOM)
+        self._call("efmlDeviceGetName", handle, name, abi.TEXT_SIZE)
+        bdf = _bdf(it.domain, it.bus, it.device, it.function)
+        return Identity(card, _string(name.value), bdf, it.pciDeviceId & 0xFFFF, it.pciDeviceId >> 16)
+
+    def uuid(self, card: int) -> str:
+        """As the library writes it; Enflame's exporter puts "GCU-" before it."""
+        return self._text("EfmlGetDevUuid", card)
+
+    def serial(self, card: int) -> str:
+        return self._text("EfmlGetDevSn", card)
+
+    def part_number(self, card: int) -> str:
+        return self._text("EfmlGetDevPn", card)
+
+    def sku(self, card: int) -> str:
+        """The product: S60."""
+        return self._text("EfmlGetDevSKU", card)
+
+    def slot(self, card: int) -> str:
+        return self._text("EfmlGetDevSlotOamName", card)
+
+    def firmware_version(self, card: int) -> str:
+        return self._text("EfmlGetFwVersion", card)
+
+    def arch(self, card: int) -> str:
+        """The architecture's name."""
+        return self._text("EfmlGetHwArchName", card)
+
+    def numa_node(self, card: int) -> int | None:
+        """None where the library knows none, which a negative number is taken for."""
+        node = self._number("EfmlGetNumaNode", card, kind=ctypes.c_int)
+        return node if node >= 0 else None
+
+    def virt_mode(self, card: int) -> int:
+        """What the card is to virtual machines, as abi.VirtMode. Only GCU300 and later can tell."""
+        return self._number("EfmlGetGcuVirtStatus", card, kind=ctypes.c_int)
+
+    def memory(self, card: int) -> Memory:
+        return self._alternatives(lambda: self._memory(card), lambda: self._memory_by_handle(card))
+
+    def _memory(self, card: int) -> Memory:
+        it = self._struct("EfmlGetDevMem", abi.MemInfo, card)
+        return Memory(it.total, it.used * MIB)
+
+    def _memory_by_handle(self, card: int) -> Memory:
+        handle = self._handle(card)
+        it = self._alternatives(
+            lambda: self._filled(
+                "efmlDeviceGetMemoryInfo_v2", abi.DeviceMemoryV2(abi.MEMORY_VERSION), handle
+            ),
+            lambda: self._struct("efmlDeviceGetMemoryInfo", abi.DeviceMemory, handle),
+        )
+        return Memory(it.total, it.used)
+
+    def utilization(self, card: int) -> float:
+        """Percent of the compute engine; what a thread of the library's samples comes first."""
+        return self._alternatives(
+            lambda: self._percent("EfmlGetDevDtuUsageAsync", card),
+            lambda: self._percent("EfmlGetDevDtuUsage", card),
+            lambda: float(
+                self._struct("efmlDeviceGetUtilizationRates", abi.Utilization, self._handle(card)).gcu
+            ),
+        )
+
+    def processes(self, card: int) -> tuple[Process, ...]:
+        """At most abi.MAX_PROCESSES, which is all that the library has room for."""
+        count = ctypes.c_uint32(abi.MAX_PROCESSES)
+        items = (abi.ProcessInfo * abi.MAX_PROCESSES)()
+        self._call("EfmlGetProcessInfo", card, ctypes.byref(count), items)
+        return tuple(Process(it.pid, it.deviceMemory) for it in items[: min(count.value, abi.MAX_PROCESSES)])
+
+    def power(self, card: int) -> Power:
+        it = self._struct("EfmlGetDevPwr", abi.Power, card)
+        return Power(it.capability, it.current)
+
+    # Health
+
+    def standing(self, card: int) -> Standing:
+        """Whether the card is lost or needs a reset, of which the index family says nothing.
+
+        Raises EfmlError for whatever else the handle family answers.
+        """
+        if not self.handles:
+            return Standing.UNKNOWN
+        try:
+            self._memory_by_handle(card)
+        except EfmlError as error:
+            if error.gone:
+                return Standing.LOST
+            if error.reset_required:
+                return Standing.RESET_REQUIRED
+            if not error.unsupported:
+                raise
+        return Standing.HERE
+
+    def healthy(self, card: int) -> bool:
+        """What the library itself takes the card for."""
+        return self._alternatives(
+            lambda: self._flag("EfmlGetDevIsHealth", card), lambda: self._flag("EfmlGetDevHealth", card)
+        )
+
+    def ecc(self, card: int) -> Ecc:
+        """Since when, nothing public tells; where the card can not say, `rma` may count those of two bits."""
+        it = self._struct("EfmlGetDevEccStatus", abi.EccStatus, card)
+        return Ecc(it.enabled, it.pending, it.blacklistPending, it.singleBit, it.doubleBit)
+
+    def rma(self, card: int) -> Rma:
+        return self._alternatives(lambda: self._rma_details(card), lambda: self._rma_status(card))
+
+    def _rma_details(self, card: int) -> Rma:
+        it = self._struct("EfmlGetDevRmaDetails", abi.RmaDetails, card)
+        return Rma(it.supported, it.flag, it.doubleBit)
+
+    def _rma_status(self, card: int) -> Rma:
+        it = self._struct("EfmlGetDevRmaStatus", abi.RmaStatus, card)
+        return Rma(it.supported, it.flag, None)
+
+    def link(self, card: int) -> Link:
+        return self._alternatives(lambda: self._link(card), lambda: self._link_by_handle(card))
+
+    def _link(self, card: int) -> Link:
+        it = self._struct("EfmlGetPcieLinkInfo", abi.LinkInfo, card)
+        return Link(it.speed, it.maxSpeed, it.width, it.maxWidth)
+
+    def _link_by_handle(self, card: int) -> Link:
+        handle = self._handle(card)
+        width = self._number("efmlDeviceGetCurrPcieLinkWidth", handle)
+        return Link(None, None, width, self._number("efmlDeviceGetMaxPcieLinkWidth", handle))
+
+    def temperature(self, card: int) -> Temperature:
+        return self._alternatives(
+            lambda: self._temperature(card),
+            lambda: self._temperature_of_two_stacks(card),
+            lambda: self._temperature_by_handle(card),
+        )
+
+    def _temperature(self, card: int) -> Temperature:
+        it = self._struct("EfmlGetDevTempV2", abi.Thermal, card)
+        return Temperature(it.asic, it.memory, it.board)
+
+    def _temperature_of_two_stacks(self, card: int) -> Temperature:
+        it = self._struct("EfmlGetDevTemp", abi.Thermal, card)
+        return Temperature(it.asic, max(it.memory, it.board), None)
+
+    def _temperature_by_handle(self, card: int) -> Temperature:
+        it = self._number("efmlDeviceGetTemperature", self._handle(card), 0, kind=ctypes.c_int)
+        return Temperature(it, None, None)
+
+    def power_mode(self, card: int) -> int:
+        """As abi.PowerMode; a card that sleeps is no fault."""
+        return self._number("EfmlGetPowerMode", card, kind=ctypes.c_int)
+
+    def error_records(self, card: int) -> tuple[ErrorRecord, ...]:
+        """At most MAX_RECORDS; whether the newest or the oldest, nothing public tells."""
+        total = ctypes.c_uint32()
+        items = (abi.ErrorRecord * MAX_RECORDS)()
+        self._call("EfmlGetErrorRecords", card, MAX_RECORDS, items, ctypes.byref(total))
+        found = items[: min(total.value, MAX_RECORDS)]
+        return tuple(ErrorRecord(it.eventId, it.resetType, it.source, it.time) for it in found)
+
+    # Events
+
+    def events(self, card: int) -> tuple[Event, ...]:
+        """What the card told since the last time, without waiting; the oldest first.
+
+        That TIMEOUT says that there is nothing more is our assumption, made from EfmlGetEvent; an empty event
+        of no type is taken to mean the same. So is that nobody has to call EfmlStartListenEvent, which is
+        deprecated: Enflame's exporter does not.
+        """
+        return self._drained("EfmlGetEventV2", card, card)
+
+    def events_of_any_card(self) -> tuple[Event, ...]:
+        """As `events`, for builds without EfmlGetEventV2: which card tells it the library does not say."""
+        return self._drained("EfmlGetEvent", None, 0)
+
+    def _drained(self, name: str, card: int | None, argument: int) -> tuple[Event, ...]:
+        found: list[Event] = []
+        while len(found) < MAX_EVENTS:
+            try:
+                it = self._struct(name, abi.Event, argument)
+            except EfmlError as error:
+                if error.code == Code.TIMEOUT:
+                    break
+                raise
+            if not (it.type or it.id or it.message):
+                break
+            found.append(Event(card, it.type, it.id, _string(it.message)))
+        return tuple(found)
+
+    # Topology
+
+    def ports(self, card: int) -> tuple[Port, ...]:
+        """The card's LARE ports; none where it has none. Older builds call them ESL."""
+        try:
+            count = self._alternatives(
+                lambda: self._number("EfmlGetGcuLarePortNum", card),
+                lambda: self._number("EfmlGetEslPortNum", card),
+            )
+        except EfmlError as error:
+            if error.unsupported:
+                return ()
+            raise
+        return tuple(self._port(card, number) for number in range(min(count, MAX_PORTS)))
+
+    def _port(self, card: int, number: int) -> Port:
+        it = self._alternatives(
+            lambda: self._struct("EfmlGetGcuLarePortInfo", abi.LarePortInfo, card, number),
+            lambda: self._struct("EfmlGetEslPortInfo", abi.LarePortInfo, card, number),
+        )
+        remote = _bdf(it.remoteDomain, it.remoteBus, it.remoteDevice, it.remoteFunction)
+        return Port(number, remote if it.connected else None, it.remotePort)
+
+    # Calls
+
+    def _handle(self, card: int) -> int:
+        """By the address, once known: that both families count alike is nowhere promised.
+
+        A handle is not kept: what one means after a reset nothing public tells.
+        """
+        handle = abi.Handle()
+        bdf = self._addresses.get(card)
+        by_address = self._first("efmlDeviceGetHandleByPciBusId_v2", "efmlDeviceGetHandleByPciBusId")
+        if bdf and self.has(by_address):
+            self._call(by_address, bdf.encode(), ctypes.byref(handle))
+        else:
+            by_index = self._first("efmlDeviceGetHandleByIndex_v2", "efmlDeviceGetHandleByIndex")
+            self._call(by_index, card, ctypes.byref(handle))
+        return handle.value or 0
+
+    def _first(self, *names: str) -> str:
+        """The first of these functions that the build has; the last where it has none."""
+        return next((name for name in names if self.has(name)), names[-1])
+
+    def _alternatives(self, *ways: Callable[[], T]) -> T:
+        """What the first way tells that this build and this card have; other errors end the search."""
+        for way in ways[:-1]:
+            try:
+                return way()
+            except EfmlError as error:
+                if not error.unsupported:
+                    raise
+        return ways[-1]()
+
+    def _find(self, name: str) -> Callable[..., Any] | None:
+        if name not in self._functions:
+            function = getattr(self._library, abi.named(name, self._prefix), None)
+            if function is not None:
+                function.argtypes = abi.ARGUMENTS[name]
+                function.restype = abi.RESULTS.get(name, ctypes.c_int)
+            self._functions[name] = function
+        return self._functions[name]
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        function = self._find(name)
+        by_index = abi.by_index(name)
+        missing = EfmlError(name, Code.FUNCTION_NOT_FOUND if by_index else HandleCode.FUNCTION_NOT_FOUND)
+        if function is None:
+            raise missing
+        with self._turn:
+            if by_index not in self._open:
+                # What it would do then nothing public tells; and where the other family works, let it answer.
+                raise missing if self._open else EfmlError(name, Code.UNINITIALIZED)
+            code = function(*arguments)
+            if code != Code.SUCCESS:
+                numbers = [int(it) for it in arguments if isinstance(it, int)]
+                raise EfmlError(name, code, self.error_text(name, code), numbers if by_index else ())
+
+    def _number(self, name: str, *arguments: Any, kind: type[Any] = ctypes.c_uint32) -> int:
+        return int(self._filled(name, kind(), *arguments).value)
+
+    def _flag(self, name: str, *arguments: Any) -> bool:
+        return bool(self._filled(name, ctypes.c_bool(), *arguments).value)
+
+    def _percent(self, name: str, *arguments: Any) -> float:
+        return float(self._filled(name, ctypes.c_float(), *arguments).value)
+
+    def _struct(self, name: str, kind: type[ctypes.Structure], *arguments: Any) -> Any:
+        return self._filled(name, kind(), *arguments)
+
+    def _filled(self, name: str, it: Any, *arguments: Any) -> Any:
+        """Let the function fill what its last argument points to."""
+        self._call(name, *arguments, ctypes.byref(it))
+        return it
+
+    def _text(self, name: str, *arguments: Any) -> str:
+        buffer = ctypes.create_string_buffer(TEXT_ROOM)
+        self._call(name, *arguments, buffer)
+        return _string(buffer.value)
+
+
+def _prefix(library: ctypes.CDLL) -> str:
+    """The prefix that the library's functions bear, Enflame's where none is known."""
+    starts = ("EfmlInit", "efmlInit_v2", "efmlInit")
+    known = (it for it in abi.PREFIXES if any(hasattr(library, abi.named(start, it)) for start in starts))
+    return next(known, abi.PREFIXES[0])
+
+
+def _known(code: int, *, by_index: bool) -> int:
+    try:
+        return Code(code) if by_index else HandleCode(code)
+    except ValueError:
+        return code
+
+
+def _words(code: int) -> str:
+    return code.name.lower().replace("_", " ") if isinstance(code, Code | HandleCode) else "no text"
+
+
+def _string(raw: bytes) -> str:
+    return raw.decode(errors="replace").strip()
+
+
+def _bdf(domain: int, bus: int, device: int, function: int) -> str:
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"

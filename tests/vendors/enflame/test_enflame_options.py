@@ -1,0 +1,58 @@
+"""Enflame's settings: what fits, and what is said of what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent.core.vendor import SettingsError
+from agent.vendors.enflame.options import DEFAULTS, SETTINGS, Options
+
+
+def test_nothing_said_is_every_default() -> None:
+    assert Options.read({}) == Options()
+    assert DEFAULTS.keys() == SETTINGS.keys()
+    assert (DEFAULTS["dialect"], DEFAULTS["memoryUnit"], DEFAULTS["sliceCount"]) == ("none", "1", 6)
+
+
+def test_the_vendors_process_hears_of_what_it_needs_alone() -> None:
+    assert Options(dialect="gcushare-v4", library="/usr/lib/liberml.so").for_backend() == {
+        "library": "/usr/lib/liberml.so",
+        "symbolPrefix": "",
+        "efsmi": "",
+        "sysfs": "/sys",
+        "containerDriverRoot": "/driver-root",
+    }
+
+
+def test_the_resource_of_a_whole_card_names_all_others() -> None:
+    brand = Options.read({"registerResource": "tencent.com/zixiao"}).brand
+
+    assert (brand.whole, brand.memory) == ("tencent.com/zixiao", "tencent.com/zixiao-memory")
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "says"),
+    [
+        ({"dialekt": "hami"}, ("dialekt",), "unknown key; did you mean 'dialect'?"),
+        ({"dialect": "v1"}, ("dialect",), 'none, gcushare-v1, gcushare-v4 or hami, found "v1"'),
+        ({"memoryUnit": "0.5"}, ("memoryUnit",), "1, 0.1, 0.01, 0.001 or auto, in quotes"),
+        ({"memoryUnit": 1}, ("memoryUnit",), "in quotes: GB of one unit of gcu-memory, found 1"),
+        ({"sliceCount": 1}, ("sliceCount",), "a whole number from 2 to 128, found 1"),
+        ({"registerResource": "gcu"}, ("registerResource",), "such as enflame.com/gcu"),
+        ({"registerResource": "a.b/c d"}, ("registerResource",), "such as enflame.com/gcu"),
+        ({"symbolPrefix": "Efml; rm"}, ("symbolPrefix",), "such as Erml"),
+        ({"efsmi": "efsmi"}, ("efsmi",), "the absolute path of Enflame's tool efsmi"),
+        ({"deviceNodes": "yes"}, ("deviceNodes",), 'true or false, found "yes"'),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(
+    settings: Mapping[str, Any], path: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Options.read(settings)
+
+    assert says in str(refused.value)
+    assert refused.value.path == path
