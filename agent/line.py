@@ -127,6 +127,7 @@ class Line:
             self._prepare,
             self._release,
             sources,
+            lambda: self._reconciler.make_room(),
         )
         self._unheeded = Lookout(lambda: allocator.promises)
         self._schedulers = Schedulers(

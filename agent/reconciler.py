@@ -48,10 +48,12 @@ class Reconciler:
         every: float = 30.0,
         grace: float = 60.0,
         doubt_again: float = 300.0,
+        written_within: float = 4.0,
     ) -> None:
         """`release` removes a vendor's slices of one mark; `ask_again` has the kubelet write its checkpoint.
 
-        `changed` is awaited after a pass that changed the ledger.
+        `changed` is awaited after a pass that changed the ledger. `written_within`: seconds that the kubelet
+        gets to write its checkpoint, where a request waits for it.
         """
         self._ledger = ledger
         self._sources = sources
@@ -65,6 +67,7 @@ class Reconciler:
         self._every = every
         self._grace = grace
         self._doubt_again = doubt_again
+        self._written_within = written_within
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
         #: The life of the kubelet whose checkpoint was last proven.
@@ -98,6 +101,21 @@ class Reconciler:
     def look_again(self) -> None:
         """Have a full pass soon: the kubelet asked for what it can not have, so something is over here."""
         self._wanted.set()
+
+    async def make_room(self) -> bool:
+        """Let go of what is over before the next pass does, for a request without room; whether anything was.
+
+        A scheduler gives away the room of a pod as soon as it has ended. Where the kubelet's checkpoint has
+        such a pod still, the kubelet is asked to write it anew, and given a moment for it.
+        """
+        before = self.actions["release"]
+        done = await self.once()
+        if any(isinstance(it, Doubt) for it in done):
+            until = anyio.current_time() + self._written_within
+            while self.actions["release"] == before and anyio.current_time() < until:
+                await anyio.sleep(self._written_within / 40)
+                await self.once()
+        return self.actions["release"] > before
 
     async def follow(self, news: Cell[T]) -> None:
         """A quick pass whenever the kubelet has written its checkpoint: then owners are known."""

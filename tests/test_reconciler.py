@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,8 @@ class Node:
     release_error: str = "the driver is away"
     rebooted: bool = False
     every: float = 0.001
+    #: What the kubelet does when it is asked to write its checkpoint.
+    ask: Callable[[], object] = lambda: None
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,13 +93,18 @@ class Node:
             Recaller(self.ledger, sources, self.plan, lambda: self.now),
             lambda: [vendor(prepares=self.prepares)],
             self.release,
-            lambda resource: self.log.append(f"ask again for {resource}"),
+            self.ask_again,
             self.changed,
             lambda: self.now,
             every=self.every,
             grace=GRACE,
             doubt_again=DOUBT_AGAIN,
+            written_within=0.01,
         )
+
+    def ask_again(self, resource: str) -> None:
+        self.log.append(f"ask again for {resource}")
+        self.ask()
 
     def read(self, prove: bool) -> KubeletCheckpoint | None:
         self.log.append("prove" if prove else "read")
@@ -463,6 +470,26 @@ async def test_a_pod_that_nobody_shows_has_the_kubelet_write_what_it_knows_once_
 
 
 # Slices without an owner
+
+
+async def test_room_is_made_of_what_the_kubelet_writes_down_as_over_when_it_is_asked() -> None:
+    node = Node([held(since=999.0)], entries=[entry("a1")], prepares=True)
+    node.ask = lambda: setattr(node, "entries", ())
+
+    assert await node.reconciler.make_room()
+
+    assert node.states() == {"a1": "released"}
+    assert not await node.reconciler.make_room()
+
+
+async def test_no_room_is_made_of_whom_the_kubelet_shows_or_goes_on_to_grant() -> None:
+    alive = Node([held(since=999.0)], entries=[entry("a1")], pods=ALIVE)
+    granted = Node([held(since=999.0)], entries=[entry("a1")])
+
+    assert not await alive.reconciler.make_room()
+    assert not await granted.reconciler.make_room()
+
+    assert alive.states() == granted.states() == {"a1": "done"}
 
 
 async def test_a_slice_without_an_owner_is_removed_after_the_grace_and_foreign_ones_never() -> None:

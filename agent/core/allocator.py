@@ -19,6 +19,7 @@ from agent.core.errors import (
     InsufficientMemory,
     InvalidRequest,
     NotAllocated,
+    NotServable,
     PromisedElsewhere,
     StillHeld,
     VendorError,
@@ -48,6 +49,7 @@ class Store(Protocol):
 
 Prepare = Callable[[str, Request, Sequence[str]], Awaitable[Sequence[Partition]]]
 ReleaseSlices = Callable[[str, str], Awaitable[None]]
+MakeRoom = Callable[[], Awaitable[bool]]
 
 
 class Witness(Protocol):
@@ -79,8 +81,11 @@ class Allocator:
         prepare: Prepare,
         release: ReleaseSlices,
         witness: Witness,
+        make_room: MakeRoom | None = None,
     ) -> None:
+        """`make_room` lets go of what is over but still lies on the hardware; whether anything was."""
         self._scene = scene
+        self._make_room = make_room
         self._ledger = ledger
         self._store = store
         self._clock = clock
@@ -108,10 +113,19 @@ class Allocator:
         """
         async with self._turn:
             try:
-                return await self._answers(resource, containers)
+                return await self._served(resource, containers)
             except Exception:
                 self._suspect(resource, containers)
                 raise
+
+    async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+        """A scheduler gives away the room of a pod that has ended before its slices are gone."""
+        try:
+            return await self._answers(resource, containers)
+        except NotServable:
+            if self._make_room is None or not await self._make_room():
+                raise
+        return await self._answers(resource, containers)
 
     def _suspect(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
         promises = self.promises

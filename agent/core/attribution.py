@@ -132,11 +132,20 @@ class _Room:
             if not (mine or pod.uid in self._waiting.refused):
                 others.append(f"{pod.namespace}/{pod.name}")
         named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
-        claims = named or claims
+        claims = [*self._before(named, claims), *named] if named else claims
         if claims and not self._failed.isdisjoint(claims[0].devices):
             # Who asks first is refused, rather than given what the next one was promised.
             claims = [it for it in claims if it.uid == claims[0].uid]
         return claims, others
+
+    def _before(self, named: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
+        """Those of whom the kubelet heard before the pod that the lock names.
+
+        koord-scheduler may bind two pods at once (v1.8.0, seen 3 ms apart): the lock then names the last one.
+        """
+        turn = min(self._pods[it.uid].appeared for it in named)
+        waiting = (it for it in claims if it.uid not in self._waiting.refused)
+        return [it for it in waiting if 0 < self._pods[it.uid].appeared < turn]
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods with the containers that ask for as many IDs; who most likely asks next comes first."""

@@ -31,7 +31,11 @@ def reconcile(
     changes: list[Change] = [*_confirmed(allocations, owners, lives, grants)]
     if evidence.granted is None:
         return changes
-    old = [it for it in allocations if it.id not in busy and now - it.since >= grace]
+    old = [
+        it
+        for it in allocations
+        if it.id not in busy and (now - it.since >= grace or _was_shown(it, evidence))
+    ]
     cases = _cases(allocations, old, owners, lives, superseded, evidence)
     verdicts = (_verdict(it, evidence) for it in cases)
     return [*changes, *(it for it in verdicts if it is not None)]
@@ -130,6 +134,14 @@ def _verdict(case: _Case, evidence: Evidence) -> Change | None:
     if case.granted:
         return Doubt(it.id, it.resource)
     return Release(it.id, "pod gone" if case.owner else "never used")
+
+
+def _was_shown(it: Allocation, evidence: Evidence) -> bool:
+    """Whether this very life of the kubelet has shown its pod, whose name it says nowhere else.
+
+    What it showed once it shows until the pod is over: no grace is needed for it to appear.
+    """
+    return it.owner is not None and it.owner.pod != "" and _granted_before(it, evidence)
 
 
 def _granted_before(it: Allocation, evidence: Evidence) -> bool:

@@ -12,7 +12,7 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocator import ALLOCATION, Allocator, Scene, UnusableEdits, admit
+from agent.core.allocator import ALLOCATION, Allocator, MakeRoom, Scene, UnusableEdits, admit
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.errors import (
     AllocationError,
@@ -22,6 +22,7 @@ from agent.core.errors import (
     InvalidRequest,
     NotAllocated,
     NotPromised,
+    NotServable,
     PromisedElsewhere,
     RetiredResource,
     StillHeld,
@@ -109,6 +110,7 @@ class Room:
     #: Device ID to the pod with which the kubelet lists it.
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
     now: float = 1234.5
+    make_room: MakeRoom | None = None
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
@@ -120,6 +122,7 @@ class Room:
             self.prepare,
             self.release,
             witness=self,
+            make_room=self.make_room,
         )
 
     async def granted(self) -> Sequence[Granted] | None:
@@ -449,6 +452,38 @@ async def test_a_prepare_that_fails_is_released_and_forgotten() -> None:
     assert room.log == ["save durable intent", "prepare c2::0 on c2", "release c2::0", "save"]
     assert room.ledger.all() == room.disk == ()
     assert room.allocator.busy == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "room", "served"),
+    [
+        (NotServable(WHOLE, "30 percent are free"), True, True),
+        (NotServable(WHOLE, "30 percent are free"), False, False),
+        (VendorError("the driver is away"), True, False),
+        (VendorCrashed("acme", "killed"), True, False),
+    ],
+    ids=["room-made", "none-made", "away", "crash"],
+)
+async def test_a_request_without_room_is_tried_once_more_where_somebodys_is_over(
+    error: Exception, room: bool, served: bool
+) -> None:
+    asked: list[str] = []
+
+    async def make_room() -> bool:
+        asked.append("room")
+        there.prepare_fails = None if room else error
+        return room
+
+    there = Room(prepares=True, prepare_fails=error, make_room=make_room)
+
+    if served:
+        await there.allocator.allocate(WHOLE, [["c0"]])
+    else:
+        with pytest.raises(type(error)):
+            await there.allocator.allocate(WHOLE, [["c0"]])
+
+    assert [it.state for it in there.ledger.all()] == [AllocationState.DONE] * served
+    assert asked == ["room"] * isinstance(error, NotServable)
 
 
 async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:

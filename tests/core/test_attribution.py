@@ -16,6 +16,7 @@ from agent.core.attribution import (
     Waiting,
     attribute,
     exchanged,
+    intended,
     places,
     promised,
     starting,
@@ -515,6 +516,26 @@ def test_who_is_refused_is_who_has_a_lock_of_the_node() -> None:
     waiting = Waiting((web, job), (DIALECT,), CARDS, locked={("default", "job")})
 
     assert suspect(GPU, 1, ["c2"], waiting) == job.uid
+
+
+@pytest.mark.parametrize(
+    ("web", "job", "first"),
+    [(7, 8, "web"), (8, 7, "job"), (0, 8, "job"), (7, 0, "job")],
+    ids=["bound before", "bound after", "found there", "who has the lock was found there"],
+)
+def test_of_two_pods_that_were_bound_at_once_who_came_first_asks_first_whom_the_lock_names_or_not(
+    web: int, job: int, first: str
+) -> None:
+    """koord-scheduler binds two at once, and its lock names the last one."""
+    pods = (
+        replace(pod("web", says="c0", created=1), appeared=web),
+        replace(pod("job", says="c1", created=2), appeared=job),
+    )
+    waiting = Waiting(pods, (DIALECT,), CARDS, locked={("default", "job")})
+
+    assert intended(GPU, 1, set(), {"c0", "c1"}, waiting).claim == claim(
+        first, {"web": "c0", "job": "c1"}[first]
+    )
 
 
 def test_who_was_refused_most_likely_comes_last() -> None:

@@ -200,6 +200,19 @@ def test_within_grace_nothing_is_released() -> None:
     assert changes([unused], [], pods(), now=NOW + 1) == [Release("unused", "never used")]
 
 
+def test_what_this_life_of_the_kubelet_has_shown_needs_no_grace_to_appear() -> None:
+    gone = replace(allocation("gone", ["a"], since=NOW - 1, owner=WEB), life=LIFE)
+    nameless = replace(gone, owner=Owner("uid-web", "main"))
+    older = replace(gone, life="k0")
+
+    def found(it: Allocation) -> list[Change]:
+        return changes([it], [], pods(), life=LIFE, proven=True, steady=True)
+
+    assert found(gone) == [Release("gone", "pod gone")]
+    assert not any(isinstance(it, Release) for it in [*found(nameless), *found(older)])
+    assert changes([gone], [], pods(), life=LIFE, proven=True, steady=False) == []
+
+
 def test_a_kubelet_that_has_just_begun_ends_nothing_that_was_answered() -> None:
     """It lists static pods only, for as long as it has not heard from the API server."""
     gone = allocation("gone", ["a"], since=1, owner=WEB)

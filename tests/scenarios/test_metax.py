@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -177,6 +178,21 @@ async def test_a_whole_card_is_a_slice_of_all_of_it_and_asks_for_no_policy(node:
     assert metax.policy(2) == "fixed-share"
 
 
+async def test_a_card_that_is_full_of_slices_stays_in_service(node: Node, metax: MetaX) -> None:
+    await served(node)
+
+    pods = [await node.admit_pod(await bound(node, metax, f"one-{n}", 0, core=6)) for n in range(16)]
+
+    await node.until(lambda it: confirmed(it, *pods))
+    await node.until(lambda _: "availableDevCount" not in told(node)[0])
+    assert told(node)[0]["availableCompute"] == 4
+    assert len({it.minor for it in metax.slices}) == 16
+    late = await node.kubelet.admit(await bound(node, metax, "late", 0))
+    assert not late.admitted
+    await node.admit_pod(await bound(node, metax, "elsewhere", 1))
+    assert node.restarts == 0
+
+
 async def test_containers_of_one_pod_have_a_slice_each(node: Node, metax: MetaX) -> None:
     await served(node)
     limits = {SGPU: 1, CORE: 20, MEMORY: 2 * GIB, "koordinator.sh/gpu.shared": 1}
@@ -271,6 +287,31 @@ async def test_shares_of_cards_of_two_sizes_are_parts_of_their_own(node: Node, m
         await node.admit_pod(asked)
 
     assert sorted((it.slot, it.compute, it.vram) for it in metax.slices) == [(0, 50, 32768), (1, 50, 16384)]
+
+
+async def test_the_room_of_a_slice_whose_pod_has_just_ended_is_the_next_pods(
+    node: Node, metax: MetaX
+) -> None:
+    """A scheduler gives it away at once, and its policy with it; no grace has to pass."""
+    node.pace = replace(node.pace, grace=3600.0, reconcile=3600.0)
+    await served(node)
+    first = await node.admit_pod(
+        await bound(node, metax, "first", 0, "fixed-share", core=60, memory=40 * GIB)
+    )
+    await node.until(lambda it: confirmed(it, first) and owned_by(it, first))
+    second = await bound(node, metax, "second", 0, "burst-share", core=60, memory=40 * GIB)
+    early = await node.kubelet.admit(second)
+    assert "is burst-share, and the slices" in early.message
+
+    await node.kubelet.delete(first.uid)
+    node.forgets(first)
+    third = await bound(node, metax, "third", 0, "burst-share", core=60, memory=40 * GIB)
+    node.forgets(second)
+    await node.admit_pod(third)
+
+    [made] = metax.slices
+    assert (made.compute, made.vram, metax.policy(0)) == (60, 40960, "burst-share")
+    assert made.alias == f"xpu-{await node.start_of(third)}"
 
 
 # What others do to the card
