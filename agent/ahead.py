@@ -47,7 +47,7 @@ def foreseen(config: Config, sizes: Sequence[int]) -> Iterator[tuple[str, bool]]
         half = (len(sizes) + 1) // 2
         statuses = tuple(_status(vendor, index, size, index // half) for index, size in enumerate(sizes))
         snapshot = NodeSnapshot((VendorStatus(vendor, VendorState.OPEN),), statuses)
-        offers = [Offer(vendor, settings.resources)]
+        offers = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
         made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
         for it in plan(made.offers, snapshot, {}, {}).values():
             refusal = too_long(it)

@@ -56,7 +56,7 @@ def counting(
     not take stays away as long as there is another that is served. What was chosen once is chosen again.
     """
     asking = _Asking(snapshot, counted, before, last.chosen, too_long)
-    settled = [Offer(it.vendor, tuple(asking.settle(it, rule) for rule in it.rules)) for it in offers]
+    settled = [replace(it, rules=tuple(asking.settle(it, rule) for rule in it.rules)) for it in offers]
     return Counting(tuple(settled), tuple(asking.kept), asking.chosen)
 
 
@@ -107,7 +107,7 @@ class _Asking:
     def _refusal(self, offer: Offer, rule: ResourceRule, unit: str) -> str:
         """Why the resource can not be listed in this unit on the cards that it gets."""
         rules = tuple(_of(it, unit) if it is rule else _of(it, "1") for it in offer.rules)
-        planned = plan([Offer(offer.vendor, rules)], self._snapshot, {}, {}).get(rule.name)
+        planned = plan([replace(offer, rules=rules)], self._snapshot, {}, {}).get(rule.name)
         return self._too_long(planned) if planned is not None else ""
 
 

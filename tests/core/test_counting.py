@@ -56,6 +56,16 @@ def unit_of(*given: object, **more: object) -> str | None:
     return settled(*given, **more)[0].unit  # type: ignore[arg-type]
 
 
+def test_resources_that_may_name_the_same_cards_still_may_once_their_units_are_settled() -> None:
+    offers = [Offer("acme", (ResourceRule(OTHER), rule("auto")), dynamic=True)]
+
+    made = counting(offers, CARDS, {}, {}, Counting(), at_most(1000))
+
+    its = plan(made.offers, CARDS, {}, {})
+    assert made.offers[0].dynamic
+    assert {name: it.capacity for name, it in its.items()} == {OTHER: 2, GPU: 320}
+
+
 def test_a_unit_that_nobody_holds_is_the_config_s() -> None:
     assert settled(rule("0.1"))[:2] == (Sharing("memory", unit="0.1"), ())
     assert settled(rule("0.1"), {}, served="1")[:2] == (Sharing("memory", unit="0.1"), ())

@@ -10,7 +10,7 @@ import pytest
 from agent.core.view import View
 
 from .conftest import ANY_KUBELET, EVERY_VENDOR
-from .node import Node, confirmed, in_use, one, shared, whole
+from .node import Node, by_memory, confirmed, in_use, one, shared, whole
 
 WHOLE, SHARED = "example.com/xpu", "example.com/xpu.shared"
 FREE: Mapping[str, tuple[int, int]] = {WHOLE: (2, 2), SHARED: (6, 6)}
@@ -82,6 +82,31 @@ async def test_of_a_whole_card_and_a_share_of_it_asked_for_at_once_one_is_given(
 
     assert sorted(it.admitted for it in verdicts) == [False, True]
     assert len(in_use(node.view)) == 1
+
+
+async def test_whole_cards_and_units_of_memory_lie_side_by_side(node: Node) -> None:
+    vendor = {"enabled": True, **node.cards.settings, "modes": "dynamic"}
+    rules = [whole(WHOLE), by_memory(SHARED, "1")]
+    node.configure(**{node.cards.vendor: {**vendor, "resources": rules}})
+    await node.start()
+    units = await units_of_a_card(node)
+
+    alone = await node.admit("alone", {WHOLE: 1})
+    await node.counts({WHOLE: (2, 2), SHARED: (2 * units, units)})
+    some = await node.admit("some", {SHARED: units - 1})
+    await node.counts({WHOLE: (2, 1), SHARED: (2 * units, units)})
+    assert await node.cards_of(alone) != await node.cards_of(some)
+
+    await node.kubelet.delete(alone.uid)
+    await node.counts({WHOLE: (2, 1), SHARED: (2 * units, 2 * units)})
+
+
+async def units_of_a_card(node: Node) -> int:
+    """How many units of a GiB each of the two cards has, once the kubelet counts them."""
+    view = await node.until(lambda it: SHARED in it.resources and it.resources[SHARED].capacity)
+    count = view.resources[SHARED].capacity
+    await node.counts({WHOLE: (2, 2), SHARED: (count, count)})
+    return count // 2
 
 
 async def test_a_card_in_another_mode_is_no_card_with_a_fault(node: Node) -> None:
