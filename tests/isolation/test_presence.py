@@ -66,6 +66,12 @@ def test_any_sign_shows_the_vendor(show: Callable[[Path], None], shy: Vendor, tm
     assert not absence(shy)
 
 
+def test_a_device_that_goes_while_it_is_looked_at_is_no_sign(shy: Vendor, tmp_path: Path) -> None:
+    (tmp_path / "sys/bus/pci/devices/0000:00:00.0").mkdir(parents=True)
+
+    assert absence(shy)
+
+
 def test_a_vendor_without_signs_is_taken_to_be_here(shy: Vendor) -> None:
     assert not absence(replace(shy, signs=None))
 
