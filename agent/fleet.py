@@ -11,7 +11,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from agent.config import Config, ConfigState
+from agent.config import Config, ConfigState, VendorSettings
 from agent.config.place import nearest
 from agent.config.rules import doubts
 from agent.core.cell import Cell
@@ -71,13 +71,15 @@ class Fleet:
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
         self.reads.set(_reads(self._node.vendors.values()))
         for name, vendor in vendors.items():
-            if name not in self.processes:
+            if name in self.processes:
+                _configure(self.processes[name], config.vendor(name))
+            else:
                 self._hardware[name] = _hardware(vendor, config)
-                self._begin(vendor, config.vendor(name).memory_limit, group)
-            self.processes[name].required = config.vendor(name).enabled is True
+                self._begin(vendor, config.vendor(name), group)
 
-    def _begin(self, vendor: Vendor, memory_limit: int, group: TaskGroup) -> None:
-        process = self._start(vendor, self._node, memory_limit)
+    def _begin(self, vendor: Vendor, its: VendorSettings, group: TaskGroup) -> None:
+        process = self._start(vendor, self._node, its.memory_limit)
+        _configure(process, its)
         former = self._former.pop(vendor.name, None)
         if former is None:
             process.start_early()  # it loads its library while the agent goes on
@@ -124,6 +126,12 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
 def _wish(vendor: Vendor, config: Config) -> Wish:
     its = config.vendor(vendor.name)
     return Wish(vendor, its.resources, dynamic=its.modes == "dynamic")
+
+
+def _configure(process: VendorProcess, its: VendorSettings) -> None:
+    """Who writes of a library or settings means a vendor that is here."""
+    required = its.enabled is True
+    process.configure(required=required, sought=required or bool(its.library or its.settings))
 
 
 def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:

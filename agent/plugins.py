@@ -19,7 +19,7 @@ from agent.core.claims import Dialect
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.koordinator.resources import unserved_name
 from agent.core.text import shorten
-from agent.core.vendor import Doubt, Placement, SettingsError, Sharing, Vendor
+from agent.core.vendor import Doubt, Placement, SettingsError, Sharing, Signs, Vendor
 
 DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
@@ -220,6 +220,8 @@ def _trouble_of_type(vendor: Vendor) -> str:
     for key in ("prepares", "by_cdi"):
         if not isinstance(getattr(vendor, key), bool):
             return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
+    if not (vendor.signs is None or isinstance(vendor.signs, Signs)):
+        return f"signs are {shorten(repr(vendor.signs))}; Signs are needed"
     if not isinstance(vendor.sharing, Sharing):
         return f"sharing is {shorten(repr(vendor.sharing))}; a Sharing is needed"
     if vendor.placement not in get_args(Placement):

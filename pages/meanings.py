@@ -71,7 +71,8 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors": "One entry per vendor, by its name. A vendor that is not named is `enabled: auto`.",
     "vendors.NAME.enabled": (
-        "`auto` serves the vendor where its hardware is; with `true` the agent is not ready without it; "
+        "`auto` serves the vendor where its hardware is, and starts nothing where there is no sign of it; "
+        "with `true` the agent is not ready without it; "
         "`false` leaves it alone."
     ),
     "vendors.NAME.library": "File or directory of the vendor's library; empty searches the usual places.",

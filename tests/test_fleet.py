@@ -275,9 +275,13 @@ class FakeProcess:
         self.after: FakeProcess | None = None
         self.early = False
         self.required = False
+        self.sought = self.sought_when_early = True
+
+    def configure(self, *, required: bool, sought: bool) -> None:
+        self.required, self.sought = required, sought
 
     def start_early(self) -> None:
-        self.early = True
+        self.early, self.sought_when_early = True, self.sought
 
     async def run(self, after: FakeProcess | None = None) -> None:
         self.after = after
@@ -327,10 +331,42 @@ async def test_a_process_knows_whether_the_config_insists_on_its_vendor_also_aft
             settings = VendorSettings(enabled=enabled)
             cell.set(replace(state, config=Config(vendors={"acme": settings})))
             await anyio.wait_all_tasks_blocked()
-            seen.append(fleet_.processes["acme"].required)
+            seen.append(process_of(fleet_).required)
         group.cancel_scope.cancel()
 
     assert seen == [False, True, False]
+
+
+def process_of(fleet_: fleet.Fleet) -> FakeProcess:
+    process = fleet_.processes["acme"]
+    assert isinstance(process, FakeProcess)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("its", "sought"),
+    [
+        (VendorSettings(), False),
+        (VendorSettings(resources=(ResourceRule("acme.com/y"),)), False),
+        (VendorSettings(enabled=True), True),
+        (VendorSettings(library="/opt/libacme.so"), True),
+        (VendorSettings(settings={"mode": "whole"}), True),
+    ],
+)
+async def test_a_process_is_started_without_a_sign_where_the_config_speaks_of_the_vendor(
+    its: VendorSettings, sought: bool, found: list[Plugin]
+) -> None:
+    found[:] = [plugin("acme", "acme.com/x")]
+    cell = Cell(ConfigState(Config(vendors={"acme": its}), "file"))
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, cell)
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+
+    process = process_of(fleet_)
+    assert (process.early, process.sought_when_early) == (True, sought)
 
 
 async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of_the_first(

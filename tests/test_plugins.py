@@ -164,6 +164,7 @@ BROKEN = {
         ("placement='near'", "placement is 'near'; one of local, claim, auto is needed"),
         ("placement=[]", "placement is []; one of local, claim, auto is needed"),
         ("defaults={'a': object()}", "defaults are no plain JSON values"),
+        ("signs=['/dev/acme']", "signs are ['/dev/acme']; Signs are needed"),
         ("dialects=[]", "dialects are no tuple of Dialect"),
         ("dialects=('acme',)", "dialects are no tuple of Dialect"),
         ("dialects=(Dialect(None, edits),)", "dialect has the name None; a text is needed"),

@@ -361,6 +361,17 @@ Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant
 
 
 @dataclass(frozen=True, slots=True)
+class Signs:
+    """What shows that something of a vendor is on this node, without its library; any one of these does."""
+
+    #: Files, directories and device nodes of its driver, absolute.
+    driver: tuple[str, ...] = ()
+    #: Who made its cards, as sysfs writes it below `bus/pci/devices`: 0x10de.
+    pci: str = ""
+    sysfs: str = "/sys"
+
+
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """The agent's half of a vendor: names, and decisions without I/O.
 
@@ -414,5 +425,9 @@ class Vendor:
     visible: str = ""
     #: How the refusal begins of a request for units of memory that no single card has.
     shortage: str = "insufficient memory in one device"
-    #: The files in which its library is looked for; a bare name is the loader's to find. For `doctor` alone.
+    #: The files in which its library is looked for; a bare name is the loader's to find. The function looks
+    #: at files alone and loads nothing.
     libraries: Callable[[], Sequence[str]] | None = None
+    #: While none of these and none of `libraries` is here, which must be all then, no process is started
+    #: unless the config asks for the vendor. None: it is always started.
+    signs: Signs | None = None

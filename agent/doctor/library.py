@@ -9,18 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from agent import files
+from agent.isolation import loader
 
-#: Where the dynamic loader looks for a bare name, besides LD_LIBRARY_PATH and its cache.
-LOADER = (
-    "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/lib64",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/usr/local/lib",
-    "/usr/lib",
-)
 #: e_machine of an ELF file (elf.h), as uname calls it.
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 NO_PROGRAM = "no ELF file"
@@ -54,8 +44,7 @@ def there(names: Iterable[str]) -> tuple[str, ...]:
 def _paths(name: str) -> list[str]:
     if "/" in name:
         return [name]
-    places = (*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *LOADER)
-    return [os.path.join(place, name) for place in places]
+    return [os.path.join(folder, name) for folder in loader.folders()]
 
 
 def machine_of(path: Path) -> str:

@@ -18,6 +18,7 @@ from agent.isolation import contact
 from agent.isolation.breaker import Breaker
 from agent.isolation.contact import Contact, Lost
 from agent.isolation.memory import MemoryLimit
+from agent.isolation.presence import absence
 from agent.isolation.service import Deadlines, LinkCache, Service, Sink
 from agent.isolation.specs import Asked
 
@@ -78,8 +79,10 @@ class VendorProcess:
         self._service: Service | None = None
         self._trouble = "not started yet"
         self._was_open = False
-        #: Whether the config insists on this vendor: what it says of one that is not here is an error then.
-        self.required = False
+        self._required = False
+        self._sought = True
+        #: Set where the config says something else of the vendor than before.
+        self._told = anyio.Event()
         self._next_try: float | None = None
         #: What was killed and does not end, ours or of the process before.
         self._stuck: Contact | None = None
@@ -108,8 +111,20 @@ class VendorProcess:
             None if self._stuck is None else self._stuck.body.pid,
         )
 
+    def configure(self, *, required: bool, sought: bool) -> None:
+        """Take in what the config says of the vendor; where that is new it is tried at once.
+
+        `required`: that one which is not here is an error. `sought`: that the process is started although
+        nothing shows that the vendor is here.
+        """
+        if (required, sought) != (self._required, self._sought):
+            self._required, self._sought = required, sought
+            self._told.set()
+
     def start_early(self) -> None:
         """Start the process now, so that it loads its library while the agent still starts."""
+        if self._absence():
+            return
         try:
             self._early = self._start()
         except OSError as exc:
@@ -131,13 +146,35 @@ class VendorProcess:
         try:
             await self._succeed()
             while True:
+                await self._appear()
                 served = await self._live()
-                pause = self._backoff.pause(served, rest=self._breaker.tripped)
-                self._next_try = time.time() + pause
-                await anyio.sleep(pause)
-                self._next_try = None
+                rest = self._breaker.tripped or self._is_nothing_here
+                await self._pause(self._backoff.pause(served, rest=rest))
         finally:
             self._over.set()
+
+    async def _appear(self) -> None:
+        """Wait for a sign of the vendor."""
+        while self._early is None and (why := self._absence()):
+            self._tell(Lost(VendorState.UNAVAILABLE, why))
+            await self._pause(self._every)
+
+    def _absence(self) -> str:
+        return "" if self._sought else absence(self.vendor)
+
+    @property
+    def _is_nothing_here(self) -> bool:
+        """Whether the vendor's process found no library, never had one, and nobody insists on it."""
+        never = not (self._required or self._was_open)
+        return never and self._trouble.startswith(LIBRARY_NOT_FOUND)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait until the next try, or until the config says something else of the vendor."""
+        self._told = anyio.Event()
+        self._next_try = time.time() + seconds
+        with anyio.move_on_after(seconds):
+            await self._told.wait()
+        self._next_try = None
 
     async def _succeed(self) -> None:
         """Two libraries of one vendor at once may harm what both drive."""
@@ -214,7 +251,7 @@ class VendorProcess:
             log.warning("vendor lost", vendor=self.vendor.name, state=str(lost.state), reason=lost.reason)
             return
         nothing = lost.reason.startswith(LIBRARY_NOT_FOUND)
-        say = log.error if self.required else log.info if nothing else log.warning
+        say = log.error if self._required else log.info if nothing else log.warning
         say("vendor not found here", vendor=self.vendor.name, reason=lost.reason)
 
     async def _bury(self, old: Contact, lost: Lost) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from agent.core.koordinator.resources import unserved_name
 from agent.core.names import wrong_label
 from agent.core.vendor import ContainerEdits, Offering, Request, ResourceRule, Vendor
+from agent.isolation.presence import absence
 from agent.testing.bench import Bench, NotMade
 
 SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
@@ -75,6 +76,15 @@ async def the_resource_is_taken(bench: Bench) -> None:
     """`resource` is a name that the kubelet takes."""
     wrong = unserved_name(bench.vendor.resource)
     assert not wrong, wrong
+
+
+async def its_signs_are_seen(bench: Bench) -> None:
+    """A vendor that opens is seen by its signs, or by the files of its library."""
+    if bench.vendor.signs is None:
+        raise NotMade("the vendor has no signs: its process is started on every node")
+    await bench.devices()
+    missing = absence(bench.vendor)
+    assert not missing, f"it opened, and would not be started: {missing}"
 
 
 async def resources_are_pure(bench: Bench) -> None:

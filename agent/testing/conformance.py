@@ -27,6 +27,7 @@ from agent.isolation.contact import Lost, Refused
 from agent.testing.agenthalf import (
     edits_are_pure,
     imports_do_nothing,
+    its_signs_are_seen,
     labels_are_pure,
     resources_are_pure,
     the_readme_tells_all,
@@ -415,6 +416,7 @@ CHECKS: tuple[Check, ...] = (
     edits_are_pure,
     the_resource_is_taken,
     imports_do_nothing,
+    its_signs_are_seen,
     absence_is_unavailable,
     opening_again_works,
     events_wait_no_longer_than_told,

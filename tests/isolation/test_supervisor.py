@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import structlog.testing
 
 from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
-from agent.core.vendor import Device
+from agent.core.vendor import Device, Signs
 from agent.isolation import contact
 from agent.isolation.memory import MemoryLimit
 from agent.isolation.supervisor import Backoff, Deadlines, VendorProcess
@@ -62,11 +64,100 @@ async def test_a_vendor_that_never_was_here_is_not_found_and_no_trouble_where_no
 ) -> None:
     with structlog.testing.capture_logs() as logs:
         async with serving(sink, does={"open": "unavailable"}, reason=reason) as process:
-            process.required = required
+            process.configure(required=required, sought=True)
             await sink.until(lambda: sink.losses)
 
     (said,) = (it for it in logs if it.get("reason") == sink.losses[0][1])
     assert (said["event"], said["log_level"]) == ("vendor not found here", level)
+
+
+# One that is not here
+
+
+def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> VendorProcess:
+    """One that is started once its sign is there."""
+    it = replace(vendor(**settings), signs=Signs((str(sign),), sysfs=str(sign)))
+    process = VendorProcess(
+        it, sink, deadlines=QUICK, discover_every=every, backoff=(0.001, 1000.0), python_path=(HERE,)
+    )
+    process.configure(required=False, sought=False)
+    return process
+
+
+@asynccontextmanager
+async def running(process: VendorProcess) -> AsyncIterator[None]:
+    process.start_early()
+    task = asyncio.create_task(process.run())
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_no_process_is_started_until_something_shows_that_the_vendor_is_here(
+    sink: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    real = contact.Process
+
+    def start(*given: Any) -> contact.Process:
+        started.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(contact, "Process", start)
+    sign = tmp_path / "sign"
+    with structlog.testing.capture_logs() as logs:
+        async with running(shy(sink, sign)):
+            await sink.until(lambda: len(sink.losses) >= 3)
+            assert started == []
+            sign.touch()
+            await sink.until(lambda: sink.lists)
+
+    words = f"library-not-found: here is none of {sign}; "
+    assert {(state, why[: len(words)]) for state, why in sink.losses} == {(VendorState.UNAVAILABLE, words)}
+    said = [it["log_level"] for it in logs if it["event"] == "vendor not found here"]
+    assert said == ["info"]
+
+
+async def test_a_vendor_that_the_config_begins_to_ask_for_is_started_at_once(
+    sink: Recorder, tmp_path: Path
+) -> None:
+    process = shy(sink, tmp_path / "sign", every=1000.0)
+    async with running(process):
+        await sink.until(lambda: sink.losses)
+        assert process.pid is None
+        assert process.status.next_try is not None
+
+        process.configure(required=False, sought=True)
+        await sink.until(lambda: sink.lists)
+
+
+@pytest.mark.parametrize(("required", "rests"), [(False, True), (True, False)])
+async def test_a_vendor_without_a_library_rests_at_once_unless_the_config_insists_on_it(
+    required: bool, rests: bool, sink: Recorder, tmp_path: Path
+) -> None:
+    """The first pause is 1 ms, the longest 1000 s."""
+    process = shy(sink, tmp_path, does={"open": "unavailable"}, reason="library-not-found")
+    process.configure(required=required, sought=True)
+    began = time.time()
+    async with running(process):
+        await until(lambda: process.status.next_try)
+        assert process.status.next_try is not None
+        if rests:
+            assert process.status.next_try >= began + 500
+        else:
+            await sink.until(lambda: len(sink.losses) >= 3)
+
+
+async def test_a_vendor_whose_library_goes_is_tried_again_soon(
+    sink: Recorder, tmp_path: Path, flag: Flag
+) -> None:
+    flag.lower()
+    does = {"open": "unavailable", "discover": "unavailable"}
+    process = shy(sink, tmp_path, does=does, reason="library-not-found", flag=str(flag))
+    async with running(process):
+        await sink.until(lambda: sink.lists)
+        flag.raise_()
+        await sink.until(lambda: len(sink.losses) >= 3)
 
 
 async def test_a_vendor_that_was_here_is_lost(sink: Recorder, flag: Flag) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from agent.core.model import VendorState
+from agent.core.vendor import Signs
 from agent.http.inspect import inspect
 from agent.http.metrics import metrics
 from agent.testing.node import Capacity
+from agent.vendors.nvidia import places, plugin
 
 from .cards import Cards, Nvidia, Simulated
 from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
@@ -118,6 +120,28 @@ async def test_a_driver_that_comes_late_is_served_without_a_restart(node: Node) 
     await node.counts({XPU: (4, 4)})
     await node.until(lambda it: not it.troubles)
     await node.admit("one", {XPU: 1})
+
+
+async def test_a_driver_that_is_installed_late_is_served_without_a_restart_and_no_process_waits_for_it(
+    node: Node, gpus: Nvidia, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name of our own is the agent's sign: the machine of the test may have the library itself."""
+    monkeypatch.setattr(places, "SONAME", "libnvidia-ml-late.so.1")
+    monkeypatch.setattr(plugin, "Signs", lambda *given, **more: Signs())
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    node.configure(whole(XPU), nvidia={"enabled": "auto"})
+    await node.start()
+    await node.counts({XPU: (4, 4)})
+    view = await node.until(lambda it: vendor_is(it, "nvidia", VendorState.UNAVAILABLE))
+    [said] = (it.reason for it in view.snapshot.vendors if it.name == "nvidia")
+    assert said.startswith("library-not-found: here is none of libnvidia-ml-late.so.1, ")
+    assert (view.processes["nvidia"].pid, view.troubles) == (None, ())
+
+    for name in ("libnvidia-ml.so.1", "libnvidia-ml-late.so.1"):
+        (tmp_path / name).symlink_to(gpus.settings["library"])
+
+    await node.counts({XPU: (4, 4), GPU: (2, 2)})
+    await node.admit("one", {GPU: 1})
 
 
 @EVERY_VENDOR

@@ -306,6 +306,7 @@ async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_p
     assert len(found) == len(CHECKS)
     assert [it for it in found if it.ok is False] == []
     assert [it.detail for it in found if it.ok is None] == [
+        "the vendor has no signs: its process is started on every node",
         "the vendor has no resources of its own",
         "the vendor has no labels",
         "the backend has no usage",

@@ -16,9 +16,8 @@ from agent.core.vendor import (
     BackendUnavailable,
 )
 
-from . import abi, sysfs
+from . import abi, places, sysfs
 from .abi import Code
-from .facts import DRIVER_ROOT
 from .values import (
     EccErrors,
     Event,
@@ -31,9 +30,6 @@ from .values import (
     Unavailable,
 )
 
-SONAME = "libmxsml.so"
-#: Where MetaX's packages put it, after the loader's own path.
-FOLDERS = ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
 #: How glibc says so, in English: a process that sets no locale is told nothing else.
 _MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
@@ -86,11 +82,11 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
-    names = searched(settings)
+    names = places.searched(settings)
     reason = LIBRARY_NOT_FOUND
     refused, empty = [], []
     for name in names:
-        if len(names) > 1 and name != SONAME and not Path(name).exists():
+        if len(names) > 1 and name != places.SONAME and not Path(name).exists():
             empty.append(str(Path(name).parent))
             continue
         try:
@@ -99,7 +95,7 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
             refused.append(str(error))
             reason = reason if _is_missing(name, error) else LIBRARY_UNUSABLE
     if empty:
-        refused.append(f"no {SONAME} in {' or '.join(empty)}")
+        refused.append(f"no {places.SONAME} in {' or '.join(empty)}")
     raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
 
 
@@ -108,19 +104,6 @@ def _is_missing(name: str, error: OSError) -> bool:
     if "/" in name:
         return not os.path.exists(name)
     return str(error) == f"{name}: {_MISSING}"
-
-
-def searched(settings: Mapping[str, Any]) -> list[str]:
-    """The names of all files that `load` would take, there or not; the bare one is the loader's."""
-    library = settings.get("library") or ""
-    if not library:
-        root = (settings.get("containerDriverRoot") or DRIVER_ROOT).rstrip("/")
-        folders = dict.fromkeys(f"{root}{folder}" for root in ("", root) for folder in FOLDERS)
-        return [SONAME, *(f"{folder}/{SONAME}" for folder in folders)]
-    if not Path(library).is_dir():
-        return [library]
-    within = [Path(library), Path(library, "lib"), *(Path(library + folder) for folder in FOLDERS)]
-    return [str(folder / SONAME) for folder in within]
 
 
 def unavailable(error: MxsmlError, *, driver_loaded: bool) -> BackendUnavailable:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from agent.core.hooks import hookimpl
-from agent.core.vendor import Vendor
+from agent.core.vendor import Signs, Vendor
 
+from . import places
 from .dialect import DIALECT
 from .edits import container_edits
 from .facts import SGPU as SLICED
@@ -18,13 +19,17 @@ from .nodedevices import ANNOTATION, node_annotations
 from .offering import judge, offering, sharing
 from .options import DEFAULTS, SETTINGS, Options
 from .share import without_a_claim
+from .sysfs import MODULE
 
 __all__ = ["SETTINGS", "register_backend"]
+
+PCI_VENDOR = "0x9999"
 
 
 @hookimpl
 def register_backend(settings: Mapping[str, Any]) -> Vendor:
     options = Options.read(settings)
+    sysfs = options.sysfs or "/sys"
     sliced = options.mode == SLICED
     return Vendor(
         name="metax",
@@ -46,11 +51,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         dialects=(DIALECT,) if sliced else (),
         unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
-        libraries=partial(_libraries, options),
+        libraries=partial(places.searched, options.for_backend()),
+        signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=PCI_VENDOR, sysfs=sysfs),
     )
-
-
-def _libraries(options: Options) -> Sequence[str]:
-    from . import library  # ctypes, which the agent itself can do without
-
-    return library.searched(options.for_backend())

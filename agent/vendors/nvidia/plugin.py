@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from agent.core.hooks import hookimpl
-from agent.core.vendor import Vendor
+from agent.core.vendor import Signs, Vendor
 
+from . import places
 from .edits import VISIBLE_DEVICES, container_edits
 from .labels import labels
 from .names import DOMAIN, GPU
@@ -17,10 +18,15 @@ from .options import DEFAULTS, SETTINGS, Options
 
 __all__ = ["SETTINGS", "register_backend"]
 
+#: Of the driver, where it runs; the last is WSL's.
+DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
+PCI_VENDOR = "0x10de"
+
 
 @hookimpl
 def register_backend(settings: Mapping[str, Any]) -> Vendor:
     options = Options.read(settings)
+    sysfs = options.sysfs or "/sys"
     return Vendor(
         name="nvidia",
         backend="agent.vendors.nvidia.backend:NvmlBackend",
@@ -35,11 +41,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         by_cdi=options.by_cdi,
         doubts=options.doubts(),
         visible=VISIBLE_DEVICES,
-        libraries=partial(_libraries, options),
+        libraries=partial(places.searched, options.for_backend()),
+        signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=PCI_VENDOR, sysfs=sysfs),
     )
-
-
-def _libraries(options: Options) -> Sequence[str]:
-    from . import library  # ctypes, which the agent itself can do without
-
-    return library.searched(options.for_backend())

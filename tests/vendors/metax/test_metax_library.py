@@ -6,16 +6,20 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mxsml_stub import EVENTS, REINIT, SGPU, MxsmlStub
+from signs import seen
 
 from agent.core.vendor import BackendUnavailable
-from agent.vendors.metax import abi, library
+from agent.isolation.presence import absence
+from agent.vendors.metax import abi, library, places, sysfs
 from agent.vendors.metax.abi import Code, PciEventType, SchedClass, TopologyLevel, VirtMode
 from agent.vendors.metax.library import Mxsml, MxsmlError
+from agent.vendors.metax.plugin import register_backend
 from agent.vendors.metax.values import (
     EccErrors,
     Identity,
@@ -78,21 +82,21 @@ def put(stub: MxsmlStub, folder: Path) -> Path:
     """Put the stub into a folder, as packages do: the file has a version, the name is a link."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "libmxsml.so.2.3.1").hardlink_to(stub.library)
-    (folder / library.SONAME).symlink_to("libmxsml.so.2.3.1")
+    (folder / places.SONAME).symlink_to("libmxsml.so.2.3.1")
     return folder
 
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose loader and folders know no MXSML, as is this one with the stub."""
-    monkeypatch.setattr(library, "SONAME", "libnowhere.so")
+    monkeypatch.setattr(places, "SONAME", "libnowhere.so")
 
 
 def test_a_file_is_loaded(stub: MxsmlStub) -> None:
     assert library.start({"library": str(stub.library)}).device_count() == 8
 
 
-@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in library.FOLDERS)])
+@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in places.FOLDERS)])
 def test_a_directory_is_searched_as_itself_and_as_a_root(
     stub: MxsmlStub, tmp_path: Path, folder: str
 ) -> None:
@@ -103,22 +107,23 @@ def test_a_directory_is_searched_as_itself_and_as_a_root(
 
 def test_the_loaders_own_path_comes_first(stub: MxsmlStub, tmp_path: Path) -> None:
     script = (
-        "from agent.vendors.metax import library as it\nit.FOLDERS = (); print(it.start({}).device_count())"
+        "from agent.vendors.metax import library, places\n"
+        "places.FOLDERS = (); print(library.start({}).device_count())"
     )
 
     done = stub.run(script, LD_LIBRARY_PATH=str(put(stub, tmp_path / "lib")))
 
     assert (done.stdout, done.stderr) == ("8\n", "")
-    assert library.searched({})[0] == library.SONAME
+    assert places.searched({})[0] == places.SONAME
 
 
 def test_the_drivers_folders_follow_in_the_vendors_order_then_below_the_hosts_root() -> None:
     own = [f"{folder}/libmxsml.so" for folder in ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")]
 
-    searched = library.searched({})
+    searched = places.searched({})
 
     assert searched[1:] == [*own, *(f"/driver-root{name}" for name in own)]
-    assert library.searched({"containerDriverRoot": "/"})[1:] == own
+    assert places.searched({"containerDriverRoot": "/"})[1:] == own
 
 
 def test_the_hosts_root_is_searched_where_the_settings_say(stub: MxsmlStub, tmp_path: Path) -> None:
@@ -129,7 +134,7 @@ def test_the_hosts_root_is_searched_where_the_settings_say(stub: MxsmlStub, tmp_
 
 def test_a_file_that_can_not_be_loaded_is_passed_over(stub: MxsmlStub, tmp_path: Path) -> None:
     put(stub, tmp_path / "lib")
-    (tmp_path / library.SONAME).write_text("no library")
+    (tmp_path / places.SONAME).write_text("no library")
 
     assert library.start({"library": str(tmp_path)}).device_count() == 8
 
@@ -160,7 +165,7 @@ def test_a_file_that_is_there_and_no_library_is_told_from_none(
     half = tmp_path / "half/libmxsml.so"
     half.parent.mkdir()
     half.write_bytes(Path(stub.library).read_bytes()[:100])
-    monkeypatch.setattr(library, "searched", lambda _: [str(half), *(str(tmp_path / it) for it in beside)])
+    monkeypatch.setattr(places, "searched", lambda _: [str(half), *(str(tmp_path / it) for it in beside)])
 
     said = unavailable({})
 
@@ -172,13 +177,62 @@ def test_a_file_that_is_there_and_no_library_is_told_from_none(
 def test_a_library_of_the_loader_s_own_path_that_needs_another_one_is_there(stub: MxsmlStub) -> None:
     needs_another = OSError("libdrm.so.2: cannot open shared object file: No such file or directory")
 
-    assert not library._is_missing(library.SONAME, needs_another)
+    assert not library._is_missing(places.SONAME, needs_another)
 
 
 def test_a_library_that_the_config_names_is_searched_alone(tmp_path: Path) -> None:
     (tmp_path / "lib.so").symlink_to("nowhere")
 
-    assert library.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
+    assert places.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
+
+
+# Signs: a process is started wherever it would load the library
+
+
+WAYS = {
+    "a file": ("libany.so", {"library": "{}/libany.so"}, ""),
+    **{
+        f"a directory, {folder}": (f"{folder}/libmxsml.so", {"library": "{}"}, "")
+        for folder in (".", "lib", *(it.lstrip("/") for it in places.FOLDERS))
+    },
+    "the host's root": ("opt/maca/lib/libmxsml.so", {"containerDriverRoot": "{}"}, ""),
+    "the loader's path": ("lib/libmxsml.so", {}, "{}/lib"),
+    "the second of the loader's path": ("lib/libmxsml.so", {}, "/nonexistent:{}/lib"),
+    "the current directory": ("libmxsml.so", {}, ":/nonexistent"),
+}
+
+
+@pytest.mark.parametrize(("file", "settings", "path"), WAYS.values(), ids=WAYS)
+def test_the_library_is_a_sign_of_the_vendor_whichever_way_it_is_found(
+    file: str, settings: dict[str, str], path: str, stub: MxsmlStub, tmp_path: Path
+) -> None:
+    def here(text: str) -> str:
+        return text.replace("{}", str(tmp_path))
+
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).hardlink_to(stub.library)
+    environment = {**stub.environment, **({"LD_LIBRARY_PATH": here(path)} if path else {})}
+
+    found = seen("metax", {key: here(it) for key, it in settings.items()}, environment, cwd=tmp_path)
+
+    assert found == (True, "")
+
+
+def test_without_a_library_nothing_is_started() -> None:
+    found = seen("metax", {}, {}, SONAME="libnowhere.so")
+
+    assert not found.loaded
+    assert "here is none of libnowhere.so, /opt/mxdriver/lib/libnowhere.so, " in found.absence
+
+
+def test_the_driver_is_a_sign_where_it_stands_in_for_its_library(tmp_path: Path) -> None:
+    vendor = register_backend({"sysfs": str(tmp_path), "containerDriverRoot": str(tmp_path)})
+    (tmp_path / sysfs.MODULE).mkdir(parents=True)
+
+    assert vendor.signs is not None
+    assert str(tmp_path / sysfs.MODULE) in vendor.signs.driver
+    assert sysfs.driver_loaded(tmp_path)
+    assert not absence(replace(vendor, libraries=None))
 
 
 # Starting it

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nvml_stub import NvmlStub
+from signs import seen
 
 from agent.core.vendor import BackendUnavailable
-from agent.vendors.nvidia import library
+from agent.vendors.nvidia import library, places
 from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendors.nvidia.plugin import register_backend
 
 pytest_plugins = ["nvml_fixtures"]
 
@@ -22,10 +27,10 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import json, sys
 from agent.core.vendor import BackendUnavailable
-from agent.vendors.nvidia import backend, library
+from agent.vendors.nvidia import backend, places
 
-library.SONAME = sys.argv[2]
-library.ROOTS = (sys.argv[3],)
+places.SONAME = sys.argv[2]
+places.ROOTS = (sys.argv[3],)
 assert "pynvml" not in sys.modules
 backend = backend.NvmlBackend({"library": sys.argv[1], **json.loads(sys.argv[4])})
 try:
@@ -37,7 +42,7 @@ except BackendUnavailable as error:
 
 
 def start(
-    stub: NvmlStub, setting: str | Path, *, soname: str = library.SONAME, root: str = "/", **settings: str
+    stub: NvmlStub, setting: str | Path, *, soname: str = places.SONAME, root: str = "/", **settings: str
 ) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(setting), soname, root, json.dumps(settings)],
@@ -54,14 +59,14 @@ def test_a_file_is_loaded(stub: NvmlStub) -> None:
     assert start(stub, stub.library) == {"cards": 8}
 
 
-@pytest.mark.parametrize("folder", library.FOLDERS)
+@pytest.mark.parametrize("folder", places.FOLDERS)
 def test_a_driver_root_is_searched_and_links_are_followed(
     stub: NvmlStub, tmp_path: Path, folder: str
 ) -> None:
     place = tmp_path / "root" / folder
     place.mkdir(parents=True)
     (place / "libnvidia-ml.so.580.65.06").hardlink_to(stub.library)
-    (place / library.SONAME).symlink_to("libnvidia-ml.so.580.65.06")
+    (place / places.SONAME).symlink_to("libnvidia-ml.so.580.65.06")
 
     assert start(stub, tmp_path / "root") == {"cards": 8}
 
@@ -139,7 +144,7 @@ def test_a_missing_file_is_named_with_what_would_work(stub: NvmlStub, tmp_path: 
 
 
 def test_a_file_that_is_there_and_no_library_is_told_from_none(stub: NvmlStub, tmp_path: Path) -> None:
-    half = tmp_path / "lib64" / library.SONAME
+    half = tmp_path / "lib64" / places.SONAME
     half.parent.mkdir()
     half.write_bytes(Path(stub.library).read_bytes()[:100])
 
@@ -183,16 +188,16 @@ def test_a_refused_start_is_named_and_works_once_the_cause_is_gone(
     backend.close()
 
 
-@pytest.mark.parametrize("folder", library.FOLDERS)
+@pytest.mark.parametrize("folder", places.FOLDERS)
 def test_every_file_that_is_loaded_is_among_those_that_were_searched(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    (tmp_path / folder / library.SONAME).touch()
+    (tmp_path / folder / places.SONAME).touch()
 
-    searched = library.searched({"containerDriverRoot": str(tmp_path)})
+    searched = places.searched({"containerDriverRoot": str(tmp_path)})
 
-    assert searched[0] == library.SONAME
-    assert str(tmp_path / folder / library.SONAME) in searched
-    assert set(library._candidates(str(tmp_path))) <= set(searched)
+    assert searched[0] == places.SONAME
+    assert str(tmp_path / folder / places.SONAME) in searched
+    assert set(places.candidates(str(tmp_path))) <= set(searched)
 
 
 def test_a_library_that_the_config_names_is_searched_alone_also_where_it_is_a_link_to_nowhere(
@@ -200,4 +205,86 @@ def test_a_library_that_the_config_names_is_searched_alone_also_where_it_is_a_li
 ) -> None:
     (tmp_path / "lib.so").symlink_to("nowhere")
 
-    assert library.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
+    assert places.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
+
+
+# Signs: a process is started wherever it would load the library
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a process comes to the library; {} stands for a directory."""
+
+    #: Where the library lies, below the directory.
+    file: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    #: LD_LIBRARY_PATH.
+    path: str = ""
+    roots: tuple[str, ...] = ()
+    #: A link beside it, and where that leads.
+    link: tuple[str, str] = ("", "")
+
+
+SO = places.SONAME
+WAYS = {
+    "a file": Way("libany.so", {"library": "{}/libany.so"}),
+    **{f"a directory, {folder}": Way(f"{folder}/{SO}", {"library": "{}"}) for folder in places.FOLDERS},
+    "the mounted root": Way(f"usr/lib64/{SO}", {"containerDriverRoot": "{}"}),
+    "a root of the host": Way(f"usr/lib64/{SO}", {"driverRoot": "{}"}),
+    "a known root": Way(f"lib64/{SO}", roots=("{}",)),
+    "a link of the root": Way("opt/lib.so.1", roots=("{}",), link=(f"lib64/{SO}", "/opt/lib.so.1")),
+    "a folder that is a link of the root": Way(f"opt/nv/{SO}", roots=("{}",), link=("usr/lib64", "/opt/nv")),
+    "the loader's path": Way(f"lib/{SO}", path="{}/lib"),
+    "the second of the loader's path": Way(f"lib/{SO}", path="/nonexistent:{}/lib"),
+    "the loader's path with semicolons": Way(f"lib/{SO}", path="/nonexistent;{}/lib"),
+    "the current directory": Way(SO, path=":/nonexistent"),
+    "a link in the loader's path": Way("opt/lib.so.1", path="{}", link=(SO, "opt/lib.so.1")),
+}
+if platform.machine() == "x86_64":
+    WAYS["the loader's path, by processor"] = Way(f"lib/glibc-hwcaps/x86-64-v2/{SO}", path="{}/lib")
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_the_library_is_a_sign_of_the_vendor_whichever_way_it_is_found(
+    way: Way, stub: NvmlStub, tmp_path: Path
+) -> None:
+    def here(text: str) -> str:
+        return text.replace("{}", str(tmp_path))
+
+    (tmp_path / way.file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / way.file).hardlink_to(stub.library)
+    name, target = way.link
+    if name:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).symlink_to(target)
+
+    found = seen(
+        "nvidia",
+        {key: here(value) for key, value in way.settings.items()},
+        {**stub.environment, **({"LD_LIBRARY_PATH": here(way.path)} if way.path else {})},
+        cwd=tmp_path,
+        ROOTS=[here(it) for it in way.roots],
+    )
+
+    assert found == (True, "")
+
+
+def test_a_name_that_the_loader_knows_is_a_sign_of_the_vendor(stub: NvmlStub) -> None:
+    assert seen("nvidia", {}, {}, SONAME="libc.so.6") == (True, "")
+
+
+def test_without_a_library_nothing_is_started() -> None:
+    found = seen("nvidia", {}, {}, SONAME="libnowhere.so.1", ROOTS=["/nonexistent"])
+
+    assert not found.loaded
+    assert "here is none of libnowhere.so.1, /driver-root" in found.absence
+
+
+def test_the_driver_and_the_cards_are_signs_where_the_settings_say(tmp_path: Path) -> None:
+    signs = register_backend({"sysfs": str(tmp_path)}).signs
+    assert signs is not None
+
+    assert (signs.driver[0], signs.sysfs, signs.pci) == (f"{tmp_path}/module/nvidia", str(tmp_path), "0x10de")
+    assert register_backend({}).signs == replace(
+        signs, driver=("/sys/module/nvidia", *signs.driver[1:]), sysfs="/sys"
+    )

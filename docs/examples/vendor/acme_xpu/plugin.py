@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.core.hooks import hookimpl
-from agent.core.vendor import SettingsError, Vendor
+from agent.core.vendor import SettingsError, Signs, Vendor
 
 from .edits import VISIBLE, container_edits, labels
 
@@ -24,4 +24,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings=dict(settings),
         labels=labels,
         visible=VISIBLE,
+        libraries=lambda: (settings.get("library") or "libacme.so",),
+        signs=Signs(driver=("/sys/module/acme",), pci="0xacac"),
     )

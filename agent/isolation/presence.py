@@ -1,0 +1,61 @@
+"""Whether anything of a vendor is on this node: looked up in files, with no process and no library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from agent.core.text import shorten
+from agent.core.vendor import LIBRARY_NOT_FOUND, Signs, Vendor
+from agent.isolation import loader
+
+log = structlog.get_logger()
+
+LONGEST = 400  # characters of all that was looked for
+
+
+def absence(vendor: Vendor) -> str:
+    """Why nothing of the vendor is here, in the words of a process that finds no library; empty otherwise.
+
+    In doubt it is here: what is started in vain costs a process, what is not started the node its cards.
+    """
+    if vendor.signs is None:
+        return ""
+    try:
+        return _looked_for(vendor, vendor.signs)
+    except Exception as exc:  # the vendor's own code, or a sysfs that can not be read
+        log.warning("signs of the vendor not seen", vendor=vendor.name, reason=repr(exc))
+        return ""
+
+
+def _looked_for(vendor: Vendor, signs: Signs) -> str:
+    if any(map(os.path.lexists, signs.driver)):
+        return ""
+    libraries = tuple(vendor.libraries() if vendor.libraries else ())
+    if any(map(_may_load, libraries)) or signs.pci in _makers(signs.sysfs):
+        return ""
+    cards = (f"a PCI device of {signs.pci}",) if signs.pci else ()
+    return _words(vendor.name, (*signs.driver, *cards, *libraries))
+
+
+def _may_load(library: str) -> bool:
+    return os.path.lexists(library) if "/" in library else loader.may_find(library)
+
+
+def _makers(sysfs: str) -> Iterator[str]:
+    """Who made what is on the PCI bus: 0x10de."""
+    bus = Path(sysfs, "bus/pci/devices")
+    for name in os.listdir(bus) if bus.exists() else ():
+        with suppress(FileNotFoundError):  # it went meanwhile
+            yield (bus / name / "vendor").read_text().strip()
+
+
+def _words(vendor: str, looked_for: Iterable[str]) -> str:
+    return (
+        f"{LIBRARY_NOT_FOUND}: here is none of {shorten(', '.join(looked_for), LONGEST)}; "
+        f"install the driver of {vendor}, or let vendors.{vendor}.library name its library"
+    )

@@ -1,0 +1,95 @@
+"""Where the loader finds a bare name: whatever it finds, we say that it may."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.isolation import loader
+
+NAME = "libxpu-test.so.1"
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+
+
+def test_a_name_that_is_nowhere_is_not_found() -> None:
+    assert not loader.may_find(NAME)
+
+
+def test_every_library_that_this_process_has_by_its_bare_name_is_one_that_may_be_found() -> None:
+    """Which of the mapped ones the loader finds by name, it is asked itself."""
+    mapped = set(re.findall(r"/([^/\n]+\.so[.0-9]*)$", Path("/proc/self/maps").read_text(), re.MULTILINE))
+    found = {name for name in mapped if _loads(name)}
+
+    assert "libc.so.6" in found
+    assert {name for name in found if not loader.may_find(name)} == set()
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("below", [".", "glibc-hwcaps/x86-64-v3", "tls", "haswell/x86_64"])
+@pytest.mark.parametrize("path", ["{}", "/nonexistent:{}", "/nonexistent;{}", "$ORIGIN/lib"])
+def test_a_folder_of_the_loader_s_path_is_looked_through(
+    path: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / below).mkdir(parents=True, exist_ok=True)
+    (tmp_path / below / NAME).symlink_to("nowhere")
+    monkeypatch.setenv("LD_LIBRARY_PATH", path.format(tmp_path))
+
+    assert loader.may_find(NAME)
+
+
+def test_an_empty_folder_of_the_path_is_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / NAME).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/nonexistent:")
+
+    assert loader.may_find(NAME)
+
+
+def test_the_cache_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "ld.so.cache"
+    cache.write_bytes(b"glibc-ld.so.cache1.1\0\1\2" + NAME.encode() + b".2\0")
+    monkeypatch.setattr(loader, "CACHE", cache)
+    before = loader.may_find(NAME)
+    cache.write_bytes(cache.read_bytes() + NAME.encode() + b"\0/opt/lib/" + NAME.encode() + b"\0")
+
+    assert (before, loader.may_find(NAME)) == (False, True)
+
+
+def test_a_folder_of_the_interpreter_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / NAME).touch()
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+
+    assert loader.may_find(NAME)
+
+
+def test_what_can_not_be_told_from_files_may_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(loader, "CACHE", tmp_path)
+        assert loader.may_find(NAME)
+    with monkeypatch.context() as another_libc:
+        another_libc.setattr(os, "confstr", lambda name: None)
+        assert loader.may_find(NAME)
+    with monkeypatch.context() as preloads:
+        preloads.setattr(loader, "PRELOAD", tmp_path)
+        assert loader.may_find(NAME)

@@ -1,0 +1,59 @@
+"""What a process finds of a vendor's library, and what the agent sees of it without one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+#: Nothing but the library shows that the vendor is here; `places` names what may stand in for its places.
+SCRIPT = """
+import importlib, json, sys
+from dataclasses import replace
+from agent.core.vendor import BackendUnavailable, Signs
+from agent.isolation.presence import absence
+
+name, settings, stand_ins = sys.argv[1], *map(json.loads, sys.argv[2:])
+library, places, plugin = (
+    importlib.import_module(f"agent.vendors.{name}.{it}") for it in ("library", "places", "plugin")
+)
+for key, value in stand_ins.items():
+    setattr(places, key, value)
+vendor = replace(plugin.register_backend(settings), signs=Signs(sysfs="/nonexistent"))
+absent = absence(vendor)
+try:
+    loaded = bool(library.load(vendor.settings))
+except BackendUnavailable:
+    loaded = False
+print(json.dumps([loaded, absent]))
+"""
+
+
+class Seen(NamedTuple):
+    #: Whether a process loads the library.
+    loaded: bool
+    #: Why the agent would start none.
+    absence: str
+
+
+def seen(
+    vendor: str,
+    settings: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    cwd: Path = ROOT,
+    **places: Any,
+) -> Seen:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, vendor, json.dumps(settings), json.dumps(places)],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Seen(*json.loads(done.stdout))
