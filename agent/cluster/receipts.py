@@ -13,7 +13,7 @@ import anyio
 import structlog
 
 from agent.cluster.api import Api
-from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden, NotFound
 from agent.cluster.upkeep import LONGEST, QUIET
 from agent.core.cell import Cell
 from agent.core.pauses import Pauses
@@ -34,8 +34,17 @@ def path(owed: Owed) -> str:
 
 
 def patch(owed: Owed) -> Mapping[str, Any]:
-    """A merge patch of nothing else, which the server takes for the pod of this uid alone (409)."""
+    """A merge patch of nothing else, which the server takes for the pod of this uid alone."""
     return {"metadata": {"uid": owed.uid, "annotations": dict(owed.texts)}}
+
+
+def _is_gone(exc: ApiError) -> bool:
+    """Whether the pod is there no more, or another one of its name.
+
+    A patch of another uid is invalid (seen on kube-apiserver 1.36), where an update of one is a conflict.
+    """
+    of_uid = isinstance(exc, ApiRefused) and exc.status in (409, 422) and "uid" in exc.message.lower()
+    return of_uid or isinstance(exc, NotFound)
 
 
 @dataclass(slots=True)
@@ -167,18 +176,17 @@ class ReceiptWriter:
             self._wait(str(exc))
             asked = exc.retry_after or 0.0 if isinstance(exc, Busy) else 0.0
             return max(self._away.next(), min(asked, LONGEST))
-        except (NotFound, Conflict) as exc:  # it is gone, or another one of its name: the watch will tell
-            self._wait("")
-            if isinstance(exc, Conflict):
-                tried.anyway = tried.again  # of the same one, if somebody wrote it again and again meanwhile
-            self._refusals.pop(owed.uid, None)
-            log.debug("pod is gone or another one", pod=f"{owed.namespace}/{owed.pod}", error=str(exc))
-            return 0.0
         except ApiError as exc:
             self._wait("")
-            return self._refuse(tried, exc)
+            return self._drop(owed, exc) if _is_gone(exc) else self._refuse(tried, exc)
         self._wait("")
         self._take(owed)
+        return 0.0
+
+    def _drop(self, owed: Owed, exc: ApiError) -> float:
+        """Nobody waits for it any more; the watch will tell."""
+        self._refusals.pop(owed.uid, None)
+        log.debug("pod is gone or another one", pod=f"{owed.namespace}/{owed.pod}", error=str(exc))
         return 0.0
 
     def _noted(self, owed: Owed) -> _Tried:

@@ -279,7 +279,11 @@ async def test_what_somebody_undoes_is_written_again_more_and_more_seldom() -> N
         pytest.param(DENIAL, "pods.receipts", id="forbidden"),
         pytest.param(ApiRefused(422, "Invalid", "too long"), "too long", id="invalid"),
         pytest.param(NotFound(404, "NotFound", "gone"), "", id="gone"),
-        pytest.param(Conflict(409, "Conflict", "another uid"), "", id="another one"),
+        pytest.param(ApiRefused(422, "Invalid", "metadata.uid: field is immutable"), "", id="another one"),
+        pytest.param(
+            Conflict(409, "Conflict", "UID in precondition: x"), "", id="another one, in other words"
+        ),
+        pytest.param(Conflict(409, "Conflict", "has been modified"), "modified", id="written by many"),
     ],
 )
 async def test_a_pod_that_is_refused_holds_up_no_other(refusal: ApiError, told: str) -> None:
