@@ -65,10 +65,16 @@ class Here:
 
 async def test_it_follows_the_ledger_the_pods_and_the_vendors() -> None:
     here = Here()
+    here.gives("web")
     async with here.runs():
-        here.pods.set((pod("web"),))
-        here.gives("web")
         here.ledger.confirm("web", Owner("uid-web", "main"))
+        here.pods.set((pod("web"),))
+        await eventually(lambda: here.texts() == {"web": {KEY: "c0"}})
+        held = here.ledger.get("web")
+        assert held is not None
+        here.ledger.record(replace(held, diverged=("c1",)))
+        await eventually(lambda: here.texts() == {"web": {KEY: "c1"}})
+        here.ledger.record(held)
         await eventually(lambda: here.texts() == {"web": {KEY: "c0"}})
 
         here.pods.set((replace(pod("web"), annotations={KEY: "c0"}),))
