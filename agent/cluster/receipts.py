@@ -173,6 +173,7 @@ class ReceiptWriter:
             await self._api.patch(path(owed), patch(owed))
         except (ApiAway, Busy) as exc:
             tried.again = tried.anyway = tried.at  # as soon as the server is there
+            tried.pauses.reset()
             self._wait(str(exc))
             asked = exc.retry_after or 0.0 if isinstance(exc, Busy) else 0.0
             return max(self._away.next(), min(asked, LONGEST))
