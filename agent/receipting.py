@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import anyio
 import structlog
 
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Dialect
 from agent.core.ledger import Ledger
 from agent.core.promises import DIALECTS
-from agent.core.receipts import Owed, receipts
+from agent.core.receipts import Known, Owed, receipts
 from agent.core.vendor import Vendor
 
 log = structlog.get_logger()
@@ -41,6 +41,9 @@ class Receipting:
         self._vendors = vendors
         self._settle = settle
         self._news = asyncio.Event()
+        self._dialects: Mapping[tuple[str, str], Dialect] = {}
+        #: Of the hundred pods of a node one or two change at a time.
+        self._known: dict[str, Known] = {}
         self.owed: Cell[tuple[Owed, ...]] = Cell(())
         #: Why not all can be made; empty while all is well.
         self.error = ""
@@ -62,7 +65,9 @@ class Receipting:
         its = {
             (vendor.name, it.name): it for vendor in self._vendors() for it in (*DIALECTS, *vendor.dialects)
         }
-        found = receipts(self._pods.value, self._ledger.in_use(), lambda *name: its.get(name))
+        if its != self._dialects:
+            self._dialects, self._known = its, {}
+        found = receipts(self._pods.value, self._ledger.in_use(), lambda *name: its.get(name), self._known)
         self.owed.set(found.owed)
         more = len(found.wrong) - SAID
         self._tell("; ".join((*found.wrong[:SAID], *([f"and {more} more"] if more > 0 else []))))

@@ -44,31 +44,61 @@ class Receipts:
 
 #: The dialect of a name that is heard for a vendor; None where there is none.
 Dialects = Callable[[str, str], Dialect | None]
+#: Vendor and dialect to what a pod has under claims of it.
+Held = Mapping[tuple[str, str], Sequence[Allocation]]
 
 
-def receipts(pods: Iterable[Candidate], in_use: Iterable[Allocation], dialects: Dialects) -> Receipts:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What followed of one pod, and from what."""
+
+    pod: Candidate
+    held: Held
+    owed: Owed | None
+    wrong: tuple[str, ...]
+
+
+def receipts(
+    pods: Iterable[Candidate],
+    in_use: Iterable[Allocation],
+    dialects: Dialects,
+    known: dict[str, Known] | None = None,
+) -> Receipts:
     """What is owed to the pods of this node. One that is over is nobody's any more; a static pod bears
-    another uid at the API server than here, and no scheduler placed it."""
-    held = _held(in_use)
-    owed: list[Owed] = []
-    wrong: list[str] = []
+    another uid at the API server than here, and no scheduler placed it.
+
+    `known`: by uid what followed of pods before with the same dialects; brought up to date.
+    """
+    held, known = _held(in_use), {} if known is None else known
+    found: list[Known] = []
     for pod in pods:
         if pod.over or pod.static or pod.uid not in held:
             continue
-        texts: dict[str, str] = {}
-        for (vendor, name), its in held[pod.uid].items():
-            dialect = dialects(vendor, name)
-            if dialect is None or dialect.receipt is None:
-                continue
-            try:
-                texts |= _lacking(dialect, pod, _given(pod, its))
-            except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
-                why = shorten(str(exc) or repr(exc), WORDS)
-                wrong.append(f"{pod.namespace}/{pod.name}: {name}: {why}")
-        if texts:
-            there = {key: pod.annotations[key] for key in texts if key in pod.annotations}
-            owed.append(Owed(pod.uid, pod.namespace, pod.name, texts, there))
-    return Receipts(tuple(owed), tuple(wrong))
+        it = known.get(pod.uid)
+        if it is None or it.pod != pod or it.held != held[pod.uid]:
+            it = known[pod.uid] = _looked_at(pod, held[pod.uid], dialects)
+        found.append(it)
+    for uid in known.keys() - held.keys():
+        del known[uid]
+    owed = tuple(it.owed for it in found if it.owed is not None)
+    return Receipts(owed, tuple(why for it in found for why in it.wrong))
+
+
+def _looked_at(pod: Candidate, held: Held, dialects: Dialects) -> Known:
+    texts: dict[str, str] = {}
+    wrong: list[str] = []
+    for (vendor, name), its in held.items():
+        dialect = dialects(vendor, name)
+        if dialect is None or dialect.receipt is None:
+            continue
+        try:
+            texts |= _lacking(dialect, pod, _given(pod, its))
+        except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
+            why = shorten(str(exc) or repr(exc), WORDS)
+            wrong.append(f"{pod.namespace}/{pod.name}: {name}: {why}")
+    there = {key: pod.annotations[key] for key in texts if key in pod.annotations}
+    owed = Owed(pod.uid, pod.namespace, pod.name, texts, there) if texts else None
+    return Known(pod, held, owed, tuple(wrong))
 
 
 def wrong_key(key: str) -> str:
@@ -79,8 +109,8 @@ def wrong_key(key: str) -> str:
     return wrong_label(key, "") or ""
 
 
-def _held(in_use: Iterable[Allocation]) -> Mapping[str, Mapping[tuple[str, str], list[Allocation]]]:
-    """Pod uid to vendor and dialect to what the pod has under claims of it."""
+def _held(in_use: Iterable[Allocation]) -> Mapping[str, Held]:
+    """Pod uid to what the pod has."""
     found: dict[str, dict[tuple[str, str], list[Allocation]]] = {}
     for it in in_use:
         if it.claim is not None and it.claim.dialect and _is_confirmed(it):

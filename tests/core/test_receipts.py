@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.core.claims import Candidate, Claim, Dialect, Given, PodContainer
 from agent.core.model import Allocation, AllocationState, Owner, Source
-from agent.core.receipts import MAX_BYTES, Owed, Receipts, receipts, wrong_key
+from agent.core.receipts import MAX_BYTES, Known, Owed, Receipts, receipts, wrong_key
 
 from .values import GPU, allocation
 
@@ -187,6 +187,32 @@ def test_a_receipt_has_no_keys_that_are_kubernetes_own(key: str, why: str) -> No
 names = st.sampled_from(("a", "b", "c"))
 confirmed = st.builds(of, names, st.sampled_from(("one", "two")), names)
 others = st.sampled_from([held for _, held in NOT_THEIRS.values()])
+
+
+@given(st.lists(st.tuples(st.lists(confirmed | others, max_size=4), st.sets(names)), max_size=6))
+def test_what_is_remembered_of_pods_changes_nothing_of_what_follows(
+    steps: list[tuple[list[Allocation], set[str]]],
+) -> None:
+    known: dict[str, Known] = {}
+    for in_use, there in steps:
+        pods = tuple(pod(it, "one", "two") for it in sorted(there))
+
+        assert receipts(pods, in_use, lambda *_: ACME, known) == receipts(pods, in_use, lambda *_: ACME)
+        assert known.keys() <= {it.claim.uid for it in in_use if it.claim is not None}
+
+
+def test_a_pod_is_looked_at_again_only_when_it_or_its_devices_changed() -> None:
+    asked: list[str] = []
+
+    def counting(it: Candidate, its: Sequence[Given]) -> Mapping[str, str]:
+        asked.append(it.name)
+        return {}
+
+    dialect, known, in_use = replace(ACME, receipt=counting), dict[str, Known](), (of("web"), of("job"))
+    for pods in ((pod("web"), pod("job")), (pod("web"), pod("job")), (pod("web", **{DONE: "x"}), pod("job"))):
+        receipts(pods, in_use, lambda *_: dialect, known)
+
+    assert asked == ["web", "job", "web"]
 
 
 @given(st.lists(confirmed | others, max_size=8), st.sets(names, min_size=1))
