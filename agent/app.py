@@ -15,6 +15,7 @@ from agent.core.claims import Candidate
 from agent.core.errors import NotServing
 from agent.core.labels import Wanted
 from agent.core.model import Command
+from agent.core.receipts import Owed
 from agent.core.view import Glance, View
 from agent.exchange import Exchange
 from agent.line import Line, required_vendors
@@ -122,6 +123,12 @@ class Agent:
         """The annotations of vendors that the node is to have; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.wanted_annotations
+
+    @property
+    def owed_receipts(self) -> Cell[tuple[Owed, ...]]:
+        """What pods are to tell their schedulers and do not yet; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.owed_receipts
 
     @property
     def exchange(self) -> Exchange:

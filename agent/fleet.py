@@ -135,7 +135,9 @@ def _configure(process: VendorProcess, its: VendorSettings) -> None:
 
 
 def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
-    own = (prefix for vendor in vendors for dialect in vendor.dialects for prefix in dialect.reads)
+    its = (dialect for vendor in vendors for dialect in vendor.dialects)
+    # What a pod bears of its receipt is read, too: else it would be written again and again.
+    own = (prefix for dialect in its for prefix in (*dialect.reads, *dialect.receipt_keys))
     return tuple(dict.fromkeys((*PROMISES, *own)))
 
 

@@ -72,9 +72,8 @@ def _heading(document: Mapping[str, Any]) -> Text:
 
 def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
     troubles = [str(trouble) for trouble in document.get("troubles") or ()]
-    errors = (
-        (part, part_of(document, part).get("error")) for part in ("config", "checkpoint", "locks", "report")
-    )
+    parts = ("config", "checkpoint", "receipts", "locks", "report")
+    errors = ((part, part_of(document, part).get("error")) for part in parts)
     unread = part_of(part_of(document, "evidence"), "errors").items()
     # A config that is awaited is a trouble already.
     told = (f"{part}: {error}" for part, error in (*errors, *unread) if error)

@@ -22,6 +22,7 @@ from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
 from agent.core.labels import Wanted
 from agent.core.model import Command
+from agent.core.receipts import Owed
 from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
@@ -48,6 +49,7 @@ from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
 from agent.recaller import Recaller
+from agent.receipting import Receipting
 from agent.reconciler import Reconciler
 from agent.renewals import Renewals
 from agent.reporting import Reporting
@@ -194,6 +196,9 @@ class Line:
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
         self._annotating = Annotating(config, self._node.snapshot, self._ledger, lambda: self._node.vendors)
+        self._receipting = Receipting(
+            scheduled.pods, self._ledger, self._fleet.reads, lambda: self._node.vendors.values()
+        )
         self._features = FeaturesFile(
             self._labelling.wanted,
             pace.specs,
@@ -244,6 +249,7 @@ class Line:
             self._withhold_what_has_no_spec,
             self._labelling.run,
             self._annotating.run,
+            self._receipting.run,
             self._features.run,
             self._reporting.run,
             self._infos.run,
@@ -268,6 +274,11 @@ class Line:
     def wanted_annotations(self) -> Cell[Annotated | None]:
         """Those of vendors that the Node is to have; None while nobody knows."""
         return self._annotating.wanted
+
+    @property
+    def owed_receipts(self) -> Cell[tuple[Owed, ...]]:
+        """The annotations by which pods are to tell their schedulers that they have their devices."""
+        return self._receipting.owed
 
     @property
     def exchange(self) -> Exchange:
@@ -325,6 +336,7 @@ class Line:
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
             annotations_error=self._annotating.error,
+            receipts_error=self._receipting.error,
             reported=self._reported,
             pods_unseen=self._scheduled.unseen,
             unheeded=self._unheeded.found,

@@ -18,6 +18,7 @@ import agent.vendors
 from agent.core.claims import Dialect
 from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.koordinator.resources import unserved_name
+from agent.core.receipts import KEYS, wrong_key
 from agent.core.text import shorten
 from agent.core.vendor import Doubt, Placement, SettingsError, Sharing, Signs, Vendor
 
@@ -246,7 +247,21 @@ def _trouble_of_dialects(dialects: object) -> str:
         if not (isinstance(it.locks, tuple) and all(isinstance(one, str) and "/" in one for one in it.locks)):
             its = shorten(repr(it.locks))
             return f'{whose} locks {its}; a tuple of keys such as "acme.com/mutex.lock" is needed'
+        if wrong := _trouble_of_receipt(it):
+            return f"{whose} {wrong}"
     return ""
+
+
+def _trouble_of_receipt(dialect: Dialect) -> str:
+    if not (callable(dialect.receipt) or dialect.receipt is None):
+        return "has a receipt that can not be called"
+    keys = dialect.receipt_keys
+    if not (isinstance(keys, tuple) and all(isinstance(it, str) for it in keys)):
+        its = shorten(repr(keys))
+        return f'has receipt_keys {its}; a tuple of keys such as "acme.com/assigned" is needed'
+    if wrong := next(filter(None, map(wrong_key, keys)), ""):
+        return f"has receipt_keys that can not be written: {wrong}"
+    return f"has {len(keys)} receipt_keys, at most {KEYS} work" if len(keys) > KEYS else ""
 
 
 def _is_reference(text: str) -> bool:

@@ -40,7 +40,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plugin]]:
 
 def reading(name: str) -> Vendor:
     """One whose dialect reads annotations of its own."""
-    dialect = Dialect(name, lambda pod, resource, devices: (), reads=(f"{name}.com/",))
+    dialect = Dialect(
+        name, lambda pod, resource, devices: (), reads=(f"{name}.com/",), receipt_keys=(f"{name}-given",)
+    )
     return replace(vendor(name, f"{name}.com/x"), dialects=(dialect,))
 
 
@@ -72,9 +74,10 @@ async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_i
         await anyio.wait_all_tasks_blocked()
         assert (asked, fleet_.reads.value) == ([], PROMISES)
 
-        await applied({"acme": VendorSettings(settings={"n": 1}), "copy": off}, "acme.com/")
+        await applied({"acme": VendorSettings(settings={"n": 1}), "copy": off}, "acme.com/", "acme-given")
         assert asked == ["acme"]
-        await applied({"copy": VendorSettings(settings={"n": 1})}, "acme.com/", "copy.com/")
+        both = ("acme.com/", "acme-given", "copy.com/", "copy-given")
+        await applied({"copy": VendorSettings(settings={"n": 1})}, *both)
         group.cancel_scope.cancel()
 
 

@@ -172,6 +172,19 @@ BROKEN = {
         ("dialects=(Dialect('a', edits, reads='a.com/'),)", "dialect 'a' reads 'a.com/'; a tuple of texts"),
         ("dialects=(Dialect('a', edits, reads=('',)),)", "dialect 'a' reads ('',); a tuple of texts"),
         ("dialects=(Dialect('a', edits, locks='a.com/b'),)", "dialect 'a' locks 'a.com/b'; a tuple of keys"),
+        ("dialects=(Dialect('a', edits, receipt={}),)", "dialect 'a' has a receipt that can not be called"),
+        (
+            "dialects=(Dialect('a', edits, receipt_keys='a.com/b'),)",
+            "dialect 'a' has receipt_keys 'a.com/b'; a tuple of keys",
+        ),
+        (
+            "dialects=(Dialect('a', edits, receipt_keys=('x.k8s.io/b',)),)",
+            "dialect 'a' has receipt_keys that can not be written: 'x.k8s.io/b' is of a domain",
+        ),
+        (
+            "dialects=(Dialect('a', edits, receipt_keys=('a.com/b',) * 17),)",
+            "dialect 'a' has 17 receipt_keys, at most 16 work",
+        ),
         ("dialects=(Dialect('a', edits, locks=('b',)),)", "dialect 'a' locks ('b',); a tuple of keys"),
     ],
 )

@@ -117,8 +117,30 @@ Pure. Raises ValueError where the annotations make no sense; the pod then has no
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """What one container of a pod has of a resource under its claim, as the kubelet confirms it."""
+
+    container: str
+    resource: str
+    #: How many of the resource's IDs.
+    count: int
+    #: uuids of the cards.
+    devices: tuple[str, ...]
+    #: Slices that the hardware made for it, by the vendor's ids.
+    partitions: tuple[str, ...] = ()
+
+
+Receipt = Callable[[Candidate, Sequence[Given]], Mapping[str, str]]
+"""The annotations by which a pod tells its scheduler that it has its devices, given what each container has.
+
+Pure. What stands on the pod already may go into it; of a pod that bears its receipt it must ask nothing more.
+Raises ValueError where the pod makes no sense; nothing is written to it then, and the text is told.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one scheduler hands over its choice."""
+    """How one scheduler hands over its choice, and learns what came of it."""
 
     name: str
     claims: Claims
@@ -127,3 +149,7 @@ class Dialect:
     #: Keys of the Node's annotations in which the scheduler locks it before it binds a pod, and which whoever
     #: serves that pod is to free, such as `acme.com/mutex.lock`: TIME,NAMESPACE,POD or, of old, TIME alone.
     locks: tuple[str, ...] = ()
+    #: What is to stand on a pod once it has its devices; None where the scheduler reads nothing there.
+    receipt: Receipt | None = None
+    #: Keys of all annotations that the receipt may have, such as `acme.com/assigned`: no other is written.
+    receipt_keys: tuple[str, ...] = ()

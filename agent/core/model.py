@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -289,17 +289,6 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
-    """A word owed to a scheduler: sent right after the answer, again until it is taken, harmless twice.
-
-    Nothing writes one yet: who sends them through the API server will, and the checkpoint holds them already.
-    """
-
-    dialect: str
-    message: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Allocation:
     """One answered Allocate. The same device IDs may come back in another one."""
 
@@ -325,7 +314,6 @@ class Allocation:
     partitions: tuple[str, ...] = ()
     #: Whose it was to be, as a scheduler said; the owner is who the kubelet says has it.
     claim: Claim | None = None
-    acks: tuple[Ack, ...] = ()
     #: The cards that it has instead of those of its IDs, as a scheduler chose; empty where they are the same.
     diverged: tuple[str, ...] = ()
     #: The parameters that its answer was made with, where those of its claim would have made another one.

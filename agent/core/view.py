@@ -150,6 +150,10 @@ class View:
     labels_error: str = ""
     #: Why the Node's annotations are not as vendors want them; those who schedule by them err meanwhile.
     annotations_error: str = ""
+    #: Why pods that have their devices do not all tell their schedulers so; those serve others meanwhile.
+    receipts_error: str = ""
+    #: How many pods of them do not yet.
+    receipts_owed: int = 0
     #: Why a scheduler's lock of the Node that is over can not be freed; schedulers end it themselves later.
     locks_error: str = ""
     reported: Reported = Reported()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.core.parts import part_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.locks import holders, program
@@ -28,6 +29,14 @@ UNREADY = Ailment(
     "the agent runs and is not ready",
     "Something that the config asks for is not served.",
     "mend what is named there, in this order: vendors, resources, files; xpu-agent inspect shows the rest",
+)
+UNTOLD = Ailment(
+    AGENT,
+    "receipts-unwritten",
+    Severity.WARNS,
+    "pods that have their devices do not tell their schedulers so",
+    "A scheduler that waits to read it takes them for pods that were not served.",
+    "where the right is missing name the annotations in the chart's pods.receipts",
 )
 SKEW = Ailment(
     AGENT,
@@ -77,6 +86,8 @@ def agent(around: Surroundings) -> Iterator[Finding]:
     version = str(document.get("version"))
     if version != around.version:
         yield SKEW.found(f"the agent is xpu-agent {version}, this command is {around.version}")
+    if unwritten := part_of(document, "receipts").get("error"):
+        yield UNTOLD.found(str(unwritten))
     if troubles := [_short(str(it)) for it in document.get("troubles") or ()]:
         yield UNREADY.found("; ".join(troubles))
     else:

@@ -48,13 +48,15 @@ def required(
     withdraws: bool = False,
     locks: bool = False,
     annotates: bool = False,
+    receipts: bool = False,
 ) -> tuple[Need, ...]:
     """Everything that the agent asks of the API server.
 
     `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
     `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object,
     `withdraws` whether it did so before; `locks`: whether schedulers lock the Node until it has served a pod;
-    `annotates`: whether vendors give the Node annotations.
+    `annotates`: whether vendors give the Node annotations; `receipts`: whether schedulers read on pods that
+    these have their devices.
     """
     own = "the Node's labels, by which the config may be chosen"
     of = "the pods of this node, for schedulers' claims and what the doctor says of them"
@@ -62,6 +64,9 @@ def required(
     needs = [Need(verb, "nodes", own, name=node) for verb in ("get", "list", "watch")]
     if pods:
         needs += [Need(verb, "pods", of) for verb in ("list", "watch")]
+    if pods and receipts:
+        by = "what schedulers read on pods that have their devices (pods.receipts of the chart)"
+        needs.append(Need("patch", "pods", by))
     if events:
         writes = ("create", "patch")
         needs += [Need(verb, "events", told, "events.k8s.io", namespace="default") for verb in writes]

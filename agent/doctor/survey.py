@@ -263,6 +263,7 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         withdraws=shown.kind.value is True and bool(_noted(config)),
         locks=_is_locked(door.node.value) or _heeds(config),
         annotates=_annotates(configuration.plugins),
+        receipts=_gives_receipts(configuration.plugins),
     )
     return await cluster.asked(door.api, door.node, question.node, rights, shown)
 
@@ -297,6 +298,12 @@ def _is_locked(node: Object | None) -> bool:
 def _annotates(plugins: Iterable[Plugin]) -> bool:
     """Whether a vendor makes annotations of the Node."""
     return any(it.vendor is not None and it.vendor.annotations is not None for it in plugins)
+
+
+def _gives_receipts(plugins: Iterable[Plugin]) -> bool:
+    """Whether a scheduler is to read on pods that they have their devices."""
+    dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.dialects)
+    return any(it.receipt is not None for it in dialects)
 
 
 def _heeds(config: Config) -> bool:

@@ -33,6 +33,7 @@ COUNTED: Mapping[str, str] = {
     "locks_freed": "Locks of schedulers on the node that were freed.",
     "koordinator_device_writes": "Writes of the node's Device object.",
     "label_writes": "Writes of the Node's labels, or of its NodeFeature object.",
+    "receipt_writes": "Writes to pods by which schedulers know that these have their devices.",
     "reconcile_actions": "What reconcile did to allocations and slices.",
     "vendor_restarts": "How often the vendor's process was lost by its own fault.",
     **{f"plugin_{name}": help_ for name, help_ in _OF_A_RESOURCE.items()},

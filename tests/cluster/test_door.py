@@ -27,6 +27,7 @@ from agent.core.claims import PROMISES, Candidate
 from agent.core.koordinator.locks import LOCKS, lock
 from agent.core.labels import Heard, Wanted
 from agent.core.notices import Notice
+from agent.core.receipts import Owed
 from agent.core.view import Followed, View
 from agent.scheduled import Scheduled
 from agent.testing.simapi import SimApiServer
@@ -65,6 +66,7 @@ async def opened(
     follows_pods: bool = True,
     opening: Callable[[Access], Awaitable[Api]] = open_api,
     annotations: Cell[Annotated | None] | None = None,
+    receipts: Cell[tuple[Owed, ...]] | None = None,
 ) -> AsyncIterator[Here]:
     async with SimApiServer() as server:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"pool": "train"}}}
@@ -90,7 +92,7 @@ async def opened(
             opening=opening,
         )
         async with anyio.create_task_group() as group:
-            group.start_soon(way.run, wanted, annotations)
+            group.start_soon(way.run, wanted, annotations, receipts)
             yield Here(server, way, labels, candidates, wanted, noted, reads, scheduled)
             group.cancel_scope.cancel()
 
@@ -141,6 +143,26 @@ async def test_annotations_of_vendors_are_written_to_the_node_and_a_refusal_is_t
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
         annotations.set(Annotated({"acme.com/devices": "2"}))
         await eventually(lambda: "403" in here.door.seen(View("n", "v")).annotations_error)
+
+
+async def test_pods_tell_their_schedulers_that_they_have_their_devices_and_a_refusal_is_told(
+    tmp_path: Path,
+) -> None:
+    receipts: Cell[tuple[Owed, ...]] = Cell((Owed("uid-mine", "default", "mine", {"acme.com/given": "1"}),))
+
+    async with opened(tmp_path, receipts=receipts) as here:
+        here.server.put_object(pod("mine", NODE))
+        await eventually(lambda: here.door.seen(View("n", "v")).counters["receipt_writes", ()] == 1)
+        receipts.set(())
+
+        here.server.put_object(pod("other", NODE))
+        here.server.forbid("patch", "/api/v1/namespaces/default/pods/other")
+        receipts.set((Owed("uid-other", "default", "other", {"acme.com/given": "1"}),))
+
+        await eventually(lambda: "403" in here.door.seen(View("n", "v")).receipts_error)
+        seen = here.door.seen(View("n", "v", receipts_error="its dialect fails"))
+        assert seen.receipts_error.startswith("its dialect fails; default/other: 403")
+        assert seen.receipts_owed == 1
 
 
 async def test_the_nodes_labels_and_its_pods_alone_come_in(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "NodeFeature objects": {"labels": {"output": "nodeFeature"}, "events": {"enabled": False}},
     "beside Koordinator": {"koordinator": {"enabled": True}, "crd": {"install": True}},
     "labels on the Node": {"labels": {"output": "node"}, "pods": {"enabled": False}},
+    "receipts on pods": {"pods": {"receipts": ["acme.com/assigned", "assigned-containers"]}},
     "configs of one's own": {
         "config": {"map": {"any": "version: v1\n", "big": "version: v1\n"}, "default": "any"}
     },
@@ -242,6 +243,20 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"config": {"map": {"a": CLAIMED}}, "api": {"enabled": False}},
         ("config.map.a has placement: claim, and api.enabled is false",),
     ),
+    (
+        {"pods": {"enabled": False, "receipts": ["acme.com/assigned"]}},
+        ("pods.receipts names annotations, and pods.enabled is false",),
+    ),
+    (
+        {"api": {"enabled": False}, "pods": {"receipts": ["acme.com/assigned"]}},
+        ("pods.receipts names annotations, and api.enabled is false",),
+    ),
+    (
+        {"admissionPolicy": {"enabled": False}, "pods": {"receipts": ["acme.com/assigned"]}},
+        ("pods.receipts gives the right to patch pods, which the admission policy alone keeps",),
+    ),
+    ({"pods": {"receipts": ["a.kubernetes.io/x"]}}, ("/pods/receipts/0",)),
+    ({"pods": {"receipts": ['x"] || true || k in ["']}}, ("/pods/receipts/0",)),
     ({"stateDir": "/var/run/secrets"}, ("stateDir: /var/run/secrets would hide what the container has",)),
     ({"stateDir": "/run/secrets/own"}, ("stateDir: /run/secrets/own would hide what the container has",)),
     ({"vendors": {"nvidia": {"libraries": ["usr/lib"]}}}, ("/vendors/nvidia/libraries/0",)),
@@ -728,6 +743,7 @@ NO_POLICY = {"admissionPolicy": {"enabled": False}}
         ({"labels": {"output": "none"}, "nodeAnnotations": {"enabled": True}}, READ | EVENTS | PATCH),
         ({"nodeAnnotations": {"enabled": True}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
         ({"pods": {"enabled": False}}, READ_NODES | EVENTS | PATCH | UNDO),
+        ({"pods": {"receipts": ["a.com/x"]}}, READ | EVENTS | PATCH | UNDO | {("", "pods", "patch")}),
         ({"koordinator": {"enabled": True}}, READ | EVENTS | PATCH | UNDO | DEVICES),
         ({"api": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
@@ -789,6 +805,16 @@ def test_the_admission_policy_is_about_the_agent_s_account_alone(chart: Chart) -
 
     [condition] = rendered.one("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
     assert '"system:serviceaccount:xpu:robot"' in condition["expression"]
+
+
+def test_only_where_the_agent_may_write_to_pods_the_policy_looks_at_them(chart: Chart) -> None:
+    """Nobody else's write to a pod is to wait for it."""
+
+    def looks_at(values: dict[str, Any]) -> set[str]:
+        spec = chart.render(values).one("ValidatingAdmissionPolicy")["spec"]
+        return {kind for rule in spec["matchConstraints"]["resourceRules"] for kind in rule["resources"]}
+
+    assert looks_at(MATRIX["receipts on pods"]) - looks_at({}) == {"pods"}
 
 
 def test_after_an_uninstall_every_pool_s_nodes_are_cleaned_and_helm_waits(chart: Chart) -> None:

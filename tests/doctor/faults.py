@@ -378,6 +378,14 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "vendor nvidia"
 
 
+@fault("receipts-unwritten")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    view = View("node", "1", receipts_error="default/web: 403 Forbidden: no patch")
+    patient.node.state.mkdir(mode=0o700)
+    await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
+    return "default/web: 403 Forbidden"
+
+
 @fault("version-skew")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await patient.start()

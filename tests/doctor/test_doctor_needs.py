@@ -34,3 +34,13 @@ def test_each_feature_asks_for_its_own_rights_and_no_more() -> None:
     for one in ("locks", "annotates"):
         rights = required("n", "ours", None, events=False, pods=False, **{one: True})
         assert [str(it) for it in rights] == [*nodes, "patch nodes/n"]
+
+
+def test_pods_are_written_to_where_schedulers_read_there_and_pods_are_seen() -> None:
+    def asked(*, pods: bool, receipts: bool) -> list[str]:
+        rights = required("n", "ours", None, events=False, pods=pods, receipts=receipts)
+        return [str(it) for it in rights if it.resource == "pods"]
+
+    assert asked(pods=True, receipts=True) == ["list pods", "watch pods", "patch pods"]
+    assert asked(pods=True, receipts=False) == ["list pods", "watch pods"]
+    assert asked(pods=False, receipts=True) == []

@@ -265,6 +265,95 @@ async def test_a_token_without_a_node_writes_nowhere(agents: list[Agent]) -> Non
     assert ALONE in await one.labels(one.node)
 
 
+#: The annotation that an agent may write to pods, and another.
+GIVEN, OTHER = "acme.com/assigned", "acme.com/gpus"
+
+
+@pytest.fixture
+async def marking(chart: Chart, api_server: RealApiServer, namespace: str) -> list[Agent]:
+    """Two agents on nodes of their own that may write an annotation to pods; on each a pod named like it."""
+    values = {"labels": {"output": "node"}, "pods": {"receipts": [GIVEN]}}
+    shown = chart.render(values, namespace=namespace)
+    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    made = await two(api_server, namespace, "xpu-agent")
+    # kubectl reads before it patches, which an agent does not.
+    reads = ("reads", "--namespace", namespace)
+    await api_server.kubectl("create", "role", *reads, "--verb=get", "--resource=pods")
+    account = f"--serviceaccount={namespace}:xpu-agent"
+    await api_server.kubectl("create", "rolebinding", *reads, "--role=reads", account)
+    for it in made:
+        await api_server.kubectl("annotate", "pod", it.node, "--namespace", namespace, f"{OTHER}=0")
+    await until(lambda: made[0].does(*marked(made[0], made[0])), "")
+    await until(lambda: made[0].does(*marked(made[0], made[1])), ALONE)
+    return made
+
+
+def marked(by: Agent, of: Agent, key: str = GIVEN) -> tuple[str, ...]:
+    """The words of kubectl that write an annotation to the pod on an agent's node."""
+    value = secrets.token_hex(4)
+    return "annotate", "pod", of.node, "--namespace", by.namespace, "--overwrite", f"{key}={value}"
+
+
+async def test_an_agent_writes_its_annotation_to_pods_of_its_own_node_alone(marking: list[Agent]) -> None:
+    one, other = marking
+
+    assert await one.does(*marked(one, one)) == ""
+    refusal = await one.does(*marked(one, other))
+    assert f"xpu-agent on node '{one.node}' may write to that node alone, not to '{other.node}'" in refusal
+    one.token = await one.server.service_account_token("xpu-agent", one.namespace)
+    assert ALONE in await one.does(*marked(one, one))
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [f"{OTHER}=1", f"{OTHER}-", "acme.com/new=1", "autoscaler.kubernetes.io/safe-to-evict=false"],
+)
+async def test_of_a_pods_annotations_an_agent_changes_those_that_are_named(
+    marking: list[Agent], annotation: str
+) -> None:
+    one = marking[0]
+    pod = ("annotate", "pod", one.node, "--namespace", one.namespace, "--overwrite")
+
+    assert f"those that pods.receipts names, {GIVEN}" in await one.does(*pod, annotation)
+
+    assert await one.does(*pod, f"{GIVEN}-") == ""
+
+
+#: What else of a pod a token might change. By its image it would run what it likes.
+OF_PODS = {
+    "image": {"spec": {"containers": [{"name": "agent", "image": "another"}]}},
+    "deadline": {"spec": {"activeDeadlineSeconds": 1}},
+    "label": {"metadata": {"labels": {"app": "another"}}},
+    "owner": {"metadata": {"ownerReferences": [OWNER]}},
+    "finalizer": {"metadata": {"finalizers": ["example.com/kept"]}},
+    "with the annotation": {"metadata": {"annotations": {GIVEN: "1"}, "labels": {"app": "another"}}},
+}
+
+
+@pytest.mark.parametrize("change", OF_PODS)
+async def test_of_a_pod_an_agent_changes_an_annotation_and_nothing_else(
+    marking: list[Agent], change: str
+) -> None:
+    one = marking[0]
+    pod = ("patch", "pod", one.node, "--namespace", one.namespace)
+
+    refusal = await one.does(*pod, "--type=strategic", "-p", json.dumps(OF_PODS[change]))
+
+    assert "may change annotations of pods, and nothing else of them" in refusal
+
+
+async def test_who_may_write_an_annotation_to_pods_may_do_nothing_else_with_them(
+    marking: list[Agent], api_server: RealApiServer
+) -> None:
+    one = marking[0]
+    pod = ("patch", "pod", one.node, "--namespace", one.namespace)
+
+    failed = ("--subresource", "status", "--type=merge", "-p", '{"status": {"phase": "Failed"}}')
+    assert 'resource "pods/status"' in await one.does(*pod, *failed)
+    assert "cannot delete resource" in await one.does("delete", *pod[1:])
+    await api_server.kubectl("label", *pod[1:], "by=admin")
+
+
 async def test_others_are_not_touched_by_the_policy(agents: list[Agent], api_server: RealApiServer) -> None:
     await api_server.kubectl("label", "node", agents[0].node, "by=admin")
 

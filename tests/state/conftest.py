@@ -8,7 +8,7 @@ import pytest
 
 from agent.core.claims import Claim
 from agent.core.health import Record
-from agent.core.model import Ack, Allocation, AllocationState, Cordon, Owner, Source
+from agent.core.model import Allocation, AllocationState, Cordon, Owner, Source
 from agent.core.vendor import Device, Fault, Proof
 from agent.state.checkpoint import CheckpointFile, Saved
 
@@ -27,7 +27,6 @@ STATE = Saved(
             owner=Owner("uid-1", "main", "default", "web-0"),
             partitions=("slice-1",),
             claim=Claim("uid-1", "default", "web-0", "main", ("a",), {"cores": "50"}),
-            acks=(Ack("dialect", {"assigned": "true"}),),
         ),
     ),
     health={

@@ -96,6 +96,7 @@ async def refusals(client: Client) -> Told:
         await client.put(f"{NODES}/missing", node("missing")),
         await client.put(f"{LEASES}/r", lease("r")),
         await client.patch(f"{NODES}/r", {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}),
+        await client.patch(f"{NODES}/r", {"metadata": {"uid": "00000000-0000-4000-8000-000000000000"}}),
         await client.patch(f"{NODES}/missing", {}),
         await client.patch(f"{NODES}/r", {}, "application/unheard-of"),
         await client.patch(

@@ -89,6 +89,19 @@ async def test_a_stale_version_is_a_conflict(api: Client, method: str) -> None:
     assert reply.words == f'Operation cannot be fulfilled on nodes "n": {MODIFIED}'
 
 
+async def test_a_patch_of_another_uid_is_invalid_and_changes_nothing(api: Client) -> None:
+    await api.post(NODES, node())
+    patch = {"metadata": {"uid": "00000000-0000-4000-8000-000000000000", "labels": {"a": "b"}}}
+
+    reply = await api.patch(f"{NODES}/n", patch)
+
+    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+    assert reply.words.endswith(
+        'metadata.uid: Invalid value: "00000000-0000-4000-8000-000000000000": field is immutable'
+    )
+    assert "labels" not in (await api.get(f"{NODES}/n")).body["metadata"]
+
+
 async def test_replacing_an_object_of_another_uid_is_a_conflict(api: Client) -> None:
     await api.post(NODES, node())
 

@@ -9,8 +9,8 @@ import pytest
 import strategies
 from hypothesis import given
 
-from agent.core.claims import Candidate, Claim
-from agent.vendors.simulated.claims import ANNOTATION, claims
+from agent.core.claims import Candidate, Claim, Given
+from agent.vendors.simulated.claims import ANNOTATION, GIVEN, claims, receipt
 
 CARDS: dict[str, int | None] = {"c0": 0, "c1": 1}
 
@@ -60,3 +60,16 @@ def test_an_annotation_that_is_no_json_is_a_value_error(text: str) -> None:
     except ValueError:
         return
     assert list(found) == []  # "{}" is
+
+
+def test_a_pod_with_devices_says_which_container_has_which() -> None:
+    its = (
+        Given("main", "x", 2, ("c0", "c1")),
+        Given("main", "y", 1, ("c1",)),
+        Given("side", "x", 1, ("c0",)),
+    )
+
+    (text,) = receipt(pod(None), its).values()
+
+    assert json.loads(text) == {"main": {"x": ["c0", "c1"], "y": ["c1"]}, "side": {"x": ["c0"]}}
+    assert receipt(pod(None), its).keys() == {GIVEN}

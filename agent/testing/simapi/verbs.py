@@ -141,7 +141,9 @@ class Verbs:
         patches.check(place.resource, request.media)
 
         def make(old: Json) -> Json:
-            return _document(place, patches.patched(request.media, old, request.body))
+            new = _document(place, patches.patched(request.media, old, request.body))
+            _check_uid(place, old, new)
+            return new
 
         return Answer(200, self._replaced(place, request, make))
 
@@ -224,6 +226,15 @@ def _check_place(place: Place, document: Json) -> None:
         raise refusals.bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({place.name})"
         )
+
+
+def _check_uid(place: Place, old: Json, new: Json) -> None:
+    """Of a patch; of another object's update it is a condition."""
+    uid = new["metadata"].get("uid")
+    if uid != old["metadata"]["uid"]:
+        problem = f"Invalid value: {refusals.quoted(str(uid or ''))}: field is immutable"
+        kind, group = place.resource.kind, place.resource.group
+        raise refusals.invalid(kind, group, place.name, "metadata.uid", problem, "FieldValueInvalid")
 
 
 def _check_version(place: Place, old: Json, new: Json) -> None:

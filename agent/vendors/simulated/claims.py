@@ -1,15 +1,20 @@
-"""The simulated scheduler's word: which container gets which cards, and how their slices are made. Pure."""
+"""The simulated scheduler's word: which container gets which cards, and how their slices are made. Pure.
+
+Once a pod has them, it says so in the other annotation, which that scheduler would read.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect
+from agent.core.claims import Candidate, Cards, Claim, Dialect, Given
 
 #: Annotation of a pod: JSON, container to {"devices": [uuid, ...], "parameters": {name: text}}.
 ANNOTATION = "xpu-agent.io/simulated-claim"
+#: Annotation of a pod that has its devices: JSON, container to resource to [uuid, ...].
+GIVEN = "xpu-agent.io/simulated-given"
 
 
 def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
@@ -36,4 +41,13 @@ def _claim(pod: Candidate, container: str, said: Any, devices: Cards) -> Claim:
     return Claim(pod.uid, pod.namespace, pod.name, container, tuple(cards), texts)
 
 
+def receipt(pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+    """What each container of the pod has; it grows with each."""
+    found: dict[str, dict[str, Sequence[str]]] = {}
+    for it in given:
+        found.setdefault(it.container, {})[it.resource] = it.devices
+    return {GIVEN: json.dumps(found, sort_keys=True)}
+
+
 DIALECT = Dialect("simulated", claims)
+WITH_RECEIPT = Dialect("simulated", claims, receipt=receipt, receipt_keys=(GIVEN,))

@@ -9,7 +9,7 @@ from typing import Any
 from agent.core.hooks import hookimpl
 from agent.core.koordinator.resources import unserved_name
 from agent.core.vendor import SettingsError, Vendor
-from agent.vendors.simulated.claims import DIALECT
+from agent.vendors.simulated.claims import DIALECT, WITH_RECEIPT
 from agent.vendors.simulated.edits import VISIBLE, container_edits, edits_by_cdi
 from agent.vendors.simulated.labels import given_out, labels
 
@@ -23,6 +23,7 @@ SETTINGS = (
     "partitions",
     "cdi",
     "annotation",
+    "receipts",
     "deviceNodes",
 )
 
@@ -45,7 +46,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
         annotations=partial(given_out, annotation) if annotation else None,
         annotation_keys=(annotation,) if annotation else (),
         prepares=bool(settings.get("prepares", False)),
-        dialects=(DIALECT,),
+        dialects=(WITH_RECEIPT if settings.get("receipts") else DIALECT,),
         visible=VISIBLE,
     )
 
@@ -57,7 +58,7 @@ def _check(settings: Mapping[str, Any]) -> None:
     devices = settings.get("devices", 0)
     if type(devices) is not int or not 0 <= devices <= 1024:
         raise SettingsError(f"devices: {devices!r} is no number from 0 to 1024")
-    for name in ("labels", "deviceNodes", "cdi"):
+    for name in ("labels", "deviceNodes", "cdi", "receipts"):
         if type(settings.get(name, False)) is not bool:
             raise SettingsError(f"{name}: {settings[name]!r} is neither true nor false")
     if not isinstance(settings.get("annotation", ""), str):

@@ -1,4 +1,7 @@
-{{/* Keeps what one account writes to the node that its token was issued on. Takes root, name, account and metadata. */}}
+{{/*
+Keeps what one account writes to the node that its token was issued on. Takes root, name, account and metadata, and in
+receipts the keys of the annotations that it may write to pods.
+*/}}
 {{- define "xpu-agent.keptToItsNode" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -12,6 +15,9 @@ spec:
       - {apiGroups: [""], apiVersions: ["*"], resources: [nodes, nodes/status], operations: [CREATE, UPDATE, DELETE]}
       - {apiGroups: [nfd.k8s-sigs.io], apiVersions: ["*"], resources: [nodefeatures], operations: [CREATE, UPDATE, DELETE]}
       - {apiGroups: [scheduling.koordinator.sh], apiVersions: ["*"], resources: [devices], operations: [CREATE, UPDATE, DELETE]}
+      {{- if .receipts }}
+      - {apiGroups: [""], apiVersions: ["*"], resources: [pods], operations: [CREATE, UPDATE, DELETE]}
+      {{- end }}
   matchConditions:
     - name: by-the-agent
       expression: >-
@@ -24,8 +30,16 @@ spec:
         ? request.userInfo.extra["authentication.kubernetes.io/node-name"][0] : ""
     - name: it
       expression: 'request.operation == "DELETE" ? oldObject : object'
+    {{- if .receipts }}
+    # A pod is the node's to which it is bound, and no update binds it to another.
+    - name: about
+      expression: >-
+        request.resource.resource == "pods" ? variables.it.spec.?nodeName.orValue("")
+        : variables.it.metadata.?name.orValue("")
+    {{- else }}
     - name: about
       expression: variables.it.metadata.?name.orValue("")
+    {{- end }}
     # By its name, which no update changes, an object is one node's; its label is what the update brings.
     - name: own
       expression: >-
@@ -73,6 +87,21 @@ spec:
         && variables.noted.all(k, !k.matches(variables.reserved) || k in variables.notes))
       message: xpu-agent may not change annotations of kubernetes.io or k8s.io
       reason: Forbidden
+    {{- with .receipts }}
+    - expression: >-
+        request.resource.resource != "pods" || (request.operation == "UPDATE"
+        && object.spec == oldObject.spec && variables.after == variables.before
+        && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
+        && object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]))
+      message: xpu-agent may change annotations of pods, and nothing else of them
+      reason: Forbidden
+    - expression: >-
+        request.resource.resource != "pods" || (
+        variables.notes.all(k, k in {{ toJson . }} || (k in variables.noted && variables.noted[k] == variables.notes[k]))
+        && variables.noted.all(k, k in {{ toJson . }} || k in variables.notes))
+      message: xpu-agent may change of the annotations of pods those that pods.receipts names, {{ join ", " . }}
+      reason: Forbidden
+    {{- end }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

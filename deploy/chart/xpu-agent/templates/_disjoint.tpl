@@ -172,6 +172,7 @@ yes
 {{- include "xpu-agent.checkDefaults" . -}}
 {{- end -}}
 {{- include "xpu-agent.checkClaims" . -}}
+{{- include "xpu-agent.checkReceipts" . -}}
 {{- include "xpu-agent.checkPlaces" . -}}
 {{- include "xpu-agent.checkRollout" . -}}
 {{- include "xpu-agent.checkFirstProbe" . -}}
@@ -191,5 +192,17 @@ yes
 {{- end -}}
 {{- if and .Values.api.enabled (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount: create is false and name is empty; rights for everybody's 'default' account are not given. Name one" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether pods can be written to, and by whom: without the policy a node's token could change any pod of the cluster. */}}
+{{- define "xpu-agent.checkReceipts" -}}
+{{- if .Values.pods.receipts -}}
+{{- if not (and .Values.api.enabled .Values.pods.enabled) -}}
+{{- fail (printf "pods.receipts names annotations, and %s is false: no pod is seen to which they could be written" (ternary "pods.enabled" "api.enabled" .Values.api.enabled)) -}}
+{{- end -}}
+{{- if not (include "xpu-agent.admissionPolicy" .) -}}
+{{- fail "pods.receipts gives the right to patch pods, which the admission policy alone keeps to the token's own node: it needs Kubernetes 1.30 and admissionPolicy.enabled" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
