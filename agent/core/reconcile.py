@@ -154,7 +154,8 @@ def _cases(
     running = {owner.uid for name, owner in owners.items() if owner and name in shown} | (
         evidence.running or frozenset()
     )
-    answers = {(it.resource, frozenset(it.ids)) for it in granted}
+    read = any(it.source is Source.POD_RESOURCES for it in allocations)
+    answers = {(it.resource, frozenset(it.ids)) for it in granted} if read else set()
     anew = _given_anew(allocations, owners, granted)
     bearers = _bearers(allocations, owners, grants)
     for it in wanted:
@@ -219,19 +220,25 @@ def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | 
 
     Two of the same moment have no order: they were read back from the kubelet, not answered by us.
     """
-    later: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    later: dict[str, list[Allocation]] = {}
+    held_later: dict[str, set[str]] = {}
     over: set[str] = set()
     for it in reversed(allocations):
-        mine = owners[it.id]
-        uid = mine.uid if mine else ""
-        places = [(it.resource, device_id) for device_id in it.ids]
-        newer = [holder for place in places for holder in later.get(place, ())]
-        if any(since > it.since and uid != other for since, other in newer):
+        uid = _uid(owners[it.id])
+        seen = held_later.setdefault(it.resource, set())
+        if not seen.isdisjoint(it.ids) and any(
+            one.since > it.since and uid != _uid(owners[one.id]) and not set(it.ids).isdisjoint(one.ids)
+            for one in later[it.resource]
+        ):
             over.add(it.id)
         if uid:
-            for place in places:
-                later.setdefault(place, []).append((it.since, uid))
+            later.setdefault(it.resource, []).append(it)
+            seen.update(it.ids)
     return over
+
+
+def _uid(owner: Owner | None) -> str:
+    return owner.uid if owner else ""
 
 
 def _named(
@@ -245,7 +252,7 @@ def _named(
     known = {it.uid: (it.namespace, it.pod) for it in owners.values() if it and it.uid and it.pod}
     bearers = {name: uid for uid, name in known.items()}
     nameless = [it for it in granted if it.ids and not _shown(it, owners[it.id], pods)]
-    holders = _holders(pods) if nameless else {}
+    holders = _holders(pods, {it.ids[0] for it in nameless}) if nameless else {}
     for it in nameless:
         if owner := owners[it.id]:
             names = holders.get((owner.container, it.resource, it.ids[0]), ())
@@ -255,13 +262,13 @@ def _named(
     return {allocation: it and _called(it, known.get(it.uid)) for allocation, it in owners.items()}
 
 
-def _holders(pods: Pods) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
-    """Container name, resource and device ID to the pods that show them."""
+def _holders(pods: Pods, wanted: Collection[str]) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
+    """Container name, resource and device ID to the pods that show them, for the IDs that are wanted."""
     holders: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for name, containers in pods.items():
         for container, resources in containers.items():
             for resource, ids in resources.items():
-                for device_id in ids:
+                for device_id in ids.intersection(wanted):
                     holders.setdefault((container, resource, device_id), []).append(name)
     return holders
 
