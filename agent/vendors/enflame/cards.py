@@ -34,7 +34,7 @@ class Card:
     @property
     def here(self) -> bool:
         """Whether it can be asked anything."""
-        return self.device.fault not in (faults.LOST, faults.RESET_REQUIRED)
+        return self.device.fault not in (faults.LOST, faults.RESET_REQUIRED, faults.NO_DRIVER)
 
     @property
     def sliceable(self) -> bool:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from agent.core.vendor import Fault, Proof, State
+from agent.core.vendor import DRIVER_NOT_LOADED, Fault, Proof, State
 
 from . import facts
 from .abi import Code, HandleCode
-from .library import EfmlError
+from .library import EfmlError, unavailable
 from .values import Link
 
 #: What shows that an error of the memory is over.
 FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
 
 LOST = Fault("lost", "the card is lost: it left the bus, or the driver reaches it no more")
+NO_DRIVER = Fault(DRIVER_NOT_LOADED, "the library says that the kernel driver is not loaded")
 RESET_REQUIRED = Fault("reset-required", "the driver says that the card works again only after a reset")
 RESETTING = Fault("resetting", "the driver resets the card now")
 SUSPENDED = Fault("suspended", "the driver suspended the card")
@@ -44,6 +45,8 @@ def reading(error: EfmlError) -> Fault:
         return LOST
     if error.reset_required:
         return RESET_REQUIRED
+    if unavailable(error).reason == DRIVER_NOT_LOADED:
+        return NO_DRIVER
     silent = error.code in (_SILENT if error.by_index else _SILENT_BY_HANDLE)
     state = State.UNKNOWN if silent else State.UNHEALTHY
     return Fault("unreadable", f"reading the card failed: {error}", state=state)
