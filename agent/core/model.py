@@ -202,9 +202,12 @@ class Index:
             self._kept.update(dict.fromkeys(card.kept, card))
 
     def by_stem(self, device_id: str) -> AdvertisedDevice | None:
-        """The card of an ID by how it begins, in whatever form and of whatever number."""
-        stem = device_id.rpartition("::")[0]
-        return self._stems.get(stem) or self._uuids.get(stem) if stem else None
+        """The card of a share by how its ID begins, in whatever form and of whatever number."""
+        stem, _, number = device_id.rpartition("::")
+        if not (stem and number.isascii() and number.isdigit()):
+            return None
+        known = self._stems.get(stem)
+        return self._uuids.get(stem) if known is None else known
 
     def find(self, device_id: str) -> AdvertisedDevice | None:
         for stem in (device_id.rpartition("::")[0], device_id):
