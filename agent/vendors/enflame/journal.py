@@ -64,7 +64,7 @@ class Journal:
     """Without a directory it holds for as long as this object lives."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+        self.directory = directory
         self._pages = {page.card: page for page in _read(directory)} if directory else {}
 
     def page(self, card: str) -> Page:
@@ -75,8 +75,8 @@ class Journal:
 
     def write(self, page: Page) -> None:
         """Raises OSError: it can not be written, and nothing is to be made."""
-        if self._directory is not None and page != self.page(page.card):
-            path = _path(self._directory, page.card)
+        if self.directory is not None and page != self.page(page.card):
+            path = _path(self.directory, page.card)
             if page.empty:
                 ownfiles.remove(path)
             else:

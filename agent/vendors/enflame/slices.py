@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from agent.core.vendor import Partition, Request, RequestRefused
 
-from . import efsmi, facts, ownfiles, profiles
+from . import efsmi, facts, ownfiles, profiles, turn
 from .cards import Card
 from .efsmi import Efsmi, EfsmiError, Instance, Row
 from .journal import Begun, Journal, Ours, Page
@@ -63,6 +63,16 @@ class Slices:
             raise EfsmiError((efsmi.NAME,), "is not here")
         self._its.timeout = max(LEAST, self._until - time.monotonic())
         return self._its
+
+    def _change(self, change: Callable[..., None], row: Row, *arguments: int | bool) -> None:
+        """Let efsmi change a card, once no change of before is being made any more."""
+        try:
+            with turn.taken(self._journal.directory) as self._tool.inherited:
+                change(row.index, *arguments)
+        except turn.StillRuns:
+            raise _still_runs() from None
+        finally:
+            self._tool.inherited = ()
 
     # Seeing
 
@@ -151,15 +161,16 @@ class Slices:
         its = [(page.card, it.allocation, it.uuid) for page in self._journal.pages() for it in page.ours]
         return [it for it in its if seen is None or it[2] in seen]
 
-    def complain(self, text: str) -> None:
-        self._remark([text])
-
-    def _remark(self, remarks: Iterable[str]) -> None:
-        """Say what was not understood, each once."""
-        for text in remarks:
+    def complain(self, *complaints: str) -> None:
+        """Say what is odd, each once."""
+        for text in complaints:
             if text not in self._said and len(self._said) < efsmi.MAX_REMARKS:
                 self._said.add(text)
-                _log(f"efsmi: {text}")
+                _log(text)
+
+    def _remark(self, remarks: Iterable[str]) -> None:
+        """What was not understood."""
+        self.complain(*(f"efsmi: {text}" for text in remarks))
 
     # Making
 
@@ -196,6 +207,8 @@ class Slices:
         known = self._known.of(_product(card))
         if known:
             profiles.chosen(want, known, card.uuid)  # what is refused switches nothing on
+        if self._journal.page(card.uuid).begun is not None:
+            raise _still_runs()
         self._switch_on(card, want)
         try:
             offered = self._offered(card)
@@ -224,7 +237,7 @@ class Slices:
             )
         self._journal.write(replace(self._journal.page(card.uuid), switched=True))
         try:
-            self._tool.set_drs(row.index, on=True)
+            self._change(self._tool.set_drs, row, True)
         except EfsmiError as error:
             if error.status is None or error.status < 0:
                 raise
@@ -240,7 +253,7 @@ class Slices:
         self._journal.write(replace(page, begun=Begun(allocation, name, before)))
         failed: EfsmiError | None = None
         try:
-            self._tool.create(self._row(card).index, number)
+            self._change(self._tool.create, self._row(card), number)
         except EfsmiError as error:
             failed = error  # it may have been made all the same
         now = self._on(card)
@@ -257,13 +270,15 @@ class Slices:
     # Ending
 
     def _settle(self, card: Card, now: Sequence[Instance]) -> None:
-        """End what was begun on a card: the one slice that came since is ours."""
+        """End what was begun on a card, if it is over: the one slice that came since is ours."""
         page = self._journal.page(card.uuid)
         begun = page.begun
         if begun is None:
             return
         new = [] if begun.boot != ownfiles.boot_id() else _new(begun, page, now)
         ours = page.ours
+        if not new and begun.boot == ownfiles.boot_id() and not turn.free(self._journal.directory):
+            return
         if len(new) == 1:
             ours = (*ours, Ours(begun.allocation, new[0].uuid))
         elif new:
@@ -283,9 +298,9 @@ class Slices:
                 continue
             if row.virt == efsmi.DRS:
                 try:
-                    self._tool.set_drs(row.index, on=False)
+                    self._change(self._tool.set_drs, row, False)
                 except EfsmiError as error:
-                    self._remark([f"{card.uuid} stays sliced: {error}"])
+                    self.complain(f"{card.uuid} stays sliced: {error}")
                     continue
                 self._rows[card.uuid] = row = replace(row, virt=efsmi.DISABLED)
             if row.virt == efsmi.DISABLED:
@@ -327,13 +342,17 @@ class Slices:
     def _destroy(self, card: Card, it: Found) -> None:
         """Raises EfsmiError: it is still there."""
         try:
-            self._tool.destroy(self._row(card).index, it.instance.id)
+            self._change(self._tool.destroy, self._row(card), it.instance.id)
         except EfsmiError:
             if any(one.instance.uuid == it.instance.uuid for one in self._on(card)):
                 raise
         page = self._journal.page(card.uuid)
         self._journal.write(replace(page, ours=tuple(o for o in page.ours if o.uuid != it.instance.uuid)))
         self._seen = tuple(o for o in self._seen or () if o.instance.uuid != it.instance.uuid)
+
+
+def _still_runs() -> EfsmiError:
+    return EfsmiError((efsmi.NAME,), "a change that was begun before is still being made: it is waited for")
 
 
 def _new(begun: Begun, page: Page, now: Sequence[Instance]) -> list[Instance]:
