@@ -77,4 +77,5 @@ allocations = st.builds(
     claim=st.none() | claims,
     diverged=st.lists(texts, max_size=2).map(tuple),
     handed=st.none() | parameters,
+    unit=st.sampled_from(["", "1", "0.001"]),
 )

@@ -16,7 +16,7 @@ from agent.core.errors import (
     UnknownResource,
 )
 from agent.core.ledger import FORGOTTEN
-from agent.core.model import Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
+from agent.core.model import AdvertisedDevice, Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
 from agent.core.plan import Wait
 from agent.core.topology import Topology
 from agent.core.vendor import Device, Vendor
@@ -70,7 +70,14 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
     if not ids:
         raise InvalidRequest(resource, "it names no device")
     unique = list(dict.fromkeys(ids))
-    devices = [_well(scene, planned, device_id, statuses).device for device_id in unique]
+    devices: list[Device] = []
+    well: dict[str, Device] = {}
+    for device_id, card in zip(unique, planned.cards_of(unique), strict=True):
+        device = well.get(card.uuid) if card is not None and card.healthy else None
+        if device is None:
+            status = _well(scene, planned, device_id, card, statuses)
+            device = well[status.uuid] = status.device
+        devices.append(device)
     strict = planned.rule.sharing.fail_requests_greater_than_one
     if strict and len(unique) > 1 and any(planned.shares(device_id) for device_id in unique):
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
@@ -89,11 +96,14 @@ def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
 
 
 def _well(
-    scene: Scene, resource: Resource, device_id: str, statuses: Mapping[str, DeviceStatus]
+    scene: Scene,
+    resource: Resource,
+    device_id: str,
+    card: AdvertisedDevice | None,
+    statuses: Mapping[str, DeviceStatus],
 ) -> DeviceStatus:
     withheld = (scene.withheld or {}).get(resource.vendor, "")
-    card = resource.card_of(device_id)
-    status = statuses.get(card.uuid) if card else None
+    status = statuses.get(card.uuid) if card is not None else None
     if card is None or status is None:
         raise UnknownDevice(resource.name, device_id)
     if not card.healthy:

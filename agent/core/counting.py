@@ -112,8 +112,11 @@ class _Asking:
 
 
 def _held(counted: Counted, resource: str) -> Iterator[str]:
-    """The sizes that IDs in use of the resource stand for, oldest first on each card."""
-    return (it for units in counted.get(resource, {}).values() for it in units if it)
+    """The sizes that IDs in use of the resource stand for, oldest first on each card.
+
+    One of another release is none that we can count in: its cards wait.
+    """
+    return (it for units in counted.get(resource, {}).values() for it in units if it in THOUSANDTHS)
 
 
 def _of(rule: ResourceRule, unit: str) -> ResourceRule:

@@ -31,7 +31,7 @@ class Ledger:
         self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
         #: Resource to device ID to the allocations in use that hold it: an Allocate looks for few of many.
-        self._holding: dict[str, dict[str, dict[str, None]]] = {}
+        self._holding: dict[str, dict[str, tuple[str, ...]]] = {}
         for it in self._allocations.values():
             self._hold(it)
 
@@ -142,8 +142,11 @@ class Ledger:
     def _hold(self, it: Allocation) -> None:
         self._held = None
         resource, ids, _ = _holds(it)
-        for one in ids:
-            self._holding.setdefault(resource, {}).setdefault(one, {})[it.id] = None
+        holding = self._holding.setdefault(resource, {})
+        shared = [one for one in dict.fromkeys(ids) if one in holding]
+        others = {one: (*holding[one], it.id) for one in shared}
+        holding.update(dict.fromkeys(ids, (it.id,)))  # of units there are thousands
+        holding.update(others)
 
     def _let_go(self, it: Allocation | None) -> None:
         if it is None:
@@ -152,9 +155,8 @@ class Ledger:
         resource, ids, _ = _holds(it)
         for one in set(ids):
             holding = self._holding[resource]
-            del holding[one][it.id]
-            if not holding[one]:
-                del holding[one]
+            if left := tuple(name for name in holding.pop(one) if name != it.id):
+                holding[one] = left
 
     def confirm(self, allocation_id: str, owner: Owner, life: str = "") -> None:
         """Attach the owner. Who has one was answered, whatever state a crash left behind."""

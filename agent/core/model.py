@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -204,9 +204,12 @@ class Index:
             self._kept.update(dict.fromkeys(card.kept, card))
 
     def by_stem(self, device_id: str) -> AdvertisedDevice | None:
-        """The card of an ID by how it begins, in whatever form and of whatever number."""
-        stem = device_id.rpartition("::")[0]
-        return self._stems.get(stem) or self._uuids.get(stem) if stem else None
+        """The card of a share by how its ID begins, in whatever form and of whatever number."""
+        stem, _, number = device_id.rpartition("::")
+        if not (stem and number.isascii() and number.isdigit()):
+            return None
+        known = self._stems.get(stem)
+        return self._uuids.get(stem) if known is None else known
 
     def find(self, device_id: str) -> AdvertisedDevice | None:
         for stem in (device_id.rpartition("::")[0], device_id):
@@ -244,6 +247,13 @@ class Resource:
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
         """The card whose ID this is; an ID that is known exactly wins over the old form `uuid-n`."""
         return self.index.find(device_id) or self.index.find(old_form(device_id))
+
+    def cards_of(self, device_ids: Sequence[str]) -> Sequence[AdvertisedDevice | None]:
+        """The card of each ID. Thousands of units are of one card, and found at once."""
+        first = self.card_of(device_ids[0]) if device_ids else None
+        if first is not None and first.ids is not None and not first.ids.without(device_ids):
+            return [first] * len(device_ids)
+        return [self.card_of(it) for it in device_ids]
 
     def shares(self, device_id: str) -> bool:
         """Whether the ID is one of several replicas of its card."""

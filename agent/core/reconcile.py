@@ -167,7 +167,8 @@ def _cases(
     running = {owner.uid for name, owner in owners.items() if owner and name in shown} | (
         evidence.running or frozenset()
     )
-    answers = {(it.resource, frozenset(it.ids)) for it in granted}
+    read = any(it.source is Source.POD_RESOURCES for it in allocations)
+    answers = {(it.resource, frozenset(it.ids)) for it in granted} if read else set()
     anew = _given_anew(allocations, owners, granted)
     bearers = _bearers(allocations, owners, grants)
     for it in wanted:
@@ -233,29 +234,47 @@ def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | 
     The order is the ledger's: a clock that was set back makes times of answers equal, or turns them round.
     Those that were read back from the kubelet at one moment were not answered by us, and have none.
     """
-    later: dict[tuple[str, str], list[tuple[str, float | None]]] = {}
+    later: dict[str, list[Allocation]] = {}
+    held_later: dict[str, set[str]] = {}
     over: set[str] = set()
     for it in reversed(allocations):
-        mine = owners[it.id]
-        uid = mine.uid if mine else ""
-        read = it.since if it.source in (Source.KUBELET, Source.POD_RESOURCES) else None
-        places = [(it.resource, device_id) for device_id in it.ids]
-        newer = [holder for place in places for holder in later.get(place, ())]
-        if any(uid != other and (read is None or read != moment) for other, moment in newer):
+        uid, read = _uid(owners[it.id]), _read_back(it)
+        seen = held_later.setdefault(it.resource, set())
+        if not seen.isdisjoint(it.ids) and any(
+            uid != _uid(owners[one.id])
+            and (read is None or read != _read_back(one))
+            and not set(it.ids).isdisjoint(one.ids)
+            for one in later[it.resource]
+        ):
             over.add(it.id)
         if uid:
-            for place in places:
-                later.setdefault(place, []).append((uid, read))
+            later.setdefault(it.resource, []).append(it)
+            seen.update(it.ids)
     return over
 
 
-def _latest(allocations: Iterable[Allocation]) -> set[str]:
+def _uid(owner: Owner | None) -> str:
+    return owner.uid if owner else ""
+
+
+def _read_back(it: Allocation) -> float | None:
+    """When it was read back from the kubelet; None of one that we answered."""
+    return it.since if it.source in (Source.KUBELET, Source.POD_RESOURCES) else None
+
+
+def _latest(allocations: Sequence[Allocation]) -> set[str]:
     """Those whose IDs nobody asked for since: a pod that is shown with IDs that came back is a later one's.
 
     The kubelet's checkpoint is read before PodResources, and may not know of that one yet.
     """
-    last = {(it.resource, device_id): it.id for it in allocations for device_id in it.ids}
-    return {it.id for it in allocations if all(last[it.resource, one] == it.id for one in it.ids)}
+    asked_later: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for it in reversed(allocations):
+        later = asked_later.setdefault(it.resource, set())
+        if later.isdisjoint(it.ids):
+            found.add(it.id)
+        later.update(it.ids)
+    return found
 
 
 def _named(
@@ -269,7 +288,7 @@ def _named(
     known = {it.uid: (it.namespace, it.pod) for it in owners.values() if it and it.uid and it.pod}
     bearers = {name: uid for uid, name in known.items()}
     nameless = [it for it in granted if it.ids and not _shown(it, owners[it.id], pods)]
-    holders = _holders(pods) if nameless else {}
+    holders = _holders(pods, {it.ids[0] for it in nameless}) if nameless else {}
     for it in nameless:
         if owner := owners[it.id]:
             names = holders.get((owner.container, it.resource, it.ids[0]), ())
@@ -279,13 +298,13 @@ def _named(
     return {allocation: it and _called(it, known.get(it.uid)) for allocation, it in owners.items()}
 
 
-def _holders(pods: Pods) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
-    """Container name, resource and device ID to the pods that show them."""
+def _holders(pods: Pods, wanted: Collection[str]) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
+    """Container name, resource and device ID to the pods that show them, for the IDs that are wanted."""
     holders: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for name, containers in pods.items():
         for container, resources in containers.items():
             for resource, ids in resources.items():
-                for device_id in ids:
+                for device_id in ids.intersection(wanted):
                     holders.setdefault((container, resource, device_id), []).append(name)
     return holders
 

@@ -78,7 +78,8 @@ def has_room(
     """
     if counted_in(resource.rule.sharing) and len(set(uuids)) > 1:
         return False
-    wanted = Counter(uuids[n % len(uuids)] for n in range(count))
+    each, more = divmod(count, len(uuids))
+    wanted = Counter([*uuids] * each + [*uuids[:more]])
     free = free_on(resource, in_use, sick=sick)
     return len(uuids) <= count and all(more <= free.get(uuid, 0) for uuid, more in wanted.items())
 
@@ -111,7 +112,7 @@ def is_as_counted(resource: Resource, ids: Sequence[str], others: Sequence[Alloc
     exact = counted_in(resource.rule.sharing)
     if not exact and (not any(it.diverged for it in others) or not all(map(resource.shares, ids))):
         return True
-    cards = [card.uuid for card in map(resource.card_of, ids) if card is not None]
+    cards = [card.uuid for card in resource.cards_of(ids) if card is not None]
     return has_room(resource, cards, len(ids), others, sick=True)
 
 

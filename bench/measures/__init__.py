@@ -21,6 +21,7 @@ from . import (
     restart,
     start,
     storm,
+    units,
 )
 
 Measure = Callable[[Subject], Awaitable[list[Row]]]
@@ -46,6 +47,7 @@ ALL = (
     Measurement("health", health.measure),
     Measurement("flip", flip.measure, any_plugin=False),
     Measurement("big-list", big_list.measure, any_plugin=False),
+    Measurement("units", units.measure, any_plugin=False),
     Measurement("preferred", preferred.measure),
     Measurement("restart", restart.measure),
     Measurement("memory", memory.measure),

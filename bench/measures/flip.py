@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from bench.place import Place, place
 from bench.rows import Figure, Row
@@ -17,12 +18,16 @@ FLIP = Figure("one flip among 1,000 IDs", "ms", 6, "spike, cached encoding 3.6; 
 
 
 def replicated(here: Place, replicas: int) -> dict[str, object]:
-    """The stub's cards, each shared by so many, on two NUMA nodes as on a real board."""
+    """The stub's cards, each shared by so many."""
+    return on_two_nodes(here, {"name": GPU, "sharing": {"kind": "replicas", "replicas": replicas}})
+
+
+def on_two_nodes(here: Place, rule: Mapping[str, object]) -> dict[str, object]:
+    """The stub's cards as this resource, on two NUMA nodes as on a real board."""
     for card in range(CARDS):
         folder = here.directory / "sys" / "bus/pci/devices" / f"0000:{0x10 + card:02x}:00.0"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "numa_node").write_text(f"{card // 4}\n")
-    rule = {"name": GPU, "sharing": {"kind": "replicas", "replicas": replicas}}
     settings = {"sysfs": str(here.directory / "sys")}
     return {"nvidia": {"library": str(here.stub.library), "settings": settings, "resources": [rule]}}
 

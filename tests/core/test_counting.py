@@ -95,6 +95,10 @@ def test_what_holds_cards_without_counting_memory_keeps_no_unit() -> None:
     assert settled(rule("0.1"), {"a": ("",)}, "1")[:2] == (Sharing("memory", unit="0.1"), ())
 
 
+def test_a_unit_of_another_release_is_not_counted_in() -> None:
+    assert settled(rule("0.1"), {"a": ("0.0001",)})[:2] == (Sharing("memory", unit="0.1"), ())
+
+
 def test_a_unit_whose_list_is_too_long_does_not_take_the_place_of_one_that_is_served() -> None:
     sharing, kept, _ = settled(rule("0.001"), served="1", most=1000)
 

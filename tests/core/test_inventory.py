@@ -451,13 +451,14 @@ def test_a_uuid_that_two_vendors_list_stays_with_the_first() -> None:
     )
 
 
-def test_a_minor_that_was_not_read_this_time_is_still_known() -> None:
+def test_minor_and_memory_that_were_not_read_this_time_are_still_known() -> None:
     it = inventory()
 
-    it.discovered("acme", [Device("a-0", 0, minor=4)], now=0)
+    it.discovered("acme", [Device("a-0", 0, minor=4, memory=16 << 30)], now=0)
     it.discovered("acme", [Device("a-0", 0, fault=Fault("unreadable"))], now=10)
 
-    assert look(it, "a-0").device.minor == 4
+    device = look(it, "a-0").device
+    assert (device.minor, device.memory) == (4, 16 << 30)
 
 
 def test_a_reason_that_only_begins_like_a_missing_driver_proves_no_reload() -> None:

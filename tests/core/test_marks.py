@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.claims import Claim
-from agent.core.marks import ALLOCATION, CARDS, SHARE, cards, marks, share
+from agent.core.marks import ALLOCATION, CARDS, SHARE, UNIT, cards, marks, share, unit
 
 from .values import allocation
 
@@ -37,6 +37,16 @@ def test_an_answer_of_which_nothing_else_is_to_be_said_bears_its_id_alone() -> N
     assert marks(allocation("a1", ["GPU-a"], claim=claim)) == {ALLOCATION: "a1"}
 
 
+@pytest.mark.parametrize("size", ["", "1", "0.001"])
+def test_an_answer_says_what_its_ids_count(size: str) -> None:
+    assert unit(marks(replace(allocation("a1", ["GPU-a::0"]), unit=size))) == size
+
+
+@pytest.mark.parametrize("text", ["auto", "2", "0.10", "GiB"])
+def test_a_unit_that_we_did_not_write_is_none(text: str) -> None:
+    assert unit({UNIT: text}) == ""
+
+
 @pytest.mark.parametrize("text", ["", "[]", "7", '{"core": 7}', '{"core": null}', "{", "[" * 100_000])
 def test_a_share_that_we_did_not_write_is_none(text: str) -> None:
     assert share({SHARE: text}) == {}
@@ -44,7 +54,8 @@ def test_a_share_that_we_did_not_write_is_none(text: str) -> None:
 
 @given(strategies.hostile_texts, strategies.hostile_texts)
 def test_no_text_crashes_the_reading(first: str, second: str) -> None:
-    said = {CARDS: first, SHARE: second}
+    said = {CARDS: first, SHARE: second, UNIT: first}
 
     assert len(set(cards(said))) == len(cards(said))
     assert all(isinstance(it, str) for it in share(said).values())
+    assert unit(said) in ("", "1", "0.1", "0.01", "0.001")

@@ -68,6 +68,46 @@ def test_replicas_are_numbered_ids_of_their_card() -> None:
     assert (it.capacity, it.policy) == (6, "distributed")
 
 
+def sized(it: DeviceStatus, gib: int) -> DeviceStatus:
+    return replace(it, device=replace(it.device, memory=gib << 30))
+
+
+SIZED = (sized(CARDS[0], 2), sized(CARDS[1], 3), sized(CARDS[2], 0))
+BY_MEMORY = ResourceRule(GPU, sharing=Sharing("memory", unit="1"))
+
+
+def test_units_of_memory_are_numbered_ids_of_their_card_as_many_as_each_has() -> None:
+    it = planned(BY_MEMORY, cards=SIZED)[GPU]
+
+    assert listed(it) == {
+        "GPU-a": ["bl62ea::0", "bl62ea::1"],
+        "GPU-b": ["u6v54g::0", "u6v54g::1", "u6v54g::2"],
+        "GPU-c": [],
+    }
+    assert (it.capacity, it.allocatable, it.policy) == (5, 5, "packed")
+
+
+@pytest.mark.parametrize(
+    ("rule", "unit", "offered"),
+    [
+        (BY_MEMORY, "1", True),
+        (BY_MEMORY, "0.1", False),
+        (BY_MEMORY, "", False),
+        (ResourceRule(GPU, ids="short", sharing=replicas(2)), "", True),
+        (ResourceRule(GPU, ids="short", sharing=replicas(2)), "1", False),
+    ],
+)
+def test_a_card_whose_ids_in_use_count_something_else_is_offered_once_free(
+    rule: ResourceRule, unit: str, offered: bool
+) -> None:
+    held = {GPU: {"bl62ea::1": "GPU-a"}}
+
+    it = plan([Offer("acme", (rule,))], node(*SIZED), held, {}, counted={GPU: {"GPU-a": (unit,)}})[GPU]
+
+    assert listed(it)["GPU-a"] == (["bl62ea::0", "bl62ea::1"] if offered else ["bl62ea::1"])
+    assert len(listed(it)["GPU-b"]) == len(listed(planned(rule, cards=SIZED)[GPU])["GPU-b"])
+
+
 def test_the_policy_of_the_rule_wins() -> None:
     assert planned(ResourceRule(GPU, policy="packed"))[GPU].policy == "packed"
 

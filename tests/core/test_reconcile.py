@@ -650,6 +650,25 @@ def test_what_only_pod_resources_shows_is_read_back_without_a_uid() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "unit"), [("0.001", "0.001"), ("", ""), (None, "1")], ids=["ours", "a replica", "another's"]
+)
+def test_units_are_read_back_in_what_they_counted_then_also_where_the_card_has_fewer_now(
+    said: str | None, unit: str
+) -> None:
+    a = status("a")
+    its = node(replace(a, device=replace(a.device, memory=4 << 30)))
+    rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
+    now = plan([Offer("acme", (rule,))], its, {}, {})
+    stem = next(iter(now[GPU].cards[0])).partition("::")[0]
+    ids = (f"{stem}::3999", "a::7")
+    granted = replace(answer("one", "uid-web", "main", *ids), unit=said)
+
+    (found,) = recall([granted], now, NOW)
+
+    assert (found.allocation.unit, set(found.allocation.devices)) == (unit, {"a"})
+
+
+@pytest.mark.parametrize(
     ("resource", "ids"), [("amd.com/gpu", ("a::1",)), (GPU, ()), (GPU, ("c::0",)), (GPU, ("a::1", "c::0"))]
 )
 def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[str, ...]) -> None:

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.model import AdvertisedDevice, IdRange, Resource
+from agent.core.units import coarser
+from agent.core.vendor import ResourceRule, Sharing, Unit
 from agent.kubelet.devicelist import (
     KUBELET_RECEIVE_LIMIT,
     device_list,
@@ -160,6 +162,13 @@ def exactly(size: int) -> Resource:
     return next(it for it in tries if list_size(it) == size)
 
 
+def _divided(it: Resource, by: int) -> Resource:
+    cards = [
+        replace(one, ids=replace(one.ids, count=(one.ids.count or 0) // by)) for one in it.cards if one.ids
+    ]
+    return replace(it, cards=tuple(cards))
+
+
 def _longer(it: Resource) -> Resource:
     """The same with one more byte in the first ID."""
     ids = it.cards[0].ids
@@ -187,6 +196,24 @@ def test_a_list_too_long_names_how_many_ids_per_device_fit() -> None:
     assert too_long(resource(*(card(f"GPU-{n}", numa=0, count=most + 1) for n in range(8)))) is not None
     assert f"at most {most} IDs per device fit" in str(error)
     assert "800000 IDs" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("counts", "unit", "finest"),
+    [((48_000,) * 8, "0.001", "0.01"), ((300_000, 900_000), "0.01", "0.1"), ((1_200_000,), "0.1", "1")],
+)
+def test_units_too_many_name_the_smallest_unit_that_fits(
+    counts: tuple[int, ...], unit: Unit, finest: str
+) -> None:
+    rule = ResourceRule("a.com/b", sharing=Sharing("memory", unit=unit))
+    cards = (card(f"abcde{n}", numa=1, count=count) for n, count in enumerate(counts))
+    it = replace(resource(*cards), rule=rule)
+
+    fits = [one for one, of in coarser(unit).items() if too_long(_divided(it, of)) is None]
+
+    assert fits[0] == finest
+    assert f"unit '{finest}' is the smallest that fits" in str(too_long(it))
+    assert "no unit fits; use fewer cards" in str(too_long(it, limit=50))
 
 
 def test_where_not_even_one_id_per_device_fits_the_error_says_so() -> None:

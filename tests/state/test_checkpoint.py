@@ -158,6 +158,7 @@ def test_a_file_of_an_older_agent_is_taken_over(file: CheckpointFile) -> None:
         "kubelet-93c1a2b4d5e6f708": "старый-под",
         "1234567890abcdef": "done-0",
     }
+    assert {it.unit for it in state.allocations} == {""}
     file.save(state, durable=False)
     assert file.load() == (state, None)
 

@@ -131,6 +131,8 @@ class Efsmi:
 
     def __init__(self, path: str, timeout: float = TIMEOUT) -> None:
         self.path, self.timeout = path, timeout
+        #: Open files that the tool keeps open for as long as it runs.
+        self.inherited: Sequence[int] = ()
         self._turn = threading.Lock()
 
     def table(self) -> Listing[Row]:
@@ -172,6 +174,7 @@ class Efsmi:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=tuple(self.inherited),
                 )
             except OSError as error:
                 raise EfsmiError(argv, str(error)) from error

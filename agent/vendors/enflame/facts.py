@@ -39,3 +39,10 @@ UUID = "GCU-"
 # CDI: what containers with slices of the hardware name.
 CDI_VENDOR, CDI_CLASS = "enflame.com", "drs-gcu"
 CDI_KIND = f"{CDI_VENDOR}/{CDI_CLASS}"
+#: The one spec of all slices.
+CDI_FILE = f"{CDI_VENDOR}-{CDI_CLASS}.json"
+
+#: Setting of the child: whether the node gives out slices of the hardware, so that efsmi is asked about them.
+DRS_WANTED = "drs"
+#: Reason of the fault of cards that sysfs alone shows.
+NO_LIBRARY = "no-library"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -387,6 +388,35 @@ def test_a_tool_that_says_too_much_is_stopped(tmp_path: Path) -> None:
 
     with pytest.raises(EfsmiError, match="says more than 1048576 bytes"):
         tool.table()
+
+
+def test_a_tool_that_asks_gets_no_answer(tmp_path: Path) -> None:
+    tool = script(
+        tmp_path / "efsmi", f"open({str(tmp_path / 'input')!r}, 'w').write(os.readlink('/proc/self/fd/0'))"
+    )
+    ours, (reading, writing) = os.dup(0), os.pipe()
+    os.dup2(reading, 0)
+    try:
+        tool.table()
+    finally:
+        os.dup2(ours, 0)
+        for it in (ours, reading, writing):
+            os.close(it)
+
+    assert (tmp_path / "input").read_text() == os.devnull
+
+
+def test_commands_come_one_after_the_other(tmp_path: Path) -> None:
+    alone = str(tmp_path / "alone")
+    tool = script(tmp_path / "efsmi", f"os.mkdir({alone!r}); time.sleep(0.05); os.rmdir({alone!r})")
+    said: list[Listing[Row]] = []
+    threads = [threading.Thread(target=lambda: said.append(tool.table())) for _ in range(6)]
+    for it in threads:
+        it.start()
+    for it in threads:
+        it.join()
+
+    assert len(said) == 6
 
 
 def test_output_that_is_no_text_is_read_nevertheless(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Small JSON files that outlive the process, in the backend's own directory: replaced in one step, 0600."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+LIMIT = 1 << 20  # bytes
+
+
+def boot_id() -> str:
+    """What is another one after each start of the machine; empty where the kernel does not say."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def read(path: Path) -> Any:
+    """What stands there; None where there is no file, or none that makes sense."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read(LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def write(path: Path, said: Any) -> None:
+    """Put it there, so that a crash of the machine leaves what was before or this.
+
+    Raises:
+        OSError: It can not be written.
+    """
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.unlink(missing_ok=True)  # a crash left it
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(said, file)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    _sync(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Take it away, also if the machine crashes right after."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+        _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
