@@ -222,14 +222,15 @@ async def prepare_ensures(bench: Bench) -> None:
 async def prepared_outlives_the_process(bench: Bench) -> None:
     """What `prepare` made is shown by `partitions` of the next process, with its mark."""
     bench.slicing()
-    async with bench.opened() as talk:
-        talk.needs("prepare")
-        uuid = (await talk.discover())[0].uuid
-        made = await talk.ask("prepare", Request(MARK, bench.vendor.resource, (uuid,)), (uuid,))
-    async with bench.opened() as talk:
-        await talk.discover()
-        there = await talk.ask("partitions")
-        await talk.ask("release", MARK)
+    with tempfile.TemporaryDirectory() as directory:
+        async with bench.opened(directory=Path(directory)) as talk:
+            talk.needs("prepare")
+            uuid = (await talk.discover())[0].uuid
+            made = await talk.ask("prepare", Request(MARK, bench.vendor.resource, (uuid,)), (uuid,))
+        async with bench.opened(directory=Path(directory)) as talk:
+            await talk.discover()
+            there = await talk.ask("partitions")
+            await talk.ask("release", MARK)
     marked = {it.id for it in there if it.allocation == MARK}
     assert {it.id for it in made} <= marked, f"made {made}, now there are {there}"
 

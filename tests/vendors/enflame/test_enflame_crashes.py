@@ -10,7 +10,7 @@ import pytest
 from efml_stub import EfmlStub
 from enflame_host import OTHER, OURS, Host, asked, in_a_process, marks, plain, uuid
 
-from agent.vendors.enflame import journal, ownfiles, turn
+from agent.vendors.enflame import ownfiles, turn
 from agent.vendors.enflame.backend import EnflameBackend
 from agent.vendors.enflame.efsmi import EfsmiError
 from agent.vendors.enflame.journal import Begun, Journal, Page
@@ -214,7 +214,7 @@ def test_a_journal_that_can_not_be_written_makes_nothing(
     def full(path: Path, said: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(journal.ownfiles, "write", full)
+    monkeypatch.setattr(ownfiles, "write", full)
 
     with pytest.raises(OSError, match="No space left"):
         backend.prepare(asked(), [uuid(2)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -400,10 +401,8 @@ def test_nothing_that_waits_for_ever_is_ever_called(backend: EnflameBackend, stu
 @pytest.fixture
 def real(host: Host) -> EnflameBackend:
     """By the machine's own clock."""
-    import time
-
     backend = host.backend()
-    backend.clock = time.monotonic  # type: ignore[assignment]
+    backend.clock = time.monotonic
     backend.open()
     backend.discover()
     return backend
@@ -495,16 +494,17 @@ def test_a_single_hot_look_stands_for_a_few_seconds_at_most() -> None:
 
 
 def test_firmware_that_stops_counting_while_it_is_awake_is_dead(host: Host, backend: EnflameBackend) -> None:
-    def beat(*slots: int) -> Callable[[], None]:
-        return lambda: [host.tree.beat(slot) for slot in slots].clear()
+    def beat(slots: range) -> None:
+        for slot in slots:
+            host.tree.beat(slot)
 
-    _seconds(host, backend, 3, beat(*range(8)))
-    told = _seconds(host, backend, int(vitals.SILENCE), beat(*range(1, 8)))
+    _seconds(host, backend, 3, lambda: beat(range(8)))
+    told = _seconds(host, backend, int(vitals.SILENCE), lambda: beat(range(1, 8)))
 
     assert told == ["heartbeat"]
     assert _reason(backend, 0) == "heartbeat"
     assert _reason(backend, 1) == ""
-    _seconds(host, backend, 1, beat(0))
+    _seconds(host, backend, 1, lambda: beat(range(1)))
     assert _reason(backend, 0) == ""
 
 
@@ -553,7 +553,8 @@ def test_a_hang_of_one_call_is_for_the_agent_to_end(host: Host, stub: EfmlStub) 
     """Nothing here waits for a lock with an end: the process is what is killed."""
     stub.hang("EfmlGetDevMem")
     backend = host.backend()
-    thread = threading.Thread(target=lambda: (backend.open(), backend.discover()), daemon=True)
+    backend.open()
+    thread = threading.Thread(target=backend.discover, daemon=True)
     stub.trace()
     thread.start()
     stub.await_calls("EfmlGetDevMem", 1)
