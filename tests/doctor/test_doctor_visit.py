@@ -159,6 +159,21 @@ async def test_the_right_to_write_events_is_needed_where_they_are_wanted(
     )
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_the_right_to_write_to_pods_is_needed_where_a_scheduler_reads_there(
+    patient: Patient, wanted: bool
+) -> None:
+    patient.server.forbid("patch", "/api/v1/pods")
+    document = json.loads(patient.node.config.read_text())
+    document["vendors"]["simulated"] = {"enabled": True, "settings": {"devices": 1, "receipts": wanted}}
+    patient.node.config.write_text(json.dumps(document))
+
+    findings = await patient.findings()
+
+    denied = [it.what for it in findings if it.ailment == "right-missing"]
+    assert [it.partition(" is forbidden")[0] for it in denied] == (["patch pods"] if wanted else [])
+
+
 async def test_the_right_to_read_pods_is_not_needed_where_they_are_not_followed(patient: Patient) -> None:
     patient.server.forbid("*", "/api/v1/pods")
     document = json.loads(patient.node.config.read_text())
