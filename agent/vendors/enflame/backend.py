@@ -95,9 +95,9 @@ class EnflameBackend(Backend):
         self._closed.set()
         with self._calls:
             session, self._session, self._open = self._session, None, False
-        if session is not None:
-            session.watch.close()
-            session.efml.close()
+            if session is not None:
+                session.watch.close()
+                session.efml.close()
 
     def discover(self) -> Sequence[Device]:
         with self._calls:

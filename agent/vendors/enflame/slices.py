@@ -49,6 +49,8 @@ class Slices:
         self._known = known
         self._until = 0.0
         self._rows: dict[str, Row] = {}
+        #: The cards that were looked for in efsmi's table, as the library counted them then.
+        self._matched: frozenset[tuple[str, int]] = frozenset()
         #: What was last seen; None while nobody looked.
         self._seen: tuple[Found, ...] | None = None
         self._said: set[str] = set()
@@ -91,14 +93,16 @@ class Slices:
                 with suppress(EfsmiError):  # it says nothing of the slices
                     self._offered(card)
 
-    def _match(self, cards: Iterable[Card]) -> None:
+    def _match(self, cards: Sequence[Card]) -> None:
         """Find each card in efsmi's table, by its address: one that two rows may mean is none."""
+        self._matched = frozenset()
         listing = self._tool.table()
         self._remark(listing.remarks)
         rows = {card.uuid: [row for row in listing.rows if _is_at(row, card)] for card in cards}
         self._rows = {uuid: found[0] for uuid, found in rows.items() if len(found) == 1}
         indices = [row.index for row in self._rows.values()]
         self._rows = {uuid: row for uuid, row in self._rows.items() if indices.count(row.index) == 1}
+        self._matched = _numbered(cards)
 
     def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
         """Every slice on these cards, ours and foreign. Without efsmi there are none, unless we made some.
@@ -108,7 +112,7 @@ class Slices:
         """
         if self._its is None and not any(True for _ in self._journal.pages()):
             return ()
-        if any(card.uuid not in self._rows for card in cards if card.here):
+        if self._matched != _numbered(cards):
             self._match(cards)
         return self._all(cards)
 
@@ -204,9 +208,8 @@ class Slices:
         return kept or self._made(request.allocation, want, card, [it for it in its if it not in mine])
 
     def _made(self, allocation: str, want: profiles.Wanted, card: Card, there: list[Found]) -> Found:
-        known = self._known.of(_product(card))
-        if known:
-            profiles.chosen(want, known, card.uuid)  # what is refused switches nothing on
+        if self._known.has(_product(card)):  # what is refused switches nothing on
+            profiles.chosen(want, self._known.of(_product(card)), card.uuid)
         if self._journal.page(card.uuid).begun is not None:
             raise _still_runs()
         self._switch_on(card, want)
@@ -380,6 +383,10 @@ def _room_for(
         f"{want.asked}: {name} takes {profiles.slices(name)} of {total} slices, {card.uuid} has "
         f"{max(0, free)} left{others}; what fits: {fits}"
     )
+
+
+def _numbered(cards: Iterable[Card]) -> frozenset[tuple[str, int]]:
+    return frozenset((card.uuid, card.index) for card in cards)
 
 
 def _product(card: Card) -> str:

@@ -114,10 +114,10 @@ def known_uuid(text: str) -> str:
 
 
 def beat(sysfs: Path, pci: str) -> Beat | None:
-    """None where the driver does not tell. Enflame's binding takes a status of 0 for awake."""
+    """None where the driver does not tell. Enflame's binding takes a status of 0, and no other, for awake."""
     folder = sysfs / DEVICES / pci / "ssm"
     count, status = _number(_read(folder / "count", 32)), _number(_read(folder / "status", 32))
-    return None if count is None else Beat(count, asleep=bool(status))
+    return None if count is None else Beat(count, asleep=status != 0)
 
 
 def _number(text: str) -> int | None:

@@ -11,7 +11,7 @@ from efml_stub import HANDLES, NEWER, EfmlStub
 from enflame_host import Host, by_uuid, uuid
 
 from agent.core.vendor import Fault, HealthEvent, Proof, State
-from agent.vendors.enflame import disturbances, vitals
+from agent.vendors.enflame import disturbances, sysfs, vitals
 from agent.vendors.enflame.abi import Code, EventType, HandleCode, PowerMode
 from agent.vendors.enflame.backend import EnflameBackend
 from agent.vendors.enflame.sysfs import Beat
@@ -515,6 +515,13 @@ def test_firmware_that_sleeps_need_not_count() -> None:
         seen.look("asleep", second, None, Beat(7, asleep=True))
 
     assert seen.fault("asleep") is None
+
+
+def test_firmware_of_which_nobody_knows_whether_it_sleeps_need_not_count(host: Host) -> None:
+    (host.tree.path(0) / "ssm/status").unlink()
+
+    assert sysfs.beat(host.tree.sysfs, host.stub.bdf(0)) == Beat(1, asleep=True)
+    assert sysfs.beat(host.tree.sysfs, host.stub.bdf(1)) == Beat(1, asleep=False)
 
 
 def test_firmware_of_a_node_where_none_counts_is_not_taken_for_dead() -> None:

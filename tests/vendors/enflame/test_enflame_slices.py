@@ -94,6 +94,29 @@ def test_the_slice_lies_on_the_card_of_the_address_whatever_its_index(host: Host
     assert [it.slot for it in stub.instances()] == [2]
 
 
+def test_slices_are_their_cards_also_when_library_and_tool_count_anew(
+    host: Host, backend: EnflameBackend, stub: EfmlStub
+) -> None:
+    [made] = backend.prepare(asked(3), [uuid(2)])
+    backend.period = 30.0
+    backend.discover()
+    stub.remove(0)
+    host.tree.remove(0)
+    backend.discover()
+
+    assert list(backend.partitions()) == [made]
+
+
+def test_a_product_whose_published_profiles_are_not_its_own_has_its_own(
+    backend: EnflameBackend, stub: EfmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(profiles.PUBLISHED, "S60", {"1g.9gb": 7})
+
+    backend.prepare(asked(profile="3g.20gb"), [uuid(2)])
+
+    assert [it.profile for it in stub.instances()] == ["3g.20gb"]
+
+
 @pytest.mark.parametrize("release", FORMATS)
 def test_every_release_of_the_tool_makes_slices(
     backend: EnflameBackend, stub: EfmlStub, release: str
