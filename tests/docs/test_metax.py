@@ -28,6 +28,8 @@ THEIRS = {
     "metax-tech.com/predicate-time",
     "metax-tech.com/gpu-devices-allocated",
 }
+#: How what Koordinator's scheduler says begins.
+SCHEDULERS = "gpu core resource"
 CODE = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL))
 
 
@@ -95,7 +97,8 @@ def words() -> list[str]:
     table = PAGE[PAGE.index("## When something does not work") :]
     seen = [row.split(" | ")[0] for row in table.splitlines() if row.startswith("| ")]
     quoted = [text for cell in seen for text in re.findall(r"`([^`]+)`", cell)]
-    return [it for it in quoted if " " in it and not it.startswith("mx-smi")]
+    others = ("mx-smi", SCHEDULERS)
+    return [it for it in quoted if " " in it and not it.startswith(others)]
 
 
 def test_what_the_table_of_troubles_quotes_is_what_the_agent_says() -> None:

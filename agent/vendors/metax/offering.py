@@ -41,6 +41,12 @@ def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
     """
     sliced, shared = options.mode == facts.SGPU, sharing(options).kind == "replicas"
     for index, rule in enumerate(rules):
+        if rule.sharing.kind == "memory":
+            raise SettingsError(
+                "units of memory are not served of MetaX's cards, found 'memory': mode sgpu gives out parts "
+                "of a card's memory that the hardware keeps apart",
+                (index, "sharing", "kind"),
+            )
         if shared and rule.sharing.kind == "exclusive":
             raise SettingsError(
                 f"must be replicas in mode {options.mode}, found 'exclusive': whole cards are of mode native",

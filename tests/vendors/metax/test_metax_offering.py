@@ -172,6 +172,15 @@ def shares(replicas: int, placement: Placement = "auto") -> ResourceRule:
         ("sgpu", shares(17), ("sharing", "replicas"), "must be 16 or fewer in mode sgpu, found 17"),
         ("sgpu", ResourceRule("a.com/x"), ("sharing", "kind"), "must be replicas in mode sgpu, found"),
         ("shared", ResourceRule("a.com/x"), ("sharing", "kind"), "must be replicas in mode shared, found"),
+        *(
+            (
+                mode,
+                ResourceRule("a.com/x", sharing=Sharing("memory", unit="1")),
+                ("sharing", "kind"),
+                "units of memory",
+            )
+            for mode in MODES
+        ),
     ],
 )
 def test_a_rule_that_says_what_the_mode_can_not_be_is_refused(
