@@ -123,7 +123,7 @@ def of_format_1(checkpoint: bytes) -> bytes:
         del content[later]
     for it in content["allocations"]:
         it["seen_alive"] = True
-        del it["claim"], it["acks"]
+        del it["claim"], it["unit"]
     text = json.dumps(content).encode()
     checksum = f"sha256:{hashlib.sha256(text).hexdigest()}"
     return b'{"version":1,"checksum":"%s","data":%s}' % (checksum.encode(), text)
