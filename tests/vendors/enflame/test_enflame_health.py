@@ -470,6 +470,7 @@ def test_a_card_is_too_hot_after_ten_seconds_and_well_again_when_it_was_cool_for
     stub.temperature(0, 95.5)
     assert _seconds(host, backend, 9, lambda: None) == []
     assert _seconds(host, backend, 1, lambda: None) == ["hot"]
+    assert _seconds(host, backend, 3, lambda: None) == []
     assert _reason(backend) == "hot"
 
     stub.temperature(0, 95)
