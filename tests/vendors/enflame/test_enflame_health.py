@@ -265,6 +265,18 @@ def test_a_reset_is_a_fault_from_its_start_to_its_end_and_its_end_is_a_proof(
     assert _reason(backend, 3) == ""
 
 
+def test_a_card_that_can_not_be_read_while_it_resets_is_resetting(
+    backend: EnflameBackend, stub: EfmlStub
+) -> None:
+    stub.event(3, EventType.RESET_START)
+    backend.health_events(0)
+    stub.fail("Efml*", Code.FAIL, slot=3)
+    assert _reason(backend, 3) == "resetting"
+
+    stub.lose(3)
+    assert _reason(backend, 3) == "lost"
+
+
 def test_the_proof_of_a_reset_waits_until_the_card_reads_well(
     backend: EnflameBackend, stub: EfmlStub
 ) -> None:
