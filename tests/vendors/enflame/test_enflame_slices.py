@@ -308,6 +308,19 @@ def test_a_card_that_can_not_be_made_whole_now_is_made_so_later(
     assert stub.drs() == []
 
 
+def test_a_card_is_made_whole_also_where_no_slices_are_wanted_any_more(
+    host: Host, backend: EnflameBackend, stub: EfmlStub
+) -> None:
+    backend.prepare(asked(), [uuid(2)])
+    stub.efsmi_fails("drs-off")
+    backend.release(OURS)
+    stub.efsmi_works()
+
+    host.opened(drs=False)
+
+    assert (stub.drs(), host.journal) == ([], [])
+
+
 def test_that_we_sliced_a_card_is_forgotten_with_a_reboot(
     host: Host, backend: EnflameBackend, stub: EfmlStub
 ) -> None:
