@@ -303,8 +303,8 @@ class EnflameBackend(Backend):
         return [it for it in self._cards.values() if it.sliceable]
 
     def _sliced(self, session: Session, found: Sequence[Card]) -> dict[str, dict[str, str]]:
-        """What efsmi says of the cards, where slices are wanted. That it fails hides no card."""
-        if not self.settings.get(facts.DRS_WANTED):
+        """What efsmi says of the cards, where slices are wanted or were. That it fails hides no card."""
+        if not (self.settings.get(facts.DRS_WANTED) or session.slices.written):
             return {}
         now = self.clock()
         if self._sliced_at is None or now - self._sliced_at >= self.period:

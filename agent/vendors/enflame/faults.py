@@ -9,6 +9,8 @@ from .abi import Code, HandleCode
 from .library import EfmlError, unavailable
 from .values import Link
 
+#: The reason of a card of which a question failed.
+UNREADABLE = "unreadable"
 #: What shows that an error of the memory is over.
 FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
 
@@ -49,7 +51,7 @@ def reading(error: EfmlError) -> Fault:
         return NO_DRIVER
     silent = error.code in (_SILENT if error.by_index else _SILENT_BY_HANDLE)
     state = State.UNKNOWN if silent else State.UNHEALTHY
-    return Fault("unreadable", f"reading the card failed: {error}", state=state)
+    return Fault(UNREADABLE, f"reading the card failed: {error}", state=state)
 
 
 def unwatched(error: EfmlError) -> Fault:

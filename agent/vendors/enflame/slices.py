@@ -76,6 +76,11 @@ class Slices:
         finally:
             self._tool.inherited = ()
 
+    @property
+    def written(self) -> bool:
+        """Whether something of ours is on a card, or may be."""
+        return any(True for _ in self._journal.pages())
+
     # Seeing
 
     def look(self, cards: Sequence[Card]) -> None:
@@ -110,7 +115,7 @@ class Slices:
         Raises:
             EfsmiError: They can not be listed.
         """
-        if self._its is None and not any(True for _ in self._journal.pages()):
+        if self._its is None and not self.written:
             return ()
         if self._matched != _numbered(cards):
             self._match(cards)

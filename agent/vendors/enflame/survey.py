@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.core.vendor import Device, Fault
 
-from . import cards, sysfs
+from . import cards, faults, sysfs
 from .cards import Card
 from .library import Efml
 
@@ -60,16 +60,19 @@ def _before(look: Card, known: Known, taken: set[str]) -> Card | None:
 
 def _nameless(look: Card) -> Card:
     """A card that tells no uuid, and of which nobody here knows any."""
-    fault = look.device.fault or Fault("unreadable", "the card tells no uuid")
+    fault = look.device.fault or Fault(faults.UNREADABLE, "the card tells no uuid")
     uuid = f"enflame-nameless-{look.index}"
     return replace(look, device=replace(look.device, uuid=uuid, nameless=True, fault=fault))
 
 
 def with_faults(found: Iterable[Card], more: Mapping[str, Fault]) -> list[Card]:
-    """The cards with what is known of them beside what they say, which counts more."""
-    return [
-        replace(it, device=replace(it.device, fault=it.device.fault or more.get(it.uuid))) for it in found
-    ]
+    """The cards with what is known of them beside what they say; it tells why one can not be read."""
+    return [replace(it, device=replace(it.device, fault=_graver(it, more.get(it.uuid)))) for it in found]
+
+
+def _graver(card: Card, more: Fault | None) -> Fault | None:
+    own = card.device.fault
+    return more if more and (own is None or own.reason == faults.UNREADABLE) else own
 
 
 def labelled(

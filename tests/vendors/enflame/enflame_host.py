@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,12 @@ from typing import Any
 from efml_stub import EfmlStub
 from enflame_tree import Tree
 
-from agent.core.vendor import Device, HealthEvent, Partition, Request
+from agent.core.vendor import Device, Partition, Request
 from agent.vendors.enflame.backend import EnflameBackend
-from agent.vendors.enflame.facts import PROFILE
 
 #: Allocations as the agent calls them.
 OURS, OTHER, THIRD = "0123456789abcdef", "fedcba9876543210", "00112233aabbccdd"
 DRS = "enflame.com/drs-gcu"
-TURNS = 200
 #: What a crash test runs in a process of its own.
 _RUN = """
 import json, sys
@@ -117,10 +115,6 @@ def asked(count: int = 1, *, allocation: str = OURS, **parameters: str) -> Reque
     return Request(allocation, DRS, tuple(f"id::{number}" for number in range(count)), said)
 
 
-def claim(profile: str) -> Mapping[str, str]:
-    return {PROFILE: profile}
-
-
 def plain(request: Request) -> dict[str, Any]:
     return asdict(request)
 
@@ -137,15 +131,3 @@ def by_uuid(devices: Iterable[Device]) -> Mapping[str, Device]:
 def marks(partitions: Iterable[Partition]) -> list[str | None]:
     """Whose the slices are, in the order of the cards."""
     return [it.allocation for it in partitions]
-
-
-def heard(
-    backend: EnflameBackend, wanted: Callable[[HealthEvent], bool], before: Callable[[], None] = lambda: None
-) -> HealthEvent:
-    """Ask for news until one is this; `before` is done each time."""
-    for _ in range(TURNS):
-        before()
-        for event in backend.health_events(0):
-            if wanted(event):
-                return event
-    raise AssertionError("it was not heard of")

@@ -81,6 +81,17 @@ def test_a_minor_that_is_no_number_is_none(host: Host, text: str) -> None:
     assert sysfs.minor(host.tree.sysfs, host.stub.bdf(1), 1) is None
 
 
+def test_of_several_entries_the_one_that_the_library_names_is_the_cards(host: Host) -> None:
+    host.tree.write(1, "enflame/gcu1/dev", "239:4")
+    other = host.tree.path(1) / "enflame/gcu40"
+    other.mkdir()
+    (other / "dev").write_text("239:77\n")
+
+    found = [sysfs.minor(host.tree.sysfs, host.stub.bdf(1), logic) for logic in (1, 40, 2, None)]
+
+    assert found == [4, 77, None, None]
+
+
 def test_b21_entries_of_sysfs_without_a_number_are_no_cards(host: Host, backend: EnflameBackend) -> None:
     for name in ("power", "gcu", "gcux", "vgcu0", "subsystem"):
         (host.tree.path(1) / "enflame" / name).mkdir()
@@ -186,7 +197,7 @@ def test_a_uuid_that_can_be_no_id_is_none(host: Host, stub: EfmlStub, text: str)
 def test_a_library_that_tells_a_uuid_twice_is_believed_once(host: Host, stub: EfmlStub) -> None:
     stub.rename(1, stub.uuid(0))
 
-    assert len(host.opened().discover()) == 7
+    assert [it.index for it in host.opened().discover()] == [0, 2, 3, 4, 5, 6, 7]
 
 
 def test_no_cards_where_sysfs_shows_some_is_a_broken_library(host: Host, stub: EfmlStub) -> None:
@@ -283,6 +294,14 @@ def test_without_a_library_the_driver_tells_of_the_cards_and_nothing_watches_the
     assert devices[0].attributes["control-node"] == "/dev/gcuctl"
     assert backend.health_events(0) == ()
     assert (backend.partitions(), backend.usage(), backend.links(uuid(0))) == ((), (), ())
+
+
+def test_without_a_library_virtual_functions_are_not_listed_either(host: Host) -> None:
+    (host.tree.path(2) / "physfn").symlink_to(host.tree.path(1))
+
+    devices = host.opened(library="/nowhere/libefml.so").discover()
+
+    assert [it.minor for it in devices] == [0, 1, 3, 4, 5, 6, 7]
 
 
 def test_without_library_and_driver_nothing_of_enflame_is_here(host: Host) -> None:

@@ -265,6 +265,18 @@ def test_a_reset_is_a_fault_from_its_start_to_its_end_and_its_end_is_a_proof(
     assert _reason(backend, 3) == ""
 
 
+def test_a_card_that_can_not_be_read_while_it_resets_is_resetting(
+    backend: EnflameBackend, stub: EfmlStub
+) -> None:
+    stub.event(3, EventType.RESET_START)
+    backend.health_events(0)
+    stub.fail("Efml*", Code.FAIL, slot=3)
+    assert _reason(backend, 3) == "resetting"
+
+    stub.lose(3)
+    assert _reason(backend, 3) == "lost"
+
+
 def test_the_proof_of_a_reset_waits_until_the_card_reads_well(
     backend: EnflameBackend, stub: EfmlStub
 ) -> None:
@@ -470,6 +482,7 @@ def test_a_card_is_too_hot_after_ten_seconds_and_well_again_when_it_was_cool_for
     stub.temperature(0, 95.5)
     assert _seconds(host, backend, 9, lambda: None) == []
     assert _seconds(host, backend, 1, lambda: None) == ["hot"]
+    assert _seconds(host, backend, 3, lambda: None) == []
     assert _reason(backend) == "hot"
 
     stub.temperature(0, 95)

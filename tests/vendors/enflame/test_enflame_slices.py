@@ -283,7 +283,9 @@ def test_a_card_on_which_others_made_a_slice_meanwhile_stays_sliced_until_it_is_
 ) -> None:
     backend.prepare(asked(), [uuid(2)])
     theirs = stub.make_instance(2)
+    stub.trace()
     backend.release(OURS)
+    assert stub.calls("efsmi:drs-off") == 0
     assert ([it.uuid for it in stub.instances()], stub.drs()) == ([theirs.uuid], [2])
 
     stub.vanish(theirs.uuid)
@@ -304,6 +306,19 @@ def test_a_card_that_can_not_be_made_whole_now_is_made_so_later(
     backend.discover()
 
     assert stub.drs() == []
+
+
+def test_a_card_is_made_whole_also_where_no_slices_are_wanted_any_more(
+    host: Host, backend: EnflameBackend, stub: EfmlStub
+) -> None:
+    backend.prepare(asked(), [uuid(2)])
+    stub.efsmi_fails("drs-off")
+    backend.release(OURS)
+    stub.efsmi_works()
+
+    host.opened(drs=False)
+
+    assert (stub.drs(), host.journal) == ([], [])
 
 
 def test_that_we_sliced_a_card_is_forgotten_with_a_reboot(
@@ -487,6 +502,14 @@ def test_of_two_cards_that_the_tool_tells_apart_in_nothing_neither_is_sliced(
     assert [it.slot for it in stub.instances()] == [2]
 
 
+def test_a_card_that_two_rows_of_the_tool_may_mean_is_not_sliced(host: Host, stub: EfmlStub) -> None:
+    stub.address(1, "0100:20:00.0")
+    stub.count(1)
+
+    with pytest.raises(EfsmiError, match="no row for GCU-"):
+        host.opened().prepare(asked(), [uuid(0)])
+
+
 def test_where_no_slices_are_wanted_the_tool_is_not_run(host: Host, stub: EfmlStub) -> None:
     stub.trace()
     backend = host.opened(drs=False)
@@ -541,6 +564,15 @@ def test_without_slices_of_ours_there_is_no_spec(backend: EnflameBackend, stub: 
     stub.make_instance(2)
     backend.prepare(asked(), [uuid(3)])
     backend.release(OURS)
+
+    assert backend.cdi() == {"enflame.com-drs-gcu.json": ""}
+
+
+def test_a_slice_that_somebody_removed_stands_in_no_spec(backend: EnflameBackend, stub: EfmlStub) -> None:
+    stub.set_drs(3)
+    backend.prepare(asked(), [uuid(3)])
+    stub.vanish(stub.instances()[0].uuid)
+    backend.discover()
 
     assert backend.cdi() == {"enflame.com-drs-gcu.json": ""}
 
