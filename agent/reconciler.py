@@ -108,14 +108,17 @@ class Reconciler:
         A scheduler gives away the room of a pod as soon as it has ended. Where the kubelet's checkpoint has
         such a pod still, the kubelet is asked to write it anew, and given a moment for it.
         """
-        before = self.actions["release"]
-        done = await self.once()
-        if any(isinstance(it, Doubt) for it in done):
-            until = anyio.current_time() + self._written_within
-            while self.actions["release"] == before and anyio.current_time() < until:
-                await anyio.sleep(self._written_within / 40)
-                await self.once()
+        before, until = self.actions["release"], anyio.current_time() + self._written_within
+        await self.once()
+        while self.actions["release"] == before and self._asked_lately() and anyio.current_time() < until:
+            await anyio.sleep(self._written_within / 40)
+            await self.once()
         return self.actions["release"] > before
+
+    def _asked_lately(self) -> bool:
+        """Whether the kubelet was asked a moment ago, by this pass or one before, to write its checkpoint."""
+        now = self._clock()
+        return any(now - at < self._written_within for at in self._doubted.values())
 
     async def follow(self, news: Cell[T]) -> None:
         """A quick pass whenever the kubelet has written its checkpoint: then owners are known."""
