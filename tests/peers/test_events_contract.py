@@ -16,6 +16,7 @@ import pytest
 
 from agent.cluster.access import find
 from agent.cluster.client import open_api
+from agent.cluster.correlation import BURST
 from agent.cluster.events import NOTE, Events
 from agent.core.cell import Cell
 from agent.core.notices import ACTIONS, Notice, PodRef
@@ -92,8 +93,10 @@ async def test_every_reason_is_taken_on_a_node_and_on_a_pod(
     about_node = [Notice(reason, f"{reason} on the node") for reason in ACTIONS]
     about_pod = [Notice(it, f"{it} on the pod", "Normal", PodRef(namespace, "web", "u-1")) for it in ACTIONS]
 
-    async with telling(api_server, tmp_path, node) as events:
-        await written(events, *about_node, *about_pod)
+    for first in range(0, len(ACTIONS), BURST):  # of one object an agent writes no more at once
+        those = slice(first, first + BURST)
+        async with telling(api_server, tmp_path, node) as events:
+            await written(events, *about_node[those], *about_pod[those])
 
     on_node = await events_on(api_server, "default", node)
     on_pod = await events_on(api_server, namespace, "web")
