@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
-from bench.place import MS, place
+from bench.place import MS, Place, place
 from bench.rows import Figure, Row
 from bench.subjects import Subject
 from bench.watched import longest_ms
@@ -23,16 +24,29 @@ BLOCK = Figure("full list: longest block of the loop", "ms", 20, "spike 4")
 
 async def measure(subject: Subject) -> list[Row]:
     """A list of almost 4 MiB: first, after a flip, and the loop meanwhile."""
+    return await listed(
+        subject, (FIRST, FLIP, BLOCK), lambda here: replicated(here, REPLICAS), of_a_card=REPLICAS
+    )
+
+
+async def listed(
+    subject: Subject,
+    figures: tuple[Figure, Figure, Figure],
+    vendors: Callable[[Place], dict[str, object]],
+    of_a_card: int,
+) -> list[Row]:
+    """How long the first list takes, one after a card with so many IDs flips, and how late the loop is."""
+    on_start, on_flip, block = figures
     first, flips, blocks, size = [], [], [], 0
     async with place(subject, CARDS) as here:
         for _ in range(RUNS):
-            async with here.running(replicated(here, REPLICAS), watched=True) as process:
+            async with here.running(vendors(here), watched=True) as process:
                 size = process.first["bytes"]
                 first.append(float(process.first["t_ns"] - process.register["t_ns"]) / MS)
                 await asyncio.sleep(1.5)
                 since = time.time_ns()
                 for card in range(FLIPS):
-                    flips.append(await here.flip(card, unhealthy=(card + 1) * REPLICAS))
+                    flips.append(await here.flip(card, unhealthy=(card + 1) * of_a_card))
                     await asyncio.sleep(0.5)
                 lags = here.directory / "lags"
                 early = longest_ms(lags, process.register["t_ns"], process.first["t_ns"])
@@ -40,7 +54,7 @@ async def measure(subject: Subject) -> list[Row]:
             here.forget()
     note = f"{size:,} bytes, from Register" if size else ""
     return [
-        FIRST.row(first, note),
-        FLIP.row(flips, f"{REPLICAS:,} IDs change"),
-        BLOCK.row(blocks, "lateness of a 2 ms heartbeat in the loop, both cases"),
+        on_start.row(first, note),
+        on_flip.row(flips, f"{of_a_card:,} IDs change"),
+        block.row(blocks, "lateness of a 2 ms heartbeat in the loop, both cases"),
     ]

@@ -353,7 +353,7 @@ def test_a_tool_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_tool_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
-    """The child shares the pipe, and would hold whoever reads it."""
+    """The child shares the pipe, and would hold whoever reads it. Both would outlast any test."""
     tool = script(
         tmp_path / "efsmi",
         f"child = os.fork()\nopen({str(tmp_path / 'pid-')!r} + str(os.getpid()), 'w')\ntime.sleep(600)",
@@ -364,7 +364,7 @@ def test_a_tool_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path)
         tool.table()
 
     while any(_runs(int(path.name.removeprefix("pid-"))) for path in tmp_path.glob("pid-*")):
-        time.sleep(0.005)  # the kernel ends it; what is not killed would outlast this test
+        time.sleep(0.005)  # between looks: the kernel ends it; who is not killed has this test time out
 
 
 def _runs(pid: int) -> bool:
@@ -376,6 +376,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_tool_that_closes_its_output_and_stays_is_killed(tmp_path: Path) -> None:
+    """It would outlast any test."""
     tool = script(tmp_path / "efsmi", "os.close(1); os.close(2); time.sleep(600)")
     tool.timeout = 2
 
@@ -407,6 +408,7 @@ def test_a_tool_that_asks_gets_no_answer(tmp_path: Path) -> None:
 
 
 def test_commands_come_one_after_the_other(tmp_path: Path) -> None:
+    """Each makes the same folder for a while: of two at once the second would fail."""
     alone = str(tmp_path / "alone")
     tool = script(tmp_path / "efsmi", f"os.mkdir({alone!r}); time.sleep(0.05); os.rmdir({alone!r})")
     said: list[Listing[Row]] = []

@@ -136,7 +136,7 @@ class Tool:
             say("Error: driver is not loaded")
             return 1
         while fault.get("hang"):
-            time.sleep(60)
+            time.sleep(60)  # until who called it kills it, as a tool that waits for a dead card
         if "garbage" in fault:
             say(fault["garbage"])
             return 0
