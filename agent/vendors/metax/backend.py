@@ -60,6 +60,8 @@ class MetaxBackend(Backend):
         self._mode = settings.get("mode") or facts.NATIVE
         self._session: Session | None = None
         self._open = False
+        #: Ends the wait of who listens without a library.
+        self._closed = threading.Event()
         self._cards: dict[str, Card] = {}
         self._buses: list[str] = []
         self._baseline: Baseline | None = None
@@ -73,6 +75,7 @@ class MetaxBackend(Backend):
     def open(self) -> None:
         with self._calls:
             self._open = True
+            self._closed.clear()
             try:
                 self._start()
             except BackendUnavailable as error:
@@ -81,6 +84,7 @@ class MetaxBackend(Backend):
                     raise
 
     def close(self) -> None:
+        self._closed.set()
         with self._calls:
             self._open, self._session = False, None
             if self._watch is not None:
@@ -114,7 +118,7 @@ class MetaxBackend(Backend):
         if watch is None or self._session is None:
             # The call is a wait, in a thread of its own; sysfs alone tells no news, and who came back at once
             # would be asked again at once.
-            time.sleep(timeout)
+            self._closed.wait(timeout)
             return ()
         return watch.news(timeout)
 

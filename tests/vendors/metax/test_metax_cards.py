@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,19 @@ def test_a_library_that_can_not_be_loaded_is_not_passed_over_for_sysfs(host: Hos
 
     with pytest.raises(BackendUnavailable, match=r"library-unusable.*file too short"):
         host.backend(library=str(tmp_path)).open()
+
+
+def test_who_listens_where_the_library_is_missing_is_let_go_when_the_backend_closes(host: Host) -> None:
+    backend = host.backend(library="/nowhere/libmxsml.so")
+    backend.open()
+    heard: list[object] = []
+    listens = threading.Thread(target=lambda: heard.append(backend.health_events(600)), daemon=True)
+    listens.start()
+
+    backend.close()
+
+    listens.join(30)  # else it would wait ten minutes
+    assert heard == [()]
 
 
 def test_without_library_and_driver_nothing_is_there(host: Host) -> None:
