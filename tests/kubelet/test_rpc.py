@@ -204,7 +204,7 @@ async def test_shutdown_says_goodbye_to_every_client(path: Path) -> None:
 async def test_shutdown_ends_calls_that_hang(path: Path) -> None:
     async with serving(path) as server:
         calling = asyncio.get_running_loop().create_task(call(path, HANG, b"", timeout=30))
-        await eventually(lambda: server._protocols and server._protocols[0].processor.streams)
+        await eventually(lambda: any(it.transport and it.processor.streams for it in server._protocols))
         await server.shutdown()
 
         with pytest.raises(KubeletError, match="broke off"):
