@@ -165,6 +165,7 @@ BROKEN = {
         ("placement=[]", "placement is []; one of local, claim, auto is needed"),
         ("defaults={'a': object()}", "defaults are no plain JSON values"),
         ("signs=['/dev/acme']", "signs are ['/dev/acme']; Signs are needed"),
+        ("host_parts=['/usr/bin/acme']", "host_parts are no tuple of HostPart"),
         ("dialects=[]", "dialects are no tuple of Dialect"),
         ("dialects=('acme',)", "dialects are no tuple of Dialect"),
         ("dialects=(Dialect(None, edits),)", "dialect has the name None; a text is needed"),

@@ -372,6 +372,23 @@ class Signs:
 
 
 @dataclass(frozen=True, slots=True)
+class HostPart:
+    """What has to be on a node with a vendor's cards, beside the library; any of `paths` shows it."""
+
+    #: What it is: Enflame's container runtime.
+    name: str
+    #: Absolute, or bare names of programs, which are looked for on PATH.
+    paths: tuple[str, ...]
+    #: What goes without it, and what brings it, as clauses: containers get no cards; install the driver.
+    without: str
+    remedy: str
+    #: Whether nothing of the vendor works without it; else something does.
+    needed: bool = True
+    #: Whether it lies where a pod sees nothing of the host: it is looked for below the host's root.
+    host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """The agent's half of a vendor: names, and decisions without I/O.
 
@@ -428,6 +445,8 @@ class Vendor:
     #: The files in which its library is looked for; a bare name is the loader's to find. The function looks
     #: at files alone and loads nothing.
     libraries: Callable[[], Sequence[str]] | None = None
+    #: What else its cards are served with; `xpu-agent doctor` looks for it where they are.
+    host_parts: tuple[HostPart, ...] = ()
     #: While none of these and none of `libraries` is here, which must be all then, no process is started
     #: unless the config asks for the vendor. None: it is always started.
     signs: Signs | None = None
