@@ -55,6 +55,16 @@ MATRIX: dict[str, dict[str, Any]] = {
         },
         "vendors": {"metax": {"securityContext": {"privileged": True}}},
     },
+    "Enflame's nodes": {
+        "pools": {
+            "nvidia": {"enabled": False},
+            "enflame": {"vendors": ["enflame"], "nodeSelector": {"enflame.com/gcushare": "true"}},
+        },
+        "vendors": {"enflame": {"configMap": "topscloud"}},
+        "nodeAnnotations": {"enabled": True},
+        "pods": {"receipts": ["assigned-containers", "enflame.com/gcu-assigned"]},
+        "uninstall": {"hook": True},
+    },
     "no API server": {"api": {"enabled": False}, "labels": {"output": "none"}},
     "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
     "cleaning up labels": {"labels": {"output": "nodeFeature"}, "uninstall": {"hook": True}},
@@ -118,7 +128,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"pools": {"nvidia": {"vendors": []}}}, ("/pools/nvidia", "minItems")),
     (
         {"pools": {"nvidia": {"vendors": ["nvidea"]}}},
-        ("'nvidea' is no vendor here; there are metax, nvidia, simulated",),
+        ("'nvidea' is no vendor here; there are enflame, metax, nvidia, simulated",),
     ),
     ({"pools": {"nvidia": {"enabled": False}}}, ("pools: none is on",)),
     ({"pools": {"Big": POOL}}, ("Big",)),
@@ -562,6 +572,43 @@ def test_metax_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart
     keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
     assert keys == ["feature.node.kubernetes.io/pci-9999.present", "metax-tech.com/gpu.installed"]
     assert "metax-tech.com/gpu" in {it["key"] for it in pod["tolerations"]}
+
+
+OF_ENFLAME: dict[str, Any] = {"pools": {"nvidia": {"enabled": False}, "enflame": {"vendors": ["enflame"]}}}
+
+
+def test_enflame_s_agents_are_on_nodes_with_its_cards_or_with_gcushare_s_label(chart: Chart) -> None:
+    pod = chart.render(OF_ENFLAME).pod("enflame")
+
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
+    assert keys == [
+        "feature.node.kubernetes.io/pci-1200_1e36.present",
+        "feature.node.kubernetes.io/pci-1e36.present",
+        "enflame.com/gcushare",
+    ]
+    assert "enflame.com/gcu" in {it["key"] for it in pod["tolerations"]}
+
+
+def test_enflame_s_library_comes_by_its_runtime_or_from_its_directory_on_the_host(chart: Chart) -> None:
+    shown = chart.render(OF_ENFLAME)
+
+    assert shown.env("enflame")["ENFLAME_VISIBLE_DEVICES"] == "all"
+    assert shown.env("enflame")["ENFLAME_DRIVER_CAPABILITIES"] == "utility"
+    # Where `searched` of the vendor's library.py looks for packages.
+    mount = shown.mounts("enflame")["/usr/local/efsmi"]
+    assert (mount["mountPath"], mount["readOnly"]) == ("/driver-root/usr/local/efsmi", True)
+    assert shown.agent("enflame")["securityContext"].get("privileged") is None
+
+
+def test_the_notes_say_how_a_node_gets_gcushare_s_label_and_loses_it_where_a_pool_is_enflame_s(
+    chart: Chart,
+) -> None:
+    notes = chart.notes(OF_ENFLAME)
+
+    assert "kubectl label node NODE enflame.com/gcushare=true\n" in notes
+    assert "kubectl label node NODE enflame.com/gcushare-\n" in notes
+    assert "gcushare" not in chart.notes()
 
 
 def test_libraries_and_device_nodes_lie_where_the_vendor_looks_for_its_driver(chart: Chart) -> None:
