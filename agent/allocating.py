@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import structlog
 
-from agent.askers import Askers
 from agent.core.allocator import Allocator
 from agent.core.errors import AgentError, AllocationError
 from agent.core.ledger import Ledger
@@ -19,6 +18,7 @@ from agent.core.notices import Swap
 from agent.core.promises import Promises
 from agent.core.vendor import ContainerEdits
 from agent.core.view import BUCKETS
+from agent.scheduling.askers import Askers
 
 log = structlog.get_logger()
 
@@ -63,7 +63,7 @@ class TimedAllocator:
     @property
     def swaps(self) -> tuple[Swap, ...]:
         """The last claims that changed hands, oldest first."""
-        return self._allocator.swaps
+        return self._allocator.swaps.last
 
     @property
     def promises(self) -> Promises:

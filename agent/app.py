@@ -20,7 +20,7 @@ from agent.core.view import Glance, View
 from agent.exchange import Exchange
 from agent.line import Line, required_vendors
 from agent.pace import Pace
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 from agent.state.lock import AgentLock
 from agent.state.remains import Remains
 from agent.version import version

@@ -12,7 +12,6 @@ import anyio
 
 from agent.allocating import TimedAllocator
 from agent.annotating import Annotating
-from agent.askers import Askers
 from agent.cdi import CdiDirectory
 from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
@@ -27,7 +26,6 @@ from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
 from agent.deviceinfos import DeviceInfosFile
-from agent.evidence import Sources, running_pods
 from agent.exchange import Exchange
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
@@ -48,18 +46,20 @@ from agent.memory import recalled
 from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
-from agent.recaller import Recaller
 from agent.receipting import Receipting
-from agent.reconciler import Reconciler
-from agent.renewals import Renewals
+from agent.reconciling.evidence import Sources, running_pods
+from agent.reconciling.recaller import Recaller
+from agent.reconciling.reconciler import Reconciler
+from agent.registering.renewals import Renewals
+from agent.registering.sessions import Sessions
+from agent.registering.strangers import Strangers
 from agent.reporting import Reporting
-from agent.scheduled import Scheduled
-from agent.schedulers import Schedulers
-from agent.sessions import Sessions
+from agent.scheduling.askers import Askers
+from agent.scheduling.scheduled import Scheduled
+from agent.scheduling.schedulers import Schedulers
 from agent.state import directories
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
-from agent.strangers import Strangers
 
 
 def steady_clock() -> Callable[[], float]:

@@ -29,7 +29,7 @@ from agent.core.plan import Wait, absent, awaited, plan, waits
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
 from agent.kubelet.devicelist import too_long
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 
 log = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from agent.core.cell import Cell
 from agent.kubelet.directory import FileIdentity
 from agent.line import Line
 from agent.pace import Pace
-from agent.reconciler import Reconciler
-from agent.scheduled import Scheduled
+from agent.reconciling.reconciler import Reconciler
+from agent.scheduling.scheduled import Scheduled
 
 OLD = FileIdentity(1, 2, 3)
 

@@ -34,7 +34,7 @@ from agent.core.vendor import (
     Vendor,
 )
 from agent.node import Node
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 
 XPU, SHARES = "acme.com/xpu", "acme.com/share"
 

@@ -32,7 +32,7 @@ from agent.core.pauses import Pauses
 from agent.core.receipts import Owed
 from agent.core.view import ApiServer, Counters, Followed, Glance, Reported, View
 from agent.exchange import Exchange
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
 from agent.cluster.node import path
 from agent.core.koordinator.locks import EXPIRES, Lock, freeing
 from agent.core.pauses import Pauses
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 
 log = structlog.get_logger()
 

@@ -4,69 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 from agent.core.admission import Scene, admit, refuse_retired, serving
 from agent.core.attribution import starting
 from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
-    GivenTwice,
     InOtherMode,
     InsufficientMemory,
     InvalidRequest,
     NotAllocated,
     NotServable,
     PromisedElsewhere,
-    StillHeld,
     VendorError,
 )
-from agent.core.evidence import Granted
+from agent.core.holders import refuse_held, still_there
 from agent.core.ledger import Ledger
 from agent.core.marks import ALLOCATION, marks
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.model import Allocation, AllocationState
 from agent.core.modes import elsewhere
-from agent.core.notices import Swap
 from agent.core.promises import Choice, Promises, devices_of, holder, requested
+from agent.core.swaps import Swaps
 from agent.core.units import counted_in
-from agent.core.vendor import ContainerEdits, Device, Partition, Request, Vendor
-
-#: Claims that changed hands and are still shown.
-SWAPS = 64
-#: Seconds after which a pod that was answered shows, if it is there.
-SHOWN_AFTER = 60.0
-
-
-class Store(Protocol):
-    """Where the ledger outlives the process."""
-
-    async def save(self, *, durable: bool) -> None:
-        """Write the ledger; durable means that it survives a power cut."""
-
-
-Prepare = Callable[[str, Request, Sequence[str]], Awaitable[Sequence[Partition]]]
-ReleaseSlices = Callable[[str, str], Awaitable[None]]
-MakeRoom = Callable[[], Awaitable[bool]]
-
-
-class Witness(Protocol):
-    """What the kubelet says, asked for where an answer depends on it."""
-
-    @property
-    def life(self) -> str:
-        """Which life of the kubelet this is."""
-
-    async def granted(self) -> Sequence[Granted] | None:
-        """What its checkpoint holds; None where it can not be read."""
-
-    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
-        """Those of them whose pods it lists now; in doubt it does not."""
-
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Those of the IDs with which it lists a pod now: to its namespace and name; in doubt none."""
+from agent.core.vendor import ContainerEdits, Device, Request, Vendor
+from agent.core.witness import MakeRoom, Prepare, ReleaseSlices, Store, Witness
 
 
 class Allocator:
@@ -96,14 +59,9 @@ class Allocator:
         self._undoing: set[asyncio.Task[None]] = set()
         #: Allocations that are being answered now, which are nobody else's business.
         self.busy: set[str] = set()
-        self._swaps: deque[Swap] = deque(maxlen=SWAPS)
+        self.swaps = Swaps(ledger, lambda: self.promises)
         #: The uids of pods that were refused most likely, as long as they seem to wait.
         self._refused: frozenset[str] = frozenset()
-
-    @property
-    def swaps(self) -> tuple[Swap, ...]:
-        """The last claims that changed hands, oldest first."""
-        return tuple(self._swaps)
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """One ContainerEdits for each container. All are answered, or none; what was begun is undone.
@@ -145,7 +103,7 @@ class Allocator:
             raise InvalidRequest(resource, "it asks for no container")
         scene = self._scene()
         chosen = [admit(scene, resource, ids) for ids in containers]
-        await self._refuse_held(resource, [one for ids in containers for one in ids])
+        await refuse_held(self._witness, self._ledger, resource, [one for ids in containers for one in ids])
         scene = self._scene()  # asking took time
         vendor = serving(scene, resource)
         refuse_retired(scene, resource, {it.uuid for devices in chosen for it in devices})
@@ -162,33 +120,6 @@ class Allocator:
             await asyncio.shield(undoing)
             raise
         return answered
-
-    async def _refuse_held(self, resource: str, ids: Sequence[str]) -> None:
-        """The kubelet may give out what a pod that runs has: it errs in two ways, and says so if asked.
-
-        Raises:
-            StillHeld: It lost its checkpoint, and takes the devices of pods for free.
-            GivenTwice: Its devicemanager (1.36.3, manager.go:577) lets go of IDs whose Allocate is under way
-                while PodResources is listed and a pod has gone, and gives them to the next pod, too.
-        """
-        life = self._witness.life
-        known = [it for it in self._ledger.holders(resource, ids) if it.owner is not None]
-        if not known:
-            return
-        holders = {
-            device_id: it.owner
-            for it in known
-            if it.owner is not None and "" not in (it.life, life) and it.life != life
-            for device_id in it.ids
-            if device_id in ids
-        }
-        if not holders:
-            for device_id, (namespace, pod) in (await self._witness.shown_with(resource, ids)).items():
-                raise GivenTwice(resource, device_id, namespace, pod)
-        shown = await self._witness.shows(set(holders.values())) if holders else ()
-        for device_id, owner in holders.items():
-            if owner in shown:
-                raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)
 
     async def _answer(
         self, vendor: Vendor, resource: str, ids: Sequence[str], begun: list[str]
@@ -235,7 +166,7 @@ class Allocator:
         try:
             return self._chosen(resource, ids, others)
         except (PromisedElsewhere, InsufficientMemory):
-            there = await self._still_there(others)
+            there = await still_there(self._witness, others, self._clock())
             if len(there) == len(others):
                 raise
         return self._chosen(resource, ids, there)
@@ -254,12 +185,6 @@ class Allocator:
         again = frozenset(ids)
         its = (it for it in self._ledger.in_use() if it.resource == resource)
         return [it for it in its if again.isdisjoint(it.ids)]
-
-    async def _still_there(self, its: Sequence[Allocation]) -> list[Allocation]:
-        """Those whose pods the kubelet shows, and those that are so young that they may not show yet."""
-        old = {it.owner for it in its if it.owner is not None and self._clock() - it.since >= SHOWN_AFTER}
-        shown = await self._witness.shows(old) if old else ()
-        return [it for it in its if it.owner not in old or it.owner in shown]
 
     async def _make(self, vendor: Vendor, allocation: Allocation, request: Request) -> None:
         """Intent on disk, then hardware, then done on disk; after a crash the partitions decide."""
@@ -308,7 +233,7 @@ class Allocator:
             if not vendor.prepares:
                 return
             granted = await self._witness.granted()
-            exchanged = granted is not None and self.exchange(granted)
+            exchanged = granted is not None and self.swaps.exchange(granted)
             its = [it.id for it in starting(self._ledger.in_use(), granted, resource, ids)]
             if not its or not self.busy.isdisjoint(its):  # busy: being released now
                 raise NotAllocated(resource, ids)
@@ -327,30 +252,6 @@ class Allocator:
             return False
         made = await self._prepare(vendor.name, requested(it), it.cards)
         return self._ledger.made(allocation, made, AllocationState.DONE)
-
-    def exchange(self, granted: Sequence[Granted]) -> Sequence[str]:
-        """Let claims follow what the kubelet did; the allocations whose claim is another one now."""
-        promises = self.promises
-        changed = promises.exchanged(granted)
-        for name, claim in changed.items():
-            it = self._ledger.get(name)
-            assert it is not None
-            self._ledger.record(replace(it, claim=claim, handed=promises.handed(it, claim)))
-            if it.claim is not None:  # else its pod was heard of late, which is nobody's loss
-                number = self._swaps[-1].number + 1 if self._swaps else 1
-                self._swaps.append(Swap(number, it.id, it.resource, it.claim, claim))
-        return tuple(changed)
-
-    def recognise(self) -> Sequence[str]:
-        """Give back their claims to whom PodResources alone shows; the allocations that have one now."""
-        found = []
-        for it in self._ledger.in_use():
-            # Each is looked at beside those that have theirs by now.
-            if it.source is Source.POD_RESOURCES and (claim := self.promises.of_shown(it)) is not None:
-                elsewhere = set(claim.devices) - set(it.cards)
-                self._ledger.record(replace(it, claim=claim, diverged=claim.devices if elsewhere else ()))
-                found.append(it.id)
-        return tuple(found)
 
 
 def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) -> None:
@@ -371,4 +272,4 @@ def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:
     return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
 
 
-__all__ = ["ALLOCATION", "Allocator", "Scene", "Store", "UnusableEdits", "admit"]
+__all__ = ["ALLOCATION", "Allocator", "Scene", "MakeRoom", "Store", "UnusableEdits", "admit"]

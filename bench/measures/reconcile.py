@@ -21,14 +21,14 @@ from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, NodeSnapshot
 from agent.core.topology import Topology
 from agent.core.vendor import Partition, Request
-from agent.evidence import Sources
 from agent.kubelet import checkpoint
 from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
 from agent.kubelet.pb.podresources import v1 as podresources
 from agent.kubelet.podresources import pods_in_use
 from agent.kubelet.wire import decoded
-from agent.recaller import Recaller
-from agent.reconciler import Reconciler
+from agent.reconciling.evidence import Sources
+from agent.reconciling.recaller import Recaller
+from agent.reconciling.reconciler import Reconciler
 from bench.rows import Figure, Row
 from bench.subjects import GPU, Subject
 

@@ -19,7 +19,6 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from agent.allocating import TimedAllocator
-from agent.askers import Askers
 from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocator import Allocator, Scene
@@ -53,7 +52,8 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreferredAllocationResponse,
 )
 from agent.kubelet.rpc import as_status
-from agent.scheduled import Scheduled
+from agent.scheduling.askers import Askers
+from agent.scheduling.scheduled import Scheduled
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.envelope import sealed
 

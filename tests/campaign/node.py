@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _show_cgroups() -> None:
-    from agent import evidence
+    from agent.reconciling import evidence
     from campaign.cgroups import VARIABLE as ROOT
 
     evidence.running_pods = partial(evidence.running_pods, Path(os.environ[ROOT]))

@@ -29,7 +29,7 @@ from agent.core.labels import Heard, Wanted
 from agent.core.notices import Notice
 from agent.core.receipts import Owed
 from agent.core.view import Followed, View
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"

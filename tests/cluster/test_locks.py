@@ -18,7 +18,7 @@ from agent.cluster.errors import ApiAway
 from agent.cluster.locks import LockWriter
 from agent.core.koordinator.locks import LOCKS, Lock, lock
 from agent.core.pauses import Pauses
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"

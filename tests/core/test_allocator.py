@@ -793,10 +793,10 @@ async def test_claims_follow_what_the_kubelet_did() -> None:
     one, other = room.ledger.all()
     grants = [granted(one, "high"), granted(other, "low")]
 
-    assert set(room.allocator.exchange(grants)) == {one.id, other.id}
+    assert set(room.allocator.swaps.exchange(grants)) == {one.id, other.id}
     assert [it.claim for it in room.ledger.all()] == [HIGH, LOW]
-    assert room.allocator.exchange(grants) == ()
-    swaps = sorted(room.allocator.swaps, key=lambda it: it.allocation != one.id)
+    assert room.allocator.swaps.exchange(grants) == ()
+    swaps = sorted(room.allocator.swaps.last, key=lambda it: it.allocation != one.id)
     assert [(it.allocation, it.before, it.after) for it in swaps] == [
         (one.id, LOW, HIGH),
         (other.id, HIGH, LOW),
@@ -811,11 +811,11 @@ async def test_who_was_not_attributed_is_given_its_promise_once_the_kubelet_says
     [it] = room.ledger.all()
     room.candidates = heard
 
-    room.allocator.exchange([granted(it, "high"), Granted("other", "uid-low", "main")])
+    room.allocator.swaps.exchange([granted(it, "high"), Granted("other", "uid-low", "main")])
 
     assert it.claim is None
     assert [one.claim for one in room.ledger.all()] == [HIGH]
-    assert room.allocator.swaps == ()
+    assert room.allocator.swaps.last == ()
 
 
 # Where a scheduler chose the card
@@ -1197,12 +1197,12 @@ async def test_a_container_that_bears_anothers_limits_is_known_by_them() -> None
     answers = [(await room.allocator.allocate(SHARE, [[one]]))[0] for one in ("c4::0", "c4::1")]
     one, other = room.ledger.all()
 
-    room.allocator.exchange([granted(one, "high"), granted(other, "low")])
+    room.allocator.swaps.exchange([granted(one, "high"), granted(other, "low")])
 
     assert [it.env["LIMIT"] for it in answers] == ["30", "60"]
     assert [it.claim and it.claim.parameters for it in room.ledger.all()] == [LIMITED["high"], LIMITED["low"]]
     assert [it.handed for it in room.ledger.all()] == [LIMITED["low"], LIMITED["high"]]
-    room.allocator.exchange([granted(one, "low"), granted(other, "high")])
+    room.allocator.swaps.exchange([granted(one, "low"), granted(other, "high")])
     assert [it.handed for it in room.ledger.all()] == [None, None]
 
 
@@ -1212,7 +1212,7 @@ async def test_a_container_that_was_served_before_its_promise_was_heard_has_no_l
     [it] = room.ledger.all()
     room.candidates = (bound("low", resource=SHARE),)
 
-    room.allocator.exchange([granted(it, "low")])
+    room.allocator.swaps.exchange([granted(it, "low")])
 
     [it] = room.ledger.all()
     assert (it.claim and it.claim.parameters, it.handed) == (LIMITED["low"], {})
@@ -1228,7 +1228,7 @@ async def test_what_an_answer_does_not_say_can_not_be_wrong(edits_: Edits) -> No
     one, other = room.ledger.all()
     room.edits = edits_
 
-    room.allocator.exchange([granted(one, "high"), granted(other, "low")])
+    room.allocator.swaps.exchange([granted(one, "high"), granted(other, "low")])
 
     differs = [it.handed is not None for it in room.ledger.all()]
     assert differs == [edits_ is not edits] * 2
@@ -1262,7 +1262,7 @@ def test_whom_pod_resources_alone_shows_has_the_card_that_its_pod_names() -> Non
     for it in (shown("web", "c4::0"), shown("job", "c4::1"), shown("unknown", "c6::0")):
         room.ledger.record(it)
 
-    assert set(room.allocator.recognise()) == {"shown-web", "shown-job"}
+    assert set(room.allocator.swaps.recognise()) == {"shown-web", "shown-job"}
 
     its = {it.id: (it.diverged, it.claim and it.claim.uid) for it in room.ledger.all()}
     assert its == {
@@ -1270,7 +1270,7 @@ def test_whom_pod_resources_alone_shows_has_the_card_that_its_pod_names() -> Non
         "shown-job": ((), "uid-job"),
         "shown-unknown": ((), None),
     }
-    assert room.allocator.recognise() == ()
+    assert room.allocator.swaps.recognise() == ()
 
 
 @pytest.mark.parametrize(
@@ -1296,7 +1296,7 @@ def test_what_a_pod_names_is_not_where_it_can_not_be(
     room = heeding(pod, **more)
     room.ledger.record(it)
 
-    assert room.allocator.recognise() == ()
+    assert room.allocator.swaps.recognise() == ()
     assert room.ledger.all() == (it,)
 
 
@@ -1306,21 +1306,21 @@ def test_a_card_that_is_full_is_not_where_one_more_lies() -> None:
         room.ledger.record(allocation(name, [name], resource=SHARE, devices=("c5",)))
     room.ledger.record(shown("web", "c4::0"))
 
-    assert room.allocator.recognise() == ()
+    assert room.allocator.swaps.recognise() == ()
 
 
 def test_a_card_that_is_sick_by_now_is_still_the_one() -> None:
     room = heeding(bound("web", "c6", resource=SHARE))
     room.ledger.record(shown("web", "c4::0"))
 
-    assert room.allocator.recognise() == ("shown-web",)
+    assert room.allocator.swaps.recognise() == ("shown-web",)
 
 
 async def test_whose_claim_came_back_is_not_taken_for_one_that_waits() -> None:
     web, job = bound("web", "c5", resource=SHARE), bound("job", "c4", resource=SHARE, created=9)
     room = heeding(web, job)
     room.ledger.record(shown("web", "c5::0"))
-    room.allocator.recognise()
+    room.allocator.swaps.recognise()
 
     await room.allocator.allocate(SHARE, [["c4::0"]])
 

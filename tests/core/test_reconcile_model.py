@@ -23,11 +23,11 @@ from agent.core.model import Plan
 from agent.core.plan import Offer, plan
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Partition, Request, ResourceRule, Vendor
-from agent.evidence import Sources
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
-from agent.recaller import Recaller
-from agent.reconciler import Reconciler
+from agent.reconciling.evidence import Sources
+from agent.reconciling.recaller import Recaller
+from agent.reconciling.reconciler import Reconciler
 from agent.state.checkpoint import Saved
 from agent.state.envelope import opened, sealed
 

@@ -19,7 +19,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.askers import Askers
 from agent.core.allocator import Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, PodContainer
@@ -32,13 +31,14 @@ from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorSta
 from agent.core.plan import Offer, plan
 from agent.core.topology import topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, ResourceRule, Sharing, State, Vendor
-from agent.evidence import Sources
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
-from agent.recaller import Recaller
-from agent.reconciler import Reconciler
+from agent.reconciling.evidence import Sources
+from agent.reconciling.recaller import Recaller
+from agent.reconciling.reconciler import Reconciler
 from agent.reporting import withheld
-from agent.scheduled import Scheduled
-from agent.schedulers import Schedulers
+from agent.scheduling.askers import Askers
+from agent.scheduling.scheduled import Scheduled
+from agent.scheduling.schedulers import Schedulers
 from agent.state.checkpoint import Saved
 from agent.state.envelope import opened, sealed
 

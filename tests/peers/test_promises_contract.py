@@ -23,7 +23,7 @@ from agent.cluster.pods import candidate
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.locks import LOCKS, Lock, freeing, lock
 from agent.core.pauses import Pauses
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 
 from .apiserver import RealApiServer
 

@@ -24,9 +24,9 @@ from agent.core.vendor import (
     State,
     Usage,
 )
+from agent.vendors.common.baseline import Baseline
 
-from . import cards, cdi, efsmi, facts, fallback, library, nodes, survey, sysfs, topology
-from .baseline import Baseline
+from . import cards, cdi, efsmi, facts, fallback, faults, library, nodes, survey, sysfs, topology
 from .cards import Card, Reading
 from .disturbances import Disturbances
 from .efsmi import Efsmi, EfsmiError
@@ -174,10 +174,10 @@ class EnflameBackend(Backend):
 
     def _start(self) -> None:
         efml = library.start(self.settings)
-        path = efsmi.find(self.settings, _root(nodes.host(self.settings)))
+        path = efsmi.find(self.settings, _root(nodes.root(self.settings)))
         self._journal = self._journal or Journal(self.directory)
         self._known = self._known or Known(self.directory)
-        self._baseline = self._baseline or Baseline(self.directory)
+        self._baseline = self._baseline or Baseline(self.directory, faults.grown)
         slices = Slices(Efsmi(path) if path else None, self._journal, self._known)
         watch = Watch(efml, self._look, self._pulse, self._disturbances, self._calls, lambda: self.clock())
         self._session = Session(efml, slices, watch, _driver(efml, self._sysfs))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.core.vendor import Device, Fault, Usage
+from agent.vendors.common import devices, host
 
 from . import facts, faults, sysfs
 from .abi import VirtMode
@@ -111,7 +112,7 @@ def _placed(look: Reading, settings: Settings, its: Identity) -> Device:
         index=its.index,
         minor=minor,
         pci=its.bdf,
-        numa=sysfs.numa_node(sys, its.bdf) if numa is None else numa,
+        numa=host.numa_node(sys, its.bdf) if numa is None else numa,
         model=its.name,
         paths=node(minor),
         attributes=_attributes(look, sys, its.bdf),
@@ -179,19 +180,7 @@ def counters(look: Reading) -> dict[str, int]:
 
 def completed(sick: Card, known: Card) -> Card:
     """Fill what a sick card no longer tells from what it told before."""
-    now, then = sick.device, known.device
-    device = replace(
-        now,
-        uuid=then.uuid,
-        minor=then.minor if now.minor is None else now.minor,
-        pci=now.pci or then.pci,
-        numa=then.numa if now.numa is None else now.numa,
-        memory=now.memory or then.memory,
-        model=now.model or then.model,
-        paths=now.paths or then.paths,
-        attributes={**then.attributes, **now.attributes},
-    )
-    return replace(sick, device=device)
+    return replace(sick, device=devices.completed(sick.device, known.device))
 
 
 def usage(efml: Efml, card: Card) -> Usage | None:

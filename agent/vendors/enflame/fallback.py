@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.vendor import Device
+from agent.vendors.common import host
 
 from . import facts, faults, nodes, sysfs
 from .cards import node, root
@@ -30,7 +31,7 @@ def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Dev
         index=index,
         minor=minor,
         pci=pci,
-        numa=sysfs.numa_node(sys, pci),
+        numa=host.numa_node(sys, pci),
         paths=node(minor),
         attributes={name: text for name, text in said.items() if text},
         fault=faults.NO_MINOR if minor is None else faults.NO_LIBRARY,

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.core.vendor import Request, RequestRefused
+from agent.vendors.common import ownfiles
 
-from . import efsmi, facts, ownfiles
+from . import efsmi, facts
 
 FILE = "profiles.json"
 #: Of a node's dump that is public.

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from agent.core.vendor import Partition, Request, RequestRefused
+from agent.vendors.common import ownfiles
 
-from . import efsmi, facts, ownfiles, profiles, turn
+from . import efsmi, facts, profiles, turn
 from .cards import Card
 from .efsmi import Efsmi, EfsmiError, Instance, Row
 from .journal import Begun, Journal, Ours, Page

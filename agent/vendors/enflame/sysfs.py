@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.vendors.common.host import DEVICES, number, read
+
 #: PCI's numbers of Enflame and of a processing accelerator, as Enflame's labels of nodes have them.
 VENDOR, CLASS = "0x1e36", "0x1200"
 #: What the module and the folder of its cards are called, by Enflame and by a customer that sells its cards.
 NAMES = ("enflame", "zixiao")
-DEVICES = "bus/pci/devices"
 
 BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
 #: Of the path that a card's link leads to: devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
@@ -39,7 +40,7 @@ def driver_loaded(sysfs: Path) -> bool:
 
 def driver_version(sysfs: Path) -> str:
     """The version of the loaded driver, empty where it tells none."""
-    return next(filter(None, (_read(sysfs / "module" / name / "version", 64) for name in NAMES)), "")
+    return next(filter(None, (read(sysfs / "module" / name / "version", 64) for name in NAMES)), "")
 
 
 def cards(sysfs: Path) -> list[str]:
@@ -53,7 +54,7 @@ def cards(sysfs: Path) -> list[str]:
 
 
 def _is_card(device: Path) -> bool:
-    ours = _read(device / "vendor", 16) == VENDOR and _read(device / "class", 16).startswith(CLASS)
+    ours = read(device / "vendor", 16) == VENDOR and read(device / "class", 16).startswith(CLASS)
     return ours and not (device / "physfn").exists()
 
 
@@ -69,12 +70,7 @@ def of_a_card(sysfs: Path, pci: str) -> bool:
 
 def functions(sysfs: Path, pci: str) -> int:
     """How many virtual functions the card is split into."""
-    return _number(_read(sysfs / DEVICES / pci / "sriov_numvfs", 16)) or 0
-
-
-def numa_node(sysfs: Path, pci: str) -> int | None:
-    """The card's NUMA node; the kernel says -1 where it knows none."""
-    return _number(_read(sysfs / DEVICES / pci / "numa_node", 16))
+    return number(read(sysfs / DEVICES / pci / "sriov_numvfs", 16)) or 0
 
 
 def path(sysfs: Path, pci: str) -> tuple[str, ...]:
@@ -91,7 +87,7 @@ def minor(sysfs: Path, pci: str, logic: int | None) -> int | None:
         entries = [(number, device) for number, device in entries if number == logic]
     if len(entries) != 1:
         return None
-    found = _DEV.fullmatch(_read(entries[0][1] / "dev", 32))
+    found = _DEV.fullmatch(read(entries[0][1] / "dev", 32))
     return int(found[1]) if found else None
 
 
@@ -105,7 +101,7 @@ def _entries(folder: Path) -> Sequence[tuple[int, Path]]:
 
 def uuid(sysfs: Path, pci: str) -> str:
     """The card's uuid as the driver tells it, in the library's writing; empty where it tells none."""
-    return known_uuid(_read(sysfs / DEVICES / pci / "ssm/chipid", 128))
+    return known_uuid(read(sysfs / DEVICES / pci / "ssm/chipid", 128))
 
 
 def known_uuid(text: str) -> str:
@@ -116,18 +112,5 @@ def known_uuid(text: str) -> str:
 def beat(sysfs: Path, pci: str) -> Beat | None:
     """None where the driver does not tell. Enflame's binding takes a status of 0, and no other, for awake."""
     folder = sysfs / DEVICES / pci / "ssm"
-    count, status = _number(_read(folder / "count", 32)), _number(_read(folder / "status", 32))
+    count, status = number(read(folder / "count", 32)), number(read(folder / "status", 32))
     return None if count is None else Beat(count, asleep=status != 0)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _read(path: Path, limit: int) -> str:
-    """The beginning of a file, empty where there is none."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return (file.read(limit) or b"").decode("ascii", "replace").strip()
-    except OSError:
-        return ""

@@ -22,9 +22,9 @@ from agent.core.vendor import (
     State,
     Usage,
 )
+from agent.vendors.common.baseline import Baseline
 
-from . import cdi, driver, facts, fallback, library, nodes, survey, sysfs, topology
-from .baseline import Baseline
+from . import cdi, driver, facts, fallback, faults, library, nodes, survey, sysfs, topology
 from .cards import Card, Reading, counters, health, usage
 from .journal import Journal
 from .layouts import Found
@@ -242,7 +242,7 @@ class MetaxBackend(Backend):
     def _watched(self, mxsml: Mxsml) -> None:
         """Hand the cards to the watch, with what reading them told that polls would tell too late."""
         if self._baseline is None:
-            self._baseline = Baseline(self.directory)
+            self._baseline = Baseline(self.directory, faults.grown)
         if self._watch is None:
             self._watch = Watch(mxsml, self._look, self._calls)
         self._watch.put(

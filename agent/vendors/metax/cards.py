@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.core.vendor import Device, Fault, Usage
+from agent.vendors.common import devices, host
 
 from . import facts, faults, nodes, sysfs
 from .abi import FIRST_PF, PciEventType, VirtMode
@@ -124,7 +125,7 @@ def placed(settings: Settings, its: Identity) -> Device:
         index=its.index,
         minor=its.index - FIRST_PF if its.index >= FIRST_PF else its.index,
         pci=pci,
-        numa=sysfs.numa_node(root, pci) if pci else None,
+        numa=host.numa_node(root, pci) if pci else None,
         model=its.name,
         paths=nodes.of_card(settings, pci) if pci else (),
     )
@@ -176,18 +177,7 @@ def counters(look: Reading) -> dict[str, int]:
 
 def completed(sick: Card, known: Card) -> Card:
     """Fill what a sick card no longer tells from what it told before."""
-    now, then = sick.device, known.device
-    device = replace(
-        now,
-        uuid=then.uuid,
-        minor=then.minor if now.minor is None else now.minor,
-        pci=now.pci or then.pci,
-        numa=then.numa if now.numa is None else now.numa,
-        memory=now.memory or then.memory,
-        model=now.model or then.model,
-        paths=now.paths or then.paths,
-        attributes={**then.attributes, **now.attributes},
-    )
+    device = devices.completed(sick.device, known.device)
     return replace(sick, device=device, dies=max(sick.dies, known.dies), mmio=known.mmio)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.vendor import Device
+from agent.vendors.common import host
 
 from . import facts, faults, nodes, sysfs
 
@@ -24,7 +25,7 @@ def _device(settings: Mapping[str, Any], root: Path, index: int, pci: str) -> De
         index=index,
         minor=index,
         pci=pci,
-        numa=sysfs.numa_node(root, pci),
+        numa=host.numa_node(root, pci),
         paths=nodes.of_card(settings, pci),
         attributes={facts.PCIE_ROOT: pcie} if pcie else {},
         fault=faults.NO_LIBRARY,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from . import ownfiles
+from agent.vendors.common import ownfiles
 
 PREFIX = "create-"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from agent.vendors.common import host
 
 from . import facts, sysfs
 
@@ -69,14 +69,4 @@ def lacking(settings: Mapping[str, Any], slice_name: str, numbers: Numbers) -> s
 
 def exists(settings: Mapping[str, Any], path: str) -> bool:
     """Whether it is a device node, below where the host's /dev is for us."""
-    try:
-        found = os.stat(os.path.join(_root(settings), path.lstrip("/")))
-    except OSError:
-        return False
-    return stat.S_ISCHR(found.st_mode)
-
-
-def _root(settings: Mapping[str, Any]) -> str:
-    """Where the host's files are mounted for us, or without a container around us where they are."""
-    mounted = settings.get("containerDriverRoot") or facts.DRIVER_ROOT
-    return mounted if os.path.isdir(os.path.join(mounted, "dev")) else "/"
+    return host.is_node(settings.get("containerDriverRoot") or facts.DRIVER_ROOT, path)

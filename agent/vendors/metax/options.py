@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -12,6 +10,8 @@ from msgspec import Meta
 
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
+from agent.vendors.common import settings
+from agent.vendors.common.settings import of_agent, of_backend
 
 from .facts import DRIVER_ROOT
 from .share import Unclaimed
@@ -28,57 +28,47 @@ _Pattern = Annotated[
 _Variable = Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", max_length=256)]
 
 
-def _backend(fits: str) -> Meta:
-    """Of a setting that the vendor's process needs: what fits it. A change restarts the process."""
-    return Meta(description=fits, extra={"backend": True})
-
-
-def _agent(fits: str) -> Meta:
-    """Of a setting that matters in the agent alone: what fits it."""
-    return Meta(description=fits, extra={"backend": False})
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Every setting: its type, whose it is and what fits it, and its default."""
 
-    mode: Annotated[Mode, _backend(f"{', '.join(MODES[:-1])} or {MODES[-1]}")] = "native"
+    mode: Annotated[Mode, of_backend(f"{', '.join(MODES[:-1])} or {MODES[-1]}")] = "native"
     share_nums: Annotated[
-        Annotated[int, Meta(ge=2, le=MAX_REPLICAS)], _agent(f"a whole number from 2 to {MAX_REPLICAS}")
+        Annotated[int, Meta(ge=2, le=MAX_REPLICAS)], of_agent(f"a whole number from 2 to {MAX_REPLICAS}")
     ] = 2
-    unclaimed: Annotated[Unclaimed, _backend("share, whole or refuse")] = "share"
+    unclaimed: Annotated[Unclaimed, of_backend("share, whole or refuse")] = "share"
     slice_nodes: Annotated[
         Annotated[tuple[_Pattern, ...], Meta(min_length=1)],
-        _backend(
+        of_backend(
             "a list of one or more absolute paths below /dev without '..', "
             "with {minor}, {sgpu}, {card} or {render}"
         ),
     ] = ("/dev/dri/renderD{minor}",)
     control_nodes: Annotated[
-        tuple[_Node, ...], _backend("a list of absolute paths below /dev without '..'")
+        tuple[_Node, ...], of_backend("a list of absolute paths below /dev without '..'")
     ] = ("/dev/mxcd",)
-    visible_devices: Annotated[_Variable, _backend("the name of an environment variable")] = ""
+    visible_devices: Annotated[_Variable, of_backend("the name of an environment variable")] = ""
     library: Annotated[
-        _Path, _backend("the absolute path of libmxsml.so or of the directory that holds the driver")
+        _Path, of_backend("the absolute path of libmxsml.so or of the directory that holds the driver")
     ] = ""
-    sysfs: Annotated[_Path, _backend("the absolute path where sysfs is mounted")] = "/sys"
+    sysfs: Annotated[_Path, of_backend("the absolute path where sysfs is mounted")] = "/sys"
     container_driver_root: Annotated[
-        _Path, _backend("the absolute path where the agent sees the host's driver and /dev")
+        _Path, of_backend("the absolute path where the agent sees the host's driver and /dev")
     ] = DRIVER_ROOT
 
     @classmethod
-    def read(cls, settings: Mapping[str, Any]) -> Options:
+    def read(cls, given: Mapping[str, Any]) -> Options:
         """Read the settings of the vendor, as plain JSON values.
 
         Raises:
             SettingsError: With what would fit, and the path to what is wrong.
         """
-        for key in settings:
+        for key in given:
             if key not in SETTINGS:
-                raise _unknown(key, SETTINGS)
+                raise settings.unknown(key, SETTINGS)
         try:
-            options = msgspec.convert(dict(settings), cls)
+            options = msgspec.convert(dict(given), cls)
         except msgspec.ValidationError as error:
-            raise _refusal(error, settings) from None
+            raise settings.refusal(error, given, SETTINGS) from None
         for index, pattern in enumerate(options.slice_nodes):
             if "{" not in pattern:
                 raise SettingsError(_one_for_all(pattern), ("sliceNodes", index))
@@ -114,29 +104,8 @@ def _tells_apart(pattern: str) -> bool:
     return "{minor}" in pattern or ("{sgpu}" in pattern and ("{card}" in pattern or "{render}" in pattern))
 
 
-_META: dict[str, Meta] = {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(Options)}
 #: What may be set, and what would fit.
-SETTINGS: dict[str, str] = {key: meta.description or "" for key, meta in _META.items()}
+SETTINGS: dict[str, str] = settings.fitting(Options)
 #: What each is where nobody says it.
 DEFAULTS: dict[str, Any] = msgspec.to_builtins(Options())
-_BACKEND = [key for key, meta in _META.items() if meta.extra == {"backend": True}]
-_STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
-
-
-def _unknown(key: object, known: Iterable[str]) -> SettingsError:
-    import difflib
-
-    near = difflib.get_close_matches(str(key)[:100], known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
-    return SettingsError(f"unknown key; {hint}", (str(key),))
-
-
-def _refusal(error: msgspec.ValidationError, given: Mapping[str, Any]) -> SettingsError:
-    """msgspec's words in ours, with the path to the value."""
-    where = str(error).rpartition(" - at `$")[2].removesuffix("`")
-    path = tuple(key or int(index) for key, index in _STEP.findall(where))
-    found: Any = given
-    for step in path:
-        found = found[step]
-    shown = shorten(json.dumps(found, separators=(",", ":"), sort_keys=True), 200)
-    return SettingsError(f"expected {SETTINGS[str(path[0])]}, found {shown}", path)
+_BACKEND = settings.for_backend(Options)

@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import ownfiles
+from agent.vendors.common import ownfiles
+
 from .layouts import Found
 from .values import Sgpu
 

@@ -9,6 +9,8 @@ import os
 import re
 from pathlib import Path
 
+from agent.vendors.common.host import DEVICES, read
+
 MODULE = "module/metax"
 DRIVERS = ("pci:METAX", "pci:metax")
 
@@ -31,7 +33,7 @@ def driver_loaded(sysfs: Path) -> bool:
 
 def driver_version(sysfs: Path) -> str:
     """The version of the loaded driver, empty where it tells none."""
-    return _read(sysfs / MODULE / "version", 64)
+    return read(sysfs / MODULE / "version", 64)
 
 
 def cards(sysfs: Path) -> list[str]:
@@ -45,25 +47,16 @@ def cards(sysfs: Path) -> list[str]:
     return sorted(name for name in names if bdf(name) == name)
 
 
-def numa_node(sysfs: Path, pci: str) -> int | None:
-    """The card's NUMA node; the kernel says -1 where it knows none."""
-    try:
-        node = int(_read(sysfs / "bus/pci/devices" / pci / "numa_node", 16))
-    except ValueError:
-        return None
-    return node if node >= 0 else None
-
-
 def pcie_root(sysfs: Path, pci: str) -> str:
     """The root complex below which the card is, empty where the path tells none."""
-    found = ROOT.search(os.path.realpath(sysfs / "bus/pci/devices" / pci))
+    found = ROOT.search(os.path.realpath(sysfs / DEVICES / pci))
     return found[0] if found else ""
 
 
 def drm(sysfs: Path, pci: str) -> tuple[str, ...]:
     """The names of the card's DRM nodes, card1 before renderD129; none where it has none."""
     places = [sysfs / MODULE / "drivers" / driver / pci for driver in DRIVERS]
-    for place in (*places, sysfs / "bus/pci/devices" / pci):
+    for place in (*places, sysfs / DEVICES / pci):
         try:
             names = os.listdir(place / "drm")
         except OSError:
@@ -85,12 +78,3 @@ def read_only(sysfs: Path) -> bool:
         return bool(os.statvfs(sysfs).f_flag & os.ST_RDONLY)
     except OSError:
         return False
-
-
-def _read(path: Path, limit: int) -> str:
-    """The beginning of a file, empty where there is none."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return (file.read(limit) or b"").decode("ascii", "replace").strip()
-    except OSError:
-        return ""

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.vendor import Backend, BackendUnavailable, Device, HealthEvent, Link
+from agent.vendors.common.devices import completed
 
 from . import cdi, devnodes, faults, library, topology
-from .cards import Card, completed, driver_attributes, read
+from .cards import Card, driver_attributes, read
 from .checks import Checks
 from .mig import Layouts
 from .watch import Watch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -155,21 +155,6 @@ def _fabric_info(nvml: Any, handle: Any) -> Any:
         info = nvml.c_nvmlGpuFabricInfo_t()
         nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
     return info
-
-
-def completed(sick: Device, known: Device) -> Device:
-    """Fill what a sick card no longer tells from what it told before."""
-    return replace(
-        sick,
-        uuid=known.uuid,
-        minor=known.minor if sick.minor is None else sick.minor,
-        pci=sick.pci or known.pci,
-        numa=known.numa if sick.numa is None else sick.numa,
-        memory=sick.memory or known.memory,
-        model=sick.model or known.model,
-        paths=sick.paths or known.paths,
-        attributes={**known.attributes, **sick.attributes},
-    )
 
 
 def driver_attributes(nvml: Any) -> dict[str, str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.vendor import Device, Fault
+from agent.vendors.common.devices import completed
 
 from . import facts, faults
-from .cards import Card, Reading, completed
+from .cards import Card, Reading
 
 #: More than any card has; the library is asked for each.
 LIMIT = 64

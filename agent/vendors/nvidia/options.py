@@ -10,11 +10,13 @@ from msgspec import Meta
 
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
+from agent.vendors.common import settings
+from agent.vendors.common.settings import of_agent, of_backend
 
 from . import facts
 from .checks import malformed
 from .names import full_name
-from .refusals import refusal, unknown
+from .refusals import refusal
 from .strict import Strict, Text
 from .timeslicing import TimeSlicing
 
@@ -45,63 +47,55 @@ DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-
 _YES_OR_NO = "true or false"
 
 
-def _backend(fits: str) -> Meta:
-    """Of a setting that the vendor's process needs: what fits it. A change restarts the process."""
-    return Meta(description=fits, extra={"backend": True})
-
-
-def _agent(fits: str) -> Meta:
-    """Of a setting that matters in the agent alone: what fits it."""
-    return Meta(description=fits, extra={"backend": False})
-
-
 class Options(Strict, frozen=True, kw_only=True):
     """Every setting: its type, whose it is and what fits it, and its default."""
 
-    library: Annotated[Text, _backend("the path of libnvidia-ml.so.1 or of the driver's root directory")] = ""
-    sysfs: Annotated[_Path, _backend("the path where sysfs is mounted")] = ""
-    procfs: Annotated[_Path, _backend("the path where procfs is mounted")] = ""
-    ignore_xids: Annotated[tuple[_Count, ...] | None, _backend("a list of XID numbers")] = None
+    library: Annotated[
+        Text, of_backend("the path of libnvidia-ml.so.1 or of the driver's root directory")
+    ] = ""
+    sysfs: Annotated[_Path, of_backend("the path where sysfs is mounted")] = ""
+    procfs: Annotated[_Path, of_backend("the path where procfs is mounted")] = ""
+    ignore_xids: Annotated[tuple[_Count, ...] | None, of_backend("a list of XID numbers")] = None
     disable_health_checks: Annotated[
-        Text, _backend("text as of DP_DISABLE_HEALTHCHECKS: all, or XID numbers with commas")
+        Text, of_backend("text as of DP_DISABLE_HEALTHCHECKS: all, or XID numbers with commas")
     ] = ""
     enable_health_checks: Annotated[
-        Text, _backend("text as of DP_ENABLE_HEALTHCHECKS: all, or XID numbers with commas")
+        Text, of_backend("text as of DP_ENABLE_HEALTHCHECKS: all, or XID numbers with commas")
     ] = ""
-    driver_root: Annotated[_Path, _backend("the absolute path of the driver's root on the host")] = "/"
-    dev_root: Annotated[_Path, _backend("the absolute path on the host below which /dev lies")] = ""
+    driver_root: Annotated[_Path, of_backend("the absolute path of the driver's root on the host")] = "/"
+    dev_root: Annotated[_Path, of_backend("the absolute path on the host below which /dev lies")] = ""
     container_driver_root: Annotated[
-        _Path, _backend("the absolute path where the agent sees the driver's root")
+        _Path, of_backend("the absolute path where the agent sees the driver's root")
     ] = facts.DRIVER_ROOT
-    mig_strategy: Annotated[Literal["none", "single", "mixed"], _backend("none, single or mixed")] = "none"
+    mig_strategy: Annotated[Literal["none", "single", "mixed"], of_backend("none, single or mixed")] = "none"
     device_list_strategy: Annotated[
         tuple[DeviceListStrategy, ...],
         Meta(min_length=1),
-        _backend("one or more of envvar, volume-mounts, cdi-annotations, cdi-cri"),
+        of_backend("one or more of envvar, volume-mounts, cdi-annotations, cdi-cri"),
     ] = ("envvar",)
-    device_id_strategy: Annotated[Literal["uuid", "index"], _backend("uuid or index")] = "uuid"
-    pass_device_specs: Annotated[bool, _agent(_YES_OR_NO)] = False
-    gdrcopy_enabled: Annotated[bool, _backend(_YES_OR_NO)] = False
-    gds_enabled: Annotated[bool, _backend(_YES_OR_NO)] = False
-    mofed_enabled: Annotated[bool, _backend(_YES_OR_NO)] = False
-    cdi_annotation_prefix: Annotated[Text, _agent("text such as cdi.k8s.io/")] = "cdi.k8s.io/"
+    device_id_strategy: Annotated[Literal["uuid", "index"], of_backend("uuid or index")] = "uuid"
+    pass_device_specs: Annotated[bool, of_agent(_YES_OR_NO)] = False
+    gdrcopy_enabled: Annotated[bool, of_backend(_YES_OR_NO)] = False
+    gds_enabled: Annotated[bool, of_backend(_YES_OR_NO)] = False
+    mofed_enabled: Annotated[bool, of_backend(_YES_OR_NO)] = False
+    cdi_annotation_prefix: Annotated[Text, of_agent("text such as cdi.k8s.io/")] = "cdi.k8s.io/"
     nvidia_cdi_hook_path: Annotated[
-        _Path, _backend("the absolute path of nvidia-cdi-hook or nvidia-ctk on the host")
+        _Path, of_backend("the absolute path of nvidia-cdi-hook or nvidia-ctk on the host")
     ] = ""
-    cdi_feature_flags: Annotated[tuple[Text, ...], _backend("a list of text")] = ()
-    cdi_disable_hooks: Annotated[tuple[Text, ...], _backend("a list of text")] = ()
-    imex_channel_ids: Annotated[tuple[int, ...], _backend("[] or [0]")] = ()
+    cdi_feature_flags: Annotated[tuple[Text, ...], of_backend("a list of text")] = ()
+    cdi_disable_hooks: Annotated[tuple[Text, ...], of_backend("a list of text")] = ()
+    imex_channel_ids: Annotated[tuple[int, ...], of_backend("[] or [0]")] = ()
     hami_core_directory: Annotated[
-        _Path, _agent("the absolute path of the directory of HAMi-core's libvgpu.so on the host")
+        _Path, of_agent("the absolute path of the directory of HAMi-core's libvgpu.so on the host")
     ] = ""
-    imex_required: Annotated[bool, _agent(_YES_OR_NO)] = False
+    imex_required: Annotated[bool, of_agent(_YES_OR_NO)] = False
     shared_devices_allocation_policy: Annotated[
-        Literal["distributed", "packed"], _agent("distributed or packed")
+        Literal["distributed", "packed"], of_agent("distributed or packed")
     ] = "distributed"
-    patterns: Annotated[Patterns, _agent("{gpus: [{pattern, name}], mig: [{pattern, name}]}")] = Patterns()
+    patterns: Annotated[Patterns, of_agent("{gpus: [{pattern, name}], mig: [{pattern, name}]}")] = Patterns()
     time_slicing: Annotated[
         TimeSlicing,
-        _agent(
+        of_agent(
             "{failRequestsGreaterThanOne, renameByDefault, resources: [{name, replicas, rename, devices}]}"
         ),
     ] = TimeSlicing(())
@@ -116,23 +110,23 @@ class Options(Strict, frozen=True, kw_only=True):
             )
 
     @classmethod
-    def read(cls, settings: Mapping[str, Any]) -> Options:
+    def read(cls, said: Mapping[str, Any]) -> Options:
         """Read the settings of the vendor, as plain JSON values.
 
         Raises:
             SettingsError: In NVIDIA's words where its plugin has some, else with what would fit; with the
                 path to what is wrong.
         """
-        given = dict(settings)
+        given = dict(said)
         for key in given:
             if key not in SETTINGS:
-                raise unknown(key, SETTINGS)
+                raise settings.unknown(key, SETTINGS)
         if isinstance(given.get("deviceListStrategy"), str):
             given["deviceListStrategy"] = [given["deviceListStrategy"]]
         try:
             return msgspec.convert(given, cls)
         except msgspec.ValidationError as error:
-            raise refusal(error, settings, SETTINGS | _INNER) from None
+            raise refusal(error, said, SETTINGS | _INNER) from None
 
     def for_backend(self) -> dict[str, Any]:
         """What the vendor's process needs, as far as it is not the default: others cost it no restart."""
@@ -163,14 +157,13 @@ class Options(Strict, frozen=True, kw_only=True):
         return self.dev_root or self.driver_root
 
 
-_META: dict[str, Meta] = {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(Options)}
 #: What may be set, and what would fit.
-SETTINGS: dict[str, str] = {key: meta.description or "" for key, meta in _META.items()}
+SETTINGS: dict[str, str] = settings.fitting(Options)
 #: What each is where nobody says it. timeSlicing is left out: one without resources is refused.
 DEFAULTS: dict[str, Any] = {
     key: value for key, value in msgspec.to_builtins(Options()).items() if key != "timeSlicing"
 }
-_BACKEND = [key for key, meta in _META.items() if meta.extra == {"backend": True}]
+_BACKEND = settings.for_backend(Options)
 
 #: The same of the keys below.
 _INNER = {

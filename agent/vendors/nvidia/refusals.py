@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from agent.core.text import shorten
 from agent.core.vendor import SettingsError
-
-Path = tuple[str | int, ...]
+from agent.vendors.common.settings import Path, shown, split, unknown
 
 _FLAGS = "unable to validate flags: "
 #: A text that is none of the choices (k8s-device-plugin v0.20, cmd/nvidia-device-plugin/main.go,
@@ -32,7 +29,6 @@ _MISSING = {
     ("patterns", "pattern"): "resources must have a 'pattern' field set",
     ("patterns", "name"): "resources must have a 'name' field set",
 }
-_STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
@@ -40,7 +36,7 @@ def refusal(
     error: msgspec.ValidationError, given: Mapping[str, Any], fits: Mapping[str, str]
 ) -> SettingsError:
     """msgspec's words in ours, with the path to the value. `fits`: what would be good for each key."""
-    what, path = _split(str(error))
+    what, path = split(str(error))
     cause = error.__cause__
     if isinstance(cause, SettingsError):
         return SettingsError(str(cause), (*path, *cause.path))
@@ -56,26 +52,6 @@ def refusal(
     if found == [] and (path[0], key) in _MISSING:
         return SettingsError(_MISSING[str(path[0]), key], path)
     return SettingsError(f"expected {fits[key]}, found {shown(found)}", path)
-
-
-def unknown(key: object, known: Iterable[str], path: Path = ()) -> SettingsError:
-    """A key that does not exist, with the nearest that does."""
-    near = difflib.get_close_matches(str(key)[:100], known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
-    return SettingsError(f"unknown key; {hint}", (*path, str(key)))
-
-
-def shown(value: Any) -> str:
-    """The value as NVIDIA's messages show it: compact JSON."""
-    return shorten(json.dumps(value, separators=(",", ":"), sort_keys=True), 200)
-
-
-def _split(text: str) -> tuple[str, Path]:
-    """What is wrong, and the way to it: Expected `int` - at `$.timeSlicing.resources[0].replicas`."""
-    what, mark, where = text.rpartition(" - at `$")
-    if not mark:
-        return text, ()
-    return what, tuple(key or int(index) for key, index in _STEP.findall(where[:-1]))
 
 
 def _reached(given: Any, path: Path) -> tuple[Any, Path]:

@@ -14,9 +14,9 @@ from msgspec import Meta
 
 from agent.core.text import shorten
 from agent.core.vendor import MAX_REPLICAS, Doubt, SettingsError
+from agent.vendors.common.settings import shown
 
 from .names import full_name
-from .refusals import shown
 from .strict import Strict, Text
 
 MAX_REFERENCES = 1024

@@ -10,7 +10,8 @@ import pytest
 from efml_stub import EfmlStub
 from enflame_host import OTHER, OURS, Host, asked, in_a_process, marks, plain, uuid
 
-from agent.vendors.enflame import ownfiles, turn
+from agent.vendors.common import ownfiles
+from agent.vendors.enflame import turn
 from agent.vendors.enflame.backend import EnflameBackend
 from agent.vendors.enflame.efsmi import EfsmiError
 from agent.vendors.enflame.journal import Begun, Journal, Page

@@ -12,7 +12,7 @@ from metax_host import CARD, OTHER, OURS, Host, asked, claim, in_a_process, mark
 from mxsml_stub import MxsmlStub
 
 from agent.core.vendor import RequestRefused
-from agent.vendors.metax import ownfiles
+from agent.vendors.common import ownfiles
 from agent.vendors.metax.abi import Code
 from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.faults import UNASKED

@@ -13,7 +13,7 @@ from metax_host import CARD, MIB, OTHER, OURS, THIRD, Host, asked, claim, in_a_p
 from mxsml_stub import MxsmlStub
 
 from agent.core.vendor import BackendUnavailable, RequestRefused
-from agent.vendors.metax import ownfiles
+from agent.vendors.common import ownfiles
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.library import MxsmlError

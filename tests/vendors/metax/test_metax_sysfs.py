@@ -52,23 +52,12 @@ def test_the_nodes_of_a_card_are_also_found_where_its_device_is(tmp_path: Path) 
     assert sysfs.drm(tmp_path, BDF) == ("card3", "renderD131")
 
 
-def test_a_card_without_sysfs_has_no_nodes_and_no_numa_node(tmp_path: Path) -> None:
+def test_a_card_without_sysfs_has_no_nodes(tmp_path: Path) -> None:
     assert sysfs.cards(tmp_path) == []
     assert sysfs.drm(tmp_path, BDF) == ()
-    assert sysfs.numa_node(tmp_path, BDF) is None
     assert sysfs.pcie_root(tmp_path, BDF) == ""
     assert not sysfs.driver_loaded(tmp_path)
     assert not sysfs.read_only(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("3\n", 3), ("0\n", 0), ("-1\n", None), ("", None), ("x", None)]
-)
-def test_a_numa_node_is_a_number_from_0_or_none(tmp_path: Path, text: str, expected: int | None) -> None:
-    (tmp_path / "bus/pci/devices" / BDF).mkdir(parents=True)
-    (tmp_path / "bus/pci/devices" / BDF / "numa_node").write_text(text)
-
-    assert sysfs.numa_node(tmp_path, BDF) == expected
 
 
 def test_the_version_of_the_driver_is_that_of_its_module(host: Host) -> None:

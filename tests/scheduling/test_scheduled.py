@@ -8,9 +8,9 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from agent import scheduled
 from agent.core.claims import Candidate
-from agent.scheduled import SHOWN_AFTER, Scheduled
+from agent.scheduling import scheduled
+from agent.scheduling.scheduled import SHOWN_AFTER, Scheduled
 
 WEB, JOB, OTHER = (
     Candidate(f"uid-{it}", "default", it, created=n) for n, it in enumerate(("web", "job", "other"))

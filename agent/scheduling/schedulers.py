@@ -16,7 +16,7 @@ from agent.core.koordinator.locks import LOCKS, ahead, locks, over, stale
 from agent.core.ledger import Ledger
 from agent.core.model import NodeSnapshot, Plan, Source
 from agent.core.overlaps import overlaps
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 
 log = structlog.get_logger(__name__)
 

@@ -21,8 +21,8 @@ from agent.core.model import Allocation, AllocationState, Source
 from agent.core.reconcile import reconcile, revived
 from agent.core.slices import foreign, slices
 from agent.core.vendor import Vendor
-from agent.evidence import Sources
-from agent.recaller import Recaller
+from agent.reconciling.evidence import Sources
+from agent.reconciling.recaller import Recaller
 
 log = structlog.get_logger(__name__)
 
@@ -203,7 +203,7 @@ class Reconciler:
 
     def _exchange(self, granted: Sequence[Granted]) -> bool:
         """Whether claims changed hands."""
-        exchanged = self._allocator.exchange(granted)
+        exchanged = self._allocator.swaps.exchange(granted)
         for name in exchanged:
             self.actions["exchange"] += 1
             it = self._ledger.get(name)
@@ -214,7 +214,7 @@ class Reconciler:
 
     def _recognise(self) -> bool:
         """Whether claims came back of whom PodResources alone shows."""
-        found = self._allocator.recognise()
+        found = self._allocator.swaps.recognise()
         for name in found:
             self.actions["recognise"] += 1
             if (it := self._ledger.get(name)) is not None:

@@ -12,7 +12,7 @@ from agent.core.evidence import Evidence
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, Source
 from agent.core.recall import recall, recall_pods
-from agent.evidence import FOREIGN, Sources, foreign_id
+from agent.reconciling.evidence import FOREIGN, Sources, foreign_id
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ from agent.core.model import Plan, Resource
 from agent.core.renewal import Registration
 from agent.kubelet.directory import KubeletDirectory, identify_socket
 from agent.node import Node
-from agent.sessions import Sessions
+from agent.registering.sessions import Sessions
 
 
 @dataclass

@@ -13,7 +13,7 @@ from agent.core.model import AdvertisedDevice, IdRange, Plan, Resource
 from agent.core.vendor import ContainerEdits, ResourceRule
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
-from agent.strangers import REMEMBERED, Strangers
+from agent.registering.strangers import REMEMBERED, Strangers
 
 XPU = "example.com/xpu"
 OURS = {ALLOCATION: "a1"}

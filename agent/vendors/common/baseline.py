@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from agent.core.vendor import Fault
 
-from . import faults, ownfiles
+from . import ownfiles
 
 FILE = "counters.json"
 
 Counters = Mapping[str, int]
+#: The fault of a counter of this name that said the one number and says the other now.
+Grown = Callable[[str, int, int], Fault]
 
 
 class Baseline:
     """Kept in a file where there is a directory, so that errors count that came while nobody looked."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, grown: Grown) -> None:
         self._path = directory / FILE if directory else None
+        self._grown = grown
         self._known: dict[str, dict[str, int]] | None = None
 
     def new(self, uuid: str, counters: Counters) -> list[Fault]:
@@ -36,7 +39,7 @@ class Baseline:
         if now != before:
             self._save()
         return [
-            faults.grown(name, 0 if count < before[name] else before[name], count)
+            self._grown(name, 0 if count < before[name] else before[name], count)
             for name, count in counters.items()
             if name in before and count != before[name] and count
         ]

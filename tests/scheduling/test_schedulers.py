@@ -20,8 +20,8 @@ from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan, Source
 from agent.core.plan import Offer, plan
 from agent.core.vendor import Placement, ResourceRule
-from agent.scheduled import Scheduled
-from agent.schedulers import Schedulers
+from agent.scheduling.scheduled import Scheduled
+from agent.scheduling.schedulers import Schedulers
 
 GPU, SGPU = "nvidia.com/gpu", "metax-tech.com/gpu"
 NVIDIA = [card(index, vendor="nvidia") for index in range(2)]

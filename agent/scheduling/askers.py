@@ -9,7 +9,7 @@ from contextlib import suppress
 from agent.core.admission import admit
 from agent.core.errors import AllocationError
 from agent.core.promises import Promises
-from agent.scheduled import Scheduled
+from agent.scheduling.scheduled import Scheduled
 
 #: Seconds that a request waits for a claim, over GetPreferredAllocation and Allocate, where it needs one.
 CLAIMED_WITHIN = 2.0

@@ -10,11 +10,11 @@ import pytest
 from core.test_allocator import SHARE, WHOLE, Room, bound, heeding, shown
 
 from agent.allocating import TimedAllocator
-from agent.askers import Askers
 from agent.core.claims import Candidate
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
 from agent.core.vendor import Placement
-from agent.scheduled import Scheduled
+from agent.scheduling.askers import Askers
+from agent.scheduling.scheduled import Scheduled
 
 
 @dataclass

@@ -15,7 +15,7 @@ from agent.core.cell import Cell
 from agent.core.renewal import Registration
 from agent.kubelet.directory import FileIdentity, Neighbour
 from agent.kubelet.errors import KubeletError
-from agent.renewals import Renewals
+from agent.registering.renewals import Renewals
 
 XPU, GPU = "example.com/xpu", "example.com/gpu"
 BOB, EVE = (Neighbour(name, FileIdentity(1, n, 1)) for n, name in enumerate(["bob.sock", "eve.sock"]))

@@ -1,0 +1,1 @@
+"""Registrations with the kubelet: held, made anew, and taken by others."""

@@ -1,0 +1,1 @@
+"""What goes to and fro between schedulers and who serves the kubelet: what they chose, and waiting for it."""

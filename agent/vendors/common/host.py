@@ -1,0 +1,42 @@
+"""The host's files, as a vendor's process sees them: device nodes, and what sysfs tells."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+DEVICES = "bus/pci/devices"
+
+
+def root(mounted: str) -> str:
+    """Where the host's files are mounted for us, or without a container around us where they are."""
+    return mounted if os.path.isdir(os.path.join(mounted, "dev")) else "/"
+
+
+def is_node(mounted: str, path: str) -> bool:
+    """Whether it is a device node, below where the host's /dev is for us."""
+    try:
+        found = os.stat(os.path.join(root(mounted), path.lstrip("/")))
+    except OSError:
+        return False
+    return stat.S_ISCHR(found.st_mode)
+
+
+def read(path: Path, limit: int) -> str:
+    """The beginning of a file, empty where there is none."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return (file.read(limit) or b"").decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+def numa_node(sysfs: Path, pci: str) -> int | None:
+    """The card's NUMA node; the kernel says -1 where it knows none."""
+    return number(read(sysfs / DEVICES / pci / "numa_node", 16))
+
+
+def number(text: str) -> int | None:
+    """The number that the text is; None where it is none."""
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,76 @@
+"""Settings as the agent's half reads them: whose each is, what fits it, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Meta
+
+from agent.core.text import shorten
+from agent.core.vendor import SettingsError
+
+Path = tuple[str | int, ...]
+
+_STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
+
+
+def of_backend(fits: str) -> Meta:
+    """Of a setting that the vendor's process needs: what fits it. A change restarts the process."""
+    return Meta(description=fits, extra={"backend": True})
+
+
+def of_agent(fits: str) -> Meta:
+    """Of a setting that matters in the agent alone: what fits it."""
+    return Meta(description=fits, extra={"backend": False})
+
+
+def metas(options: type[msgspec.Struct]) -> dict[str, Meta]:
+    """What each setting says of itself."""
+    return {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(options)}
+
+
+def fitting(options: type[msgspec.Struct]) -> dict[str, str]:
+    """What may be set, and what would fit."""
+    return {key: meta.description or "" for key, meta in metas(options).items()}
+
+
+def for_backend(options: type[msgspec.Struct]) -> list[str]:
+    """The settings that the vendor's process needs."""
+    return [key for key, meta in metas(options).items() if meta.extra == {"backend": True}]
+
+
+def unknown(key: object, known: Iterable[str], path: Path = ()) -> SettingsError:
+    """A key that does not exist, with the nearest that does."""
+    import difflib
+
+    near = difflib.get_close_matches(str(key)[:100], known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+    return SettingsError(f"unknown key; {hint}", (*path, str(key)))
+
+
+def refusal(
+    error: msgspec.ValidationError, given: Mapping[str, Any], fits: Mapping[str, str]
+) -> SettingsError:
+    """msgspec's words in ours, with the path to the value. `fits`: what would be good for each key."""
+    _, path = split(str(error))
+    found: Any = given
+    for step in path:
+        found = found[step]
+    return SettingsError(f"expected {fits[str(path[0])]}, found {shown(found)}", path)
+
+
+def split(text: str) -> tuple[str, Path]:
+    """What is wrong, and the way to it: Expected `int` - at `$.timeSlicing.resources[0].replicas`."""
+    what, mark, where = text.rpartition(" - at `$")
+    if not mark:
+        return text, ()
+    return what, tuple(key or int(index) for key, index in _STEP.findall(where[:-1]))
+
+
+def shown(value: Any) -> str:
+    """The value as compact JSON, not too long."""
+    return shorten(json.dumps(value, separators=(",", ":"), sort_keys=True), 200)

@@ -1,0 +1,55 @@
+"""What the host's files tell of any vendor's card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.core.vendor import Fault
+from agent.vendors.common import host, ownfiles
+from agent.vendors.common.baseline import Baseline
+
+BDF = "0000:20:00.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("3\n", 3), ("0\n", 0), ("-1\n", None), ("", None), ("x", None)]
+)
+def test_a_numa_node_is_a_number_from_0_or_none(tmp_path: Path, text: str, expected: int | None) -> None:
+    (tmp_path / "bus/pci/devices" / BDF).mkdir(parents=True)
+    (tmp_path / "bus/pci/devices" / BDF / "numa_node").write_text(text)
+
+    assert host.numa_node(tmp_path, BDF) == expected
+
+
+def test_a_card_without_sysfs_has_no_numa_node(tmp_path: Path) -> None:
+    assert host.numa_node(tmp_path, BDF) is None
+
+
+def test_a_directory_is_no_device_node_and_without_a_mount_the_nodes_are_our_own(tmp_path: Path) -> None:
+    (tmp_path / "dev/gcu0").mkdir(parents=True)
+
+    assert not host.is_node(str(tmp_path), "/dev/gcu0")
+    assert host.is_node("/nowhere", "/dev/null")
+
+
+def test_a_file_of_ones_own_is_for_nobody_else_to_read(tmp_path: Path) -> None:
+    ownfiles.write(tmp_path / "it.json", {"a": 1})
+
+    assert json.loads((tmp_path / "it.json").read_text()) == ownfiles.read(tmp_path / "it.json") == {"a": 1}
+    assert (tmp_path / "it.json").stat().st_mode & 0o777 == 0o600
+    assert [it.name for it in tmp_path.iterdir()] == ["it.json"]
+
+
+def test_an_error_that_came_while_nobody_looked_counts_once(tmp_path: Path) -> None:
+    def grown(name: str, before: int, now: int) -> Fault:
+        return Fault(name, f"{before} to {now}")
+
+    assert Baseline(tmp_path, grown).new("card", {"dbe": 2}) == []
+
+    later = Baseline(tmp_path, grown)
+
+    assert later.new("card", {"dbe": 5}) == [grown("dbe", 2, 5)]
+    assert later.new("card", {"dbe": 5}) == []

@@ -1,0 +1,27 @@
+"""What a vendor's process loads, whichever vendor's it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+#: The part of what vendors have in common that their processes may load: `settings` needs more.
+PARTS = ("baseline", "devices", "host", "ownfiles")
+COMMON = {"agent.vendors.common", *(f"agent.vendors.common.{it}" for it in PARTS)}
+CONTRACT = {"agent", "agent.core", "agent.core.claims", "agent.core.vendor", "agent.vendors"}
+
+
+@pytest.mark.parametrize("vendor", ["enflame", "metax", "nvidia", "simulated"])
+def test_a_vendors_process_imports_the_standard_library_and_the_contract_alone(vendor: str) -> None:
+    code = (
+        f"import sys; before = set(sys.modules); import agent.vendors.{vendor}.backend; "
+        "print(*(m for m in set(sys.modules) - before if m.partition('.')[0] not in sys.stdlib_module_names))"
+    )
+
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+
+    its = {it for it in found.stdout.split() if not f"{it}.".startswith(f"agent.vendors.{vendor}.")}
+    assert its >= CONTRACT
+    assert its - CONTRACT <= COMMON
