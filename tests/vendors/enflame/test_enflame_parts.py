@@ -8,9 +8,9 @@ import pytest
 
 from agent.core.vendor import HostPart
 from agent.doctor.library import defects
-from agent.vendors.enflame.library import searched
 from agent.vendors.enflame.options import Options
 from agent.vendors.enflame.parts import host_parts
+from agent.vendors.enflame.places import searched
 
 
 def part(options: Options, name: str, *, sliced: bool = True) -> HostPart:
