@@ -13,6 +13,7 @@ from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
+from agent.core.extended import Extended
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.receipts import Owed
@@ -123,6 +124,12 @@ class Agent:
         """The annotations of vendors that the node is to have; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.wanted_annotations
+
+    @property
+    def wanted_extended(self) -> Cell[Extended | None]:
+        """The extended resources of vendors that the node is to have; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.wanted_extended
 
     @property
     def owed_receipts(self) -> Cell[tuple[Owed, ...]]:

@@ -211,7 +211,16 @@ def _trouble(name: str, vendor: Vendor) -> str:
 
 
 def _trouble_of_type(vendor: Vendor) -> str:
-    for function in ("container_edits", "resources", "judge", "labels", "libraries", "unclaimed"):
+    for function in (
+        "container_edits",
+        "resources",
+        "judge",
+        "labels",
+        "annotations",
+        "extended_resources",
+        "libraries",
+        "unclaimed",
+    ):
         given = getattr(vendor, function)
         if not callable(given) and (given is not None or function == "container_edits"):
             return f"{function} can not be called"

@@ -293,6 +293,31 @@ async def test_annotations_that_vendors_had_written_go_and_those_of_others_stay(
     assert "annotations of n: removed" in capsys.readouterr().out
 
 
+async def test_extended_resources_that_vendors_had_counted_go_and_those_of_others_stay(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {"acme.com/card-count": "8", "acme.com/card": "8", "cpu": "4"}
+    annotations = {"xpu-agent.io/extended-resources": "acme.com/card-count"}
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        metadata = {"name": "n", "annotations": annotations}
+        status = {"capacity": counts, "allocatable": counts}
+        server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+        server.forbid("patch", "/api/v1/nodes/n/status")
+        assert await unlabelled(machine, kubeconfig) == 1
+        assert "extended resources of n are not removed: 403" in capsys.readouterr().err
+        server.permit("patch", "/api/v1/nodes/n/status")
+
+        assert await unlabelled(machine, kubeconfig) == 0
+
+        node = server.find("Node", "n")
+    assert node is not None
+    del counts["acme.com/card-count"]
+    assert node["status"] == {"capacity": counts, "allocatable": counts}
+    assert not node["metadata"].get("annotations")
+    assert "extended resources of n: removed" in capsys.readouterr().out
+
+
 async def test_labels_that_can_not_be_removed_are_told_when_all_else_is_gone(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -359,6 +359,7 @@ Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 Judge = Callable[[Sequence[ResourceRule]], None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
+ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +436,12 @@ class Vendor:
     annotations: Annotations | None = None
     #: The keys of these annotations, which are the vendor's own: nobody else writes them on this node.
     annotation_keys: tuple[str, ...] = ()
+    #: Extended resources of the Node that nobody gives out and schedulers go by: name to count, from the
+    #: configured rules and these devices. One of `extended_resource_keys` that is None or absent is taken
+    #: from the Node where the agent wrote it. A device has a fault here where nobody new gets it.
+    extended_resources: ExtendedResources | None = None
+    #: Their names, which are the vendor's own and none that the kubelet counts.
+    extended_resource_keys: tuple[str, ...] = ()
     #: What the agent adds to the labels: the machine's model where there are devices, and the time.
     machine_label: str = ""
     time_label: str = ""

@@ -150,6 +150,8 @@ class View:
     labels_error: str = ""
     #: Why the Node's annotations are not as vendors want them; those who schedule by them err meanwhile.
     annotations_error: str = ""
+    #: Why the Node does not have the counts that vendors' schedulers go by; nothing served needs them.
+    extended_error: str = ""
     #: Why pods that have their devices do not all tell their schedulers so; those serve others meanwhile.
     receipts_error: str = ""
     #: How many pods of them do not yet.

@@ -39,6 +39,7 @@ def inspect(view: View) -> dict[str, Any]:
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},
         "annotations": {"error": view.annotations_error},
+        "extendedResources": {"error": view.extended_error},
         "receipts": {"error": view.receipts_error, "owed": view.receipts_owed},
         "locks": {"error": view.locks_error},
         "report": _report(view.reported),

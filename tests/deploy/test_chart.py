@@ -72,6 +72,11 @@ MATRIX: dict[str, dict[str, Any]] = {
     "beside Koordinator": {"koordinator": {"enabled": True}, "crd": {"install": True}},
     "labels on the Node": {"labels": {"output": "node"}, "pods": {"enabled": False}},
     "receipts on pods": {"pods": {"receipts": ["acme.com/assigned", "assigned-containers"]}},
+    "counts for the Node": {
+        "nodeStatus": {"resources": ["enflame.com/gcu-count"]},
+        "labels": {"output": "none"},
+        "uninstall": {"hook": True},
+    },
     "configs of one's own": {
         "config": {"map": {"any": "version: v1\n", "big": "version: v1\n"}, "default": "any"}
     },
@@ -266,6 +271,17 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ("pods.receipts gives the right to patch pods, which the admission policy alone keeps",),
     ),
     ({"pods": {"receipts": ["a.kubernetes.io/x"]}}, ("/pods/receipts/0",)),
+    (
+        {"api": {"enabled": False}, "nodeStatus": {"resources": ["acme.com/count"]}},
+        ("nodeStatus.resources names extended resources, and api.enabled is false",),
+    ),
+    (
+        {"admissionPolicy": {"enabled": False}, "nodeStatus": {"resources": ["acme.com/count"]}},
+        ("nodeStatus.resources gives the right to patch nodes/status, which the admission policy alone",),
+    ),
+    ({"nodeStatus": {"resources": ["cpu"]}}, ("/nodeStatus/resources/0",)),
+    ({"nodeStatus": {"resources": ["a.kubernetes.io/x"]}}, ("/nodeStatus/resources/0",)),
+    ({"nodeStatus": {"resources": ['x"] || true || k in ["']}}, ("/nodeStatus/resources/0",)),
     ({"pods": {"receipts": ['x"] || true || k in ["']}}, ("/pods/receipts/0",)),
     ({"stateDir": "/var/run/secrets"}, ("stateDir: /var/run/secrets would hide what the container has",)),
     ({"stateDir": "/run/secrets/own"}, ("stateDir: /run/secrets/own would hide what the container has",)),
@@ -766,6 +782,7 @@ EVENTS = {("events.k8s.io", "events", verb) for verb in ("create", "patch")}
 PODS = {("", "pods", verb) for verb in ("list", "watch")}
 READ = READ_NODES | PODS
 PATCH = {("", "nodes", "patch")}
+STATUS = {("", "nodes/status", "patch")}
 UNDO = {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("get", "delete")}
 FEATURES = UNDO | {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("create", "update")}
 DEVICES = {
@@ -791,6 +808,8 @@ NO_POLICY = {"admissionPolicy": {"enabled": False}}
         ({"nodeAnnotations": {"enabled": True}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
         ({"pods": {"enabled": False}}, READ_NODES | EVENTS | PATCH | UNDO),
         ({"pods": {"receipts": ["a.com/x"]}}, READ | EVENTS | PATCH | UNDO | {("", "pods", "patch")}),
+        ({"nodeStatus": {"resources": ["a.com/x"]}}, READ | EVENTS | PATCH | UNDO | STATUS),
+        ({"labels": {"output": "none"}, "nodeStatus": {"resources": ["a.com/x"]}}, READ | EVENTS | STATUS),
         ({"koordinator": {"enabled": True}}, READ | EVENTS | PATCH | UNDO | DEVICES),
         ({"api": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
@@ -1026,6 +1045,18 @@ def test_what_cleans_a_node_may_take_back_the_annotations_of_vendors(
         for rule in role["rules"]
         for verb in rule["verbs"]
     } == rights
+
+
+def test_what_cleans_a_node_may_take_back_what_was_counted_for_it(chart: Chart) -> None:
+    rendered = chart.render(MATRIX["counts for the Node"])
+
+    assert {
+        f"{rule['resources'][0]} {verb}"
+        for role in (*rendered.all("ClusterRole"), *rendered.all("Role"))
+        if role["metadata"]["name"] == "xpu-agent-uninstall"
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+    } == {"nodes get", "nodes/status patch"}
 
 
 def test_what_cleans_a_node_removes_node_features_of_the_release_s_namespace_alone(chart: Chart) -> None:

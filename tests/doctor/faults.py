@@ -412,6 +412,14 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "default/web: 403 Forbidden"
 
 
+@fault("extended-resources-unwritten")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    view = View("node", "1", extended_error="403 Forbidden: no patch on nodes/status")
+    patient.node.state.mkdir(mode=0o700)
+    await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
+    return "no patch on nodes/status"
+
+
 @fault("version-skew")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await patient.start()

@@ -114,7 +114,7 @@ recursiveReadOnly: IfPossible
 
 {{/* Whether the API server has labels, or cards in Devices, to be taken back in the end. */}}
 {{- define "xpu-agent.takesBack" -}}
-{{- $told := or .Values.koordinator.enabled .Values.nodeAnnotations.enabled (has .Values.labels.output (list "node" "nodeFeature")) -}}
+{{- $told := or .Values.koordinator.enabled .Values.nodeAnnotations.enabled .Values.nodeStatus.resources (has .Values.labels.output (list "node" "nodeFeature")) -}}
 {{- if and .Values.api.enabled .Values.rbac.create $told -}}yes{{- end -}}
 {{- end -}}
 
