@@ -60,7 +60,13 @@ def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
             for device in devices(it.name, split=split)
         ),
     )
-    offers = Offers([Wish(it.vendor, config.vendor(it.name).resources) for it in plugins if it.vendor])
+    offers = Offers(
+        [
+            Wish(it.vendor, its.resources, dynamic=(its.modes or it.vendor.modes) == "dynamic")
+            for it in plugins
+            if it.vendor and (its := config.vendor(it.name))
+        ]
+    )
     made = plan(offers.of(snapshot), snapshot, {}, {})
     assert not offers.complaints
     return {name: it.capacity for name, it in made.items()}
