@@ -158,6 +158,8 @@ class Promises:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
         if not steering.is_as_counted(planned, ids, others):
+            if left := self._left_for(planned, claim, len(ids), others):
+                return Choice(claim, left)
             doubt = f"{claim.namespace}/{claim.pod} is promised that one, {FILLED}"
             raise PromisedElsewhere(planned.name, given, doubt)
         return Choice(claim)
@@ -178,7 +180,7 @@ class Promises:
                 return Choice(claim, claim.devices)
         for claim in found.elsewhere:
             if left := self._left_for(planned, claim, len(ids), others):
-                return Choice(claim, left)
+                return Choice(claim, left if {*left} != {*given} else ())
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
