@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -158,6 +158,8 @@ class Promises:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
         if not steering.is_as_counted(planned, ids, others):
+            if left := self._left_for(planned, claim, len(ids), others):
+                return Choice(claim, left)
             doubt = f"{claim.namespace}/{claim.pod} is promised that one, {FILLED}"
             raise PromisedElsewhere(planned.name, given, doubt)
         return Choice(claim)
@@ -176,9 +178,41 @@ class Promises:
         for claim in found.elsewhere:
             if steering.has_room(planned, claim.devices, len(ids), others):
                 return Choice(claim, claim.devices)
+        for claim in found.elsewhere:
+            if left := self._left_for(planned, claim, len(ids), others):
+                return Choice(claim, left if {*left} != {*given} else ())
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
+
+    def _left_for(
+        self, planned: Resource, claim: Claim, count: int, others: Sequence[Allocation]
+    ) -> tuple[str, ...]:
+        """What those who have its cards were promised of the like and did not get; none where all is taken.
+
+        The kubelet may take equal pods in another order than they were bound.
+        """
+        passed, look = {*claim.devices}, [*claim.devices]
+        for card in look:  # which grows
+            for theirs in self._promised_to_those_on(card, count, others):
+                if not passed.isdisjoint(theirs):
+                    continue
+                if steering.has_room(planned, theirs, count, others):
+                    return theirs
+                passed |= {*theirs}
+                look += theirs
+        return ()
+
+    def _promised_to_those_on(
+        self, card: str, count: int, others: Iterable[Allocation]
+    ) -> Iterator[tuple[str, ...]]:
+        """The cards that were chosen for who has as much on this one."""
+        pods = {it.uid: it for it in self.scene.candidates}
+        for it in others:
+            if card in it.cards and it.place is not None and len(it.ids) == count:
+                theirs = self._of(it, pods.get(it.place[0]), it.place[1])
+                if theirs is not None and theirs.devices:
+                    yield theirs.devices
 
     def _taken(
         self, planned: Resource, claims: Iterable[Claim], others: Collection[Allocation]
