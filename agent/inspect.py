@@ -95,7 +95,7 @@ def _heading(document: Mapping[str, Any]) -> Text:
 
 def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
     troubles = [str(trouble) for trouble in document.get("troubles") or ()]
-    parts = ("config", "checkpoint", "receipts", "locks", "report")
+    parts = ("config", "checkpoint", "log", "receipts", "locks", "report")
     errors = ((part, part_of(document, part).get("error")) for part in parts)
     unread = part_of(part_of(document, "evidence"), "errors").items()
     # A config that is awaited is a trouble already.

@@ -149,6 +149,8 @@ class View:
     #: Whether no config was good since the start, so that nothing is served.
     config_awaited: bool = False
     checkpoint_error: str = ""
+    #: Why the log's file is not written; the log is on standard error too.
+    log_error: str = ""
     #: Source of evidence to why it can not be read now; nothing is released without it.
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
