@@ -55,6 +55,11 @@ MATRIX: dict[str, dict[str, Any]] = {
         },
         "vendors": {"metax": {"securityContext": {"privileged": True}}},
     },
+    "Enflame's nodes": {
+        "pools": {"nvidia": {"enabled": False}, "enflame": {"vendors": ["enflame"]}},
+        "log": {"dir": "/var/log/topscloud/gcushare"},
+        "uninstall": {"hook": True},
+    },
     "no API server": {"api": {"enabled": False}, "labels": {"output": "none"}},
     "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
     "cleaning up labels": {"labels": {"output": "nodeFeature"}, "uninstall": {"hook": True}},
@@ -118,7 +123,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"pools": {"nvidia": {"vendors": []}}}, ("/pools/nvidia", "minItems")),
     (
         {"pools": {"nvidia": {"vendors": ["nvidea"]}}},
-        ("'nvidea' is no vendor here; there are metax, nvidia, simulated",),
+        ("'nvidea' is no vendor here; there are enflame, metax, nvidia, simulated",),
     ),
     ({"pools": {"nvidia": {"enabled": False}}}, ("pools: none is on",)),
     ({"pools": {"Big": POOL}}, ("Big",)),
@@ -203,6 +208,15 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"stateDir": "/"}, ("/stateDir",)),
     ({"stateDir": "/opt"}, ("/stateDir",)),
     ({"cdi": {"dir": "/etc/../cdi"}}, ("/cdi/dir",)),
+    ({"log": {"dir": "/logs"}}, ("/log/dir",)),
+    (
+        {"log": {"dir": "/var/lib/xpu-agent"}},
+        ("log.dir and stateDir are both /var/lib/xpu-agent",),
+    ),
+    (
+        {"vendors": {"enflame": {"logDir": "/tmp/logs"}}},
+        ("vendors.enflame.logDir: /tmp/logs would hide what the container has",),
+    ),
     (
         {"cdi": {"dir": "/opt/xpu-agent/cdi"}},
         ("cdi.dir: /opt/xpu-agent/cdi would hide what the container has",),
@@ -562,6 +576,52 @@ def test_metax_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart
     keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
     assert keys == ["feature.node.kubernetes.io/pci-9999.present", "metax-tech.com/gpu.installed"]
     assert "metax-tech.com/gpu" in {it["key"] for it in pod["tolerations"]}
+
+
+ENFLAME = {"nvidia": {"enabled": False}, "enflame": {"vendors": ["enflame"]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        ({"log": {"dir": "/var/log/xpu"}}, "/var/log/xpu"),
+        ({"pools": ENFLAME}, "/var/log/xpu-agent"),
+        ({"pools": ENFLAME, "log": {"dir": "/var/log/topscloud/gcushare"}}, "/var/log/topscloud/gcushare"),
+        ({"pools": ENFLAME, "vendors": {"enflame": {"logDir": ""}}}, None),
+    ],
+)
+def test_the_log_lies_on_the_host_where_that_is_asked_for_or_the_vendor_s_own_did(
+    chart: Chart, values: dict[str, Any], expected: str | None
+) -> None:
+    rendered = chart.render({**values, "uninstall": {"hook": True}})
+    pool = "enflame" if "pools" in values else "nvidia"
+
+    assert rendered.env(pool).get("XPU_AGENT_LOG_DIR") == expected
+    [*logs] = (it for it in rendered.pod(pool)["volumes"] if it["name"] == "logs")
+    assert [it["hostPath"] for it in logs] == (
+        [{"path": expected, "type": "DirectoryOrCreate"}] if expected else []
+    )
+    if expected:
+        mount = rendered.mounts(pool)[expected]
+        assert (mount["mountPath"], mount.get("readOnly", False)) == (expected, False)
+    # It survives what cleans the node, which does not even see it.
+    cleaning = rendered.one("DaemonSet", f"xpu-agent-uninstall-{pool}")["spec"]["template"]["spec"]
+    assert "logs" not in {it["name"] for it in cleaning["volumes"]}
+
+
+def test_enflame_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart: Chart) -> None:
+    pod = chart.render({"pools": ENFLAME}).pod("enflame")
+
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
+    assert keys == [
+        *("feature.node.kubernetes.io/pci-1e36.present", "feature.node.kubernetes.io/pci-1200_1e36.present"),
+        *("enflame.com/gcu.present", "enflame.com/gcushare"),
+    ]
+    assert "enflame.com/gcu" in {it["key"] for it in pod["tolerations"]}
+    mounts = chart.render({"pools": ENFLAME}).mounts("enflame")
+    assert mounts["/usr/local/efsmi"]["mountPath"] == "/driver-root/usr/local/efsmi"
 
 
 def test_libraries_and_device_nodes_lie_where_the_vendor_looks_for_its_driver(chart: Chart) -> None:
