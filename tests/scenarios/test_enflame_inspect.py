@@ -88,10 +88,10 @@ async def served(node: Node, dialect: str, counted: Mapping[str, tuple[int, int]
 
 def reserves(node: Node, it: Told) -> None:
     """Its scheduler has bound the pod, and says on which card."""
-    node.shows(
+    node.shows_one(
         it.pod,
-        made=it.created,
-        **{
+        it.created,
+        {
             "enflame.com/gcu-device-id": str(it.card),
             "enflame.com/gcu-device-memory": "16",
             "enflame.com/gcu-device-memory-request": str(it.units),
@@ -249,18 +249,17 @@ async def test_slices_are_shown_as_gcushares_fourth_generation_does(
         "enflame.com/gcu-assigned-time": "1778573037904666832",
         "enflame.com/gcu-assigned": "false",
     }
-    node.shows(
+    node.shows_one(
         shared,
-        made=1778573037.0,
-        **said,
-        **{"enflame.com/gcu-assigned-minor": "1", "enflame.com/gcu-request-size": "2"},
+        1778573037.0,
+        {**said, "enflame.com/gcu-assigned-minor": "1", "enflame.com/gcu-request-size": "2"},
     )
     record = {"allocated": False, "request": 3, "profileID": "1", "profileName": "3g.20gb"}
-    node.shows(
+    node.shows_one(
         drs,
-        made=1778573038.0,
-        **said,
-        **{
+        1778573038.0,
+        {
+            **said,
             "enflame.com/gcu-assigned-minor": "2",
             "enflame.com/gcu-assigned-index": "0",
             "enflame.com/gcu-request-size": "3",

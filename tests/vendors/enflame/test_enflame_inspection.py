@@ -147,7 +147,7 @@ def test_a_node_without_units_shows_no_node() -> None:
         first(Picture(NODE), NODE)
 
 
-def test_who_sells_the_cards_by_another_name_is_read_by_it() -> None:
+def test_b25_who_sells_the_cards_by_another_name_is_read_by_it() -> None:
     zixiao = Brand("tencent.com", "zixiao")
     mine = scene(holding(0, resource=zixiao.memory), resource=zixiao.memory)
 
