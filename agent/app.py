@@ -20,6 +20,7 @@ from agent.core.receipts import Owed
 from agent.core.view import Glance, View
 from agent.exchange import Exchange
 from agent.line import Line, required_vendors
+from agent.logs import file_error
 from agent.pace import Pace
 from agent.scheduling.scheduled import Scheduled
 from agent.state.lock import AgentLock
@@ -178,6 +179,7 @@ class Agent:
             config_error=state.error,
             config_awaited=state.waiting,
             standby=self._standby,
+            log_error=file_error(),
         )
         if self._line is not None:
             view = self._line.seen(view)

@@ -335,6 +335,8 @@ class Line:
             view,
             snapshot=self._node.snapshot.value,
             allocations=self._ledger.all(),
+            vendors=self._node.vendors,
+            pods=self._scheduled.candidates,
             strangers=self._strangers.found,
             processes={name: it.status for name, it in self._fleet.processes.items()},
             foreign_slices=self._reconciler.foreign,

@@ -18,6 +18,7 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
+from agent.logfile import LogFile
 from agent.state import directories
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains
@@ -58,7 +59,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-KEPT = {"checkpoint.json", "checkpoint.json.corrupt-1-x", "xpu-agent.log"}
+KEPT = {"checkpoint.json", "checkpoint.json.corrupt-1-x", "xpu-agent.log", "xpu-agent.log.1"}
 
 
 def test_nothing_is_left_but_checkpoints_and_logs(
@@ -70,6 +71,19 @@ def test_nothing_is_left_but_checkpoints_and_logs(
     assert not machine.spec.exists()
     assert not machine.features.exists()
     assert f"{machine.spec}: removed" in capsys.readouterr().out
+
+
+def test_a_log_of_its_own_directory_survives_with_what_has_turned(machine: Machine, tmp_path: Path) -> None:
+    file = LogFile(str(tmp_path / "logs"), max_bytes=100, keep=2)
+    for n in range(5):
+        file.write(f"{n} {'x' * 60}")
+    file.close()
+
+    assert machine.uninstall() == 0
+
+    kept = sorted(it.name for it in (tmp_path / "logs").iterdir())
+    assert kept == ["xpu-agent.log", "xpu-agent.log.1", "xpu-agent.log.2"]
+    assert file.path.read_text().startswith("4 ")
 
 
 def test_directories_of_vendors_go_where_they_hold_nothing(machine: Machine) -> None:

@@ -24,7 +24,7 @@ from agent.core.evidence import Granted
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.koordinator.hami import HAMI, METAX
-from agent.core.model import Allocation, Resource, Source
+from agent.core.model import Allocation, NodeSnapshot, Resource, Source
 from agent.core.placement import prefer
 from agent.core.text import shorten
 from agent.core.units import counted_in
@@ -104,7 +104,7 @@ class Promises:
         return Waiting(
             scene.candidates,
             dialects(scene.vendors[planned.vendor], planned),
-            by_minor(scene, planned.vendor),
+            by_minor(scene.snapshot, planned.vendor),
             places(self.in_use, resource, scene.candidates),
             steering.holders(its, resource) if is_whole else {},
             scene.locked,
@@ -289,7 +289,7 @@ class Promises:
         vendor, planned = self.scene.vendors.get(it.vendor), self.scene.plan.get(it.resource)
         if vendor is None or pod is None or planned is None:
             return None
-        cards = by_minor(self.scene, vendor.name)
+        cards = by_minor(self.scene.snapshot, vendor.name)
         return promised(it.resource, pod, container, dialects(vendor, planned), cards)
 
     def handed(self, it: Allocation, claim: Claim | None) -> Mapping[str, str] | None:
@@ -324,9 +324,9 @@ def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
     return vendor.dialects if resource.rule.placement == "local" else (*vendor.dialects, *DIALECTS)
 
 
-def by_minor(scene: Scene, vendor: str) -> Cards:
+def by_minor(snapshot: NodeSnapshot, vendor: str) -> Cards:
     """The vendor's cards as schedulers count them; a slice has no number of its own."""
-    cards = sorted(scene.snapshot.present(vendor), key=lambda it: (it.minor is None, it.minor or 0))
+    cards = sorted(snapshot.present(vendor), key=lambda it: (it.minor is None, it.minor or 0))
     return {it.uuid: it.minor if it.parent is None else None for it in cards}
 
 

@@ -35,6 +35,7 @@ def inspect(view: View) -> dict[str, Any]:
         "troubles": list(view.troubles),
         "config": {"source": view.config_source, "error": view.config_error},
         "checkpoint": {"error": view.checkpoint_error},
+        "log": {"error": view.log_error},
         "evidence": {"errors": dict(view.evidence_errors)},
         "cdi": {"error": view.cdi_error},
         "labels": {"error": view.labels_error},

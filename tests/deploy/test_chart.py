@@ -56,6 +56,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "vendors": {"metax": {"securityContext": {"privileged": True}}},
     },
     "Enflame's nodes": {
+        "log": {"dir": "/var/log/topscloud/gcushare"},
         "pools": {
             "nvidia": {"enabled": False},
             "enflame": {"vendors": ["enflame"], "nodeSelector": {"enflame.com/gcushare": "true"}},
@@ -218,6 +219,15 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"stateDir": "/"}, ("/stateDir",)),
     ({"stateDir": "/opt"}, ("/stateDir",)),
     ({"cdi": {"dir": "/etc/../cdi"}}, ("/cdi/dir",)),
+    ({"log": {"dir": "/logs"}}, ("/log/dir",)),
+    (
+        {"log": {"dir": "/var/lib/xpu-agent"}},
+        ("log.dir and stateDir are both /var/lib/xpu-agent",),
+    ),
+    (
+        {"vendors": {"enflame": {"logDir": "/tmp/logs"}}},
+        ("vendors.enflame.logDir: /tmp/logs would hide what the container has",),
+    ),
     (
         {"cdi": {"dir": "/opt/xpu-agent/cdi"}},
         ("cdi.dir: /opt/xpu-agent/cdi would hide what the container has",),
@@ -590,24 +600,54 @@ def test_metax_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart
     assert "metax-tech.com/gpu" in {it["key"] for it in pod["tolerations"]}
 
 
-OF_ENFLAME: dict[str, Any] = {"pools": {"nvidia": {"enabled": False}, "enflame": {"vendors": ["enflame"]}}}
+ENFLAME = {"nvidia": {"enabled": False}, "enflame": {"vendors": ["enflame"]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        ({"log": {"dir": "/var/log/xpu"}}, "/var/log/xpu"),
+        ({"pools": ENFLAME}, "/var/log/xpu-agent"),
+        ({"pools": ENFLAME, "log": {"dir": "/var/log/topscloud/gcushare"}}, "/var/log/topscloud/gcushare"),
+        ({"pools": ENFLAME, "vendors": {"enflame": {"logDir": ""}}}, None),
+    ],
+)
+def test_the_log_lies_on_the_host_where_that_is_asked_for_or_the_vendor_s_own_did(
+    chart: Chart, values: dict[str, Any], expected: str | None
+) -> None:
+    rendered = chart.render({**values, "uninstall": {"hook": True}})
+    pool = "enflame" if "pools" in values else "nvidia"
+
+    assert rendered.env(pool).get("XPU_AGENT_LOG_DIR") == expected
+    [*logs] = (it for it in rendered.pod(pool)["volumes"] if it["name"] == "logs")
+    assert [it["hostPath"] for it in logs] == (
+        [{"path": expected, "type": "DirectoryOrCreate"}] if expected else []
+    )
+    if expected:
+        mount = rendered.mounts(pool)[expected]
+        assert (mount["mountPath"], mount.get("readOnly", False)) == (expected, False)
+    # It survives what cleans the node, which does not even see it.
+    cleaning = rendered.one("DaemonSet", f"xpu-agent-uninstall-{pool}")["spec"]["template"]["spec"]
+    assert "logs" not in {it["name"] for it in cleaning["volumes"]}
 
 
 def test_enflame_s_agents_are_on_nodes_with_its_cards_or_with_gcushare_s_label(chart: Chart) -> None:
-    pod = chart.render(OF_ENFLAME).pod("enflame")
+    pod = chart.render({"pools": ENFLAME}).pod("enflame")
 
     terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
     assert keys == [
         "feature.node.kubernetes.io/pci-1200_1e36.present",
         "feature.node.kubernetes.io/pci-1e36.present",
+        "enflame.com/gcu.present",
         "enflame.com/gcushare",
     ]
     assert "enflame.com/gcu" in {it["key"] for it in pod["tolerations"]}
 
 
 def test_enflame_s_library_comes_by_its_runtime_or_from_its_directory_on_the_host(chart: Chart) -> None:
-    shown = chart.render(OF_ENFLAME)
+    shown = chart.render({"pools": ENFLAME})
 
     assert shown.env("enflame")["ENFLAME_VISIBLE_DEVICES"] == "all"
     assert shown.env("enflame")["ENFLAME_DRIVER_CAPABILITIES"] == "utility"
@@ -620,7 +660,7 @@ def test_enflame_s_library_comes_by_its_runtime_or_from_its_directory_on_the_hos
 def test_the_notes_say_how_a_node_gets_gcushare_s_label_and_loses_it_where_a_pool_is_enflame_s(
     chart: Chart,
 ) -> None:
-    notes = chart.notes(OF_ENFLAME)
+    notes = chart.notes({"pools": ENFLAME})
 
     assert "kubectl label node NODE enflame.com/gcushare=true\n" in notes
     assert "kubectl label node NODE enflame.com/gcushare-\n" in notes

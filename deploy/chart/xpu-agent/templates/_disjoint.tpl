@@ -82,6 +82,13 @@ yes
 {{- if .Values.koordinator.enabled -}}
 {{- $_ := set $places "koordinator.directory" .Values.koordinator.directory -}}
 {{- end -}}
+{{- /* Vendors may share one. */ -}}
+{{- $logs := dict -}}
+{{- range $name, $vendor := .Values.vendors -}}
+{{- with $vendor.logDir -}}{{- $_ := set $logs . (printf "vendors.%s.logDir" $name) -}}{{- end -}}
+{{- end -}}
+{{- with .Values.log.dir -}}{{- $logs = dict . "log.dir" -}}{{- end -}}
+{{- range $path, $value := $logs -}}{{- $_ := set $places $value $path -}}{{- end -}}
 {{- $kubelets := list "/var/lib/kubelet/device-plugins" (printf "%s/pod-resources" .Values.kubelet.dir) -}}
 {{- $used := dict -}}
 {{- range $value, $path := $places -}}

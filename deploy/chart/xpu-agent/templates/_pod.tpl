@@ -77,6 +77,9 @@ tolerations:
 - {name: XPU_AGENT_HTTP, value: {{ printf "%s:%v" .root.Values.http.address .root.Values.http.port | quote }}}
 - {name: XPU_AGENT_LOG_LEVEL, value: {{ .root.Values.log.level }}}
 - {name: XPU_AGENT_LOG_FORMAT, value: {{ .root.Values.log.format }}}
+{{- with include "xpu-agent.logDir" . }}
+- {name: XPU_AGENT_LOG_DIR, value: {{ . }}}
+{{- end }}
 {{- if eq .root.Values.labels.output "file" }}
 - {name: GFD_OUTPUT_FILE, value: {{ .root.Values.labels.directory }}/xpu-agent}
 {{- else if eq .root.Values.labels.output "nodeFeature" }}
