@@ -13,12 +13,14 @@ from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
+from agent.core.extended import Extended
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.receipts import Owed
 from agent.core.view import Glance, View
 from agent.exchange import Exchange
 from agent.line import Line, required_vendors
+from agent.logs import file_error
 from agent.pace import Pace
 from agent.scheduling.scheduled import Scheduled
 from agent.state.lock import AgentLock
@@ -125,6 +127,12 @@ class Agent:
         return self._line.wanted_annotations
 
     @property
+    def wanted_extended(self) -> Cell[Extended | None]:
+        """The extended resources of vendors that the node is to have; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.wanted_extended
+
+    @property
     def owed_receipts(self) -> Cell[tuple[Owed, ...]]:
         """What pods are to tell their schedulers and do not yet; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
@@ -171,6 +179,7 @@ class Agent:
             config_error=state.error,
             config_awaited=state.waiting,
             standby=self._standby,
+            log_error=file_error(),
         )
         if self._line is not None:
             view = self._line.seen(view)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import quote
 
 from agent import screen
+from agent.admin import ask
+from agent.core.errors import AgentError
 from agent.core.koordinator.mode import NO_KIND, NO_SERVER, NOT_ASKED
 from agent.core.parts import part_of, rows_of
+from agent.core.text import shorten
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +27,24 @@ MANY_PODS = 5
 MANY_CARDS = 5
 #: Why nothing is told where nobody waits for it.
 UNCONCERNED = (NOT_ASKED.why, NO_SERVER, NO_KIND)
+
+
+class NoSuchFormat(AgentError):
+    """Raised when the agent has no format of this name, or nothing to show in it."""
+
+
+def in_format(socket: Path, name: str) -> str:
+    """What the agent behind the admin socket shows in a format of a vendor's.
+
+    Raises:
+        CannotAsk: Nobody answers.
+        NoSuchFormat: There is none of this name, or it has nothing to show.
+    """
+    status, body = ask(socket, "GET", f"/inspect/{quote(name, safe='')}")
+    told = body.decode("utf-8", "replace")
+    if status != 200:
+        raise NoSuchFormat(shorten(told.strip(), 300))
+    return told
 
 
 def show(document: Mapping[str, Any], stream: TextIO | None = None, now: float | None = None) -> None:
@@ -72,7 +95,7 @@ def _heading(document: Mapping[str, Any]) -> Text:
 
 def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
     troubles = [str(trouble) for trouble in document.get("troubles") or ()]
-    parts = ("config", "checkpoint", "receipts", "locks", "report")
+    parts = ("config", "checkpoint", "log", "receipts", "locks", "report")
     errors = ((part, part_of(document, part).get("error")) for part in parts)
     unread = part_of(part_of(document, "evidence"), "errors").items()
     # A config that is awaited is a trouble already.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import anyio
 import anyio.to_thread
-import structlog
 
 from agent import files
 from agent.config import Config, ConfigState
@@ -20,8 +16,7 @@ from agent.core.labels import Heard, Stamp, Wanted, made
 from agent.core.model import NodeSnapshot, VendorState
 from agent.core.names import label_value
 from agent.core.vendor import Vendor
-
-log = structlog.get_logger()
+from agent.settling import Settling
 
 MAX_MACHINE = 4096
 UNKNOWN_MACHINE = "unknown"
@@ -66,7 +61,7 @@ def untold(config: Config) -> str:
     return config.told(("report", "labelsAs"), f"'{report.labels_as}' {why}; {remedy}")
 
 
-class Labelling:
+class Labelling(Settling):
     """Keeps `wanted` as config and devices are. Whoever tells the labels reads it."""
 
     def __init__(
@@ -79,32 +74,19 @@ class Labelling:
         api: bool = True,
         settle: float = 0.1,
     ) -> None:
-        """`api`: whether there is an API server to tell labels to. `settle`: seconds after a change."""
+        """`api`: whether there is an API server to tell labels to. `settle`: seconds after a change,
+        for the vendors take in the same config first, and a storm of health is one look.
+        """
+        super().__init__((config, snapshot), settle, fails="labels not told", again="labels are told again")
         self._config = config
         self._snapshot = snapshot
         self._vendors = vendors
         self._clock = clock
         self._api = api
-        self._settle = settle
-        self._news = asyncio.Event()
         self._loaded: Config | None = None
         self._timestamp = 0.0
         #: None while nobody knows what is wanted.
         self.wanted: Cell[Wanted | None] = Cell(None)
-        #: Why not all labels are made, or none can be told; empty while all is well.
-        self.error = ""
-
-    async def run(self) -> None:
-        """Follow config and devices for ever."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._hear, self._config)
-            group.start_soon(self._hear, self._snapshot)
-            while True:
-                await self._news.wait()
-                # The vendors take in the same config first, and a storm of health is one look.
-                await anyio.sleep(self._settle)
-                self._news.clear()
-                await self.once()
 
     async def once(self) -> None:
         """Look at config and devices, and say what follows."""
@@ -127,14 +109,3 @@ class Labelling:
         model = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
         stamp = Stamp(model, self._timestamp if report.timestamp else None)
         return heard(config, self._snapshot.value, self._vendors(), stamp)
-
-    async def _hear(self, cell: Cell[Any]) -> None:
-        async for _ in cell.watch():
-            self._news.set()
-
-    def _tell(self, error: str) -> None:
-        if error and error != self.error:
-            log.error("labels not told", error=error)
-        if self.error and not error:
-            log.info("labels are told again")
-        self.error = error

@@ -19,6 +19,7 @@ from agent.core.annotations import Annotated
 from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
+from agent.core.extended import Extended
 from agent.core.labels import Wanted
 from agent.core.model import Command
 from agent.core.receipts import Owed
@@ -27,6 +28,7 @@ from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, Reported, View
 from agent.deviceinfos import DeviceInfosFile
 from agent.exchange import Exchange
+from agent.extending import Extending
 from agent.features import FeaturesFile
 from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess
@@ -196,6 +198,7 @@ class Line:
             config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
         )
         self._annotating = Annotating(config, self._node.snapshot, self._ledger, lambda: self._node.vendors)
+        self._extending = Extending(config, self._node.snapshot, lambda: self._node.vendors)
         self._receipting = Receipting(
             scheduled.pods, self._ledger, self._fleet.reads, lambda: self._node.vendors.values()
         )
@@ -249,6 +252,7 @@ class Line:
             self._withhold_what_has_no_spec,
             self._labelling.run,
             self._annotating.run,
+            self._extending.run,
             self._receipting.run,
             self._features.run,
             self._reporting.run,
@@ -274,6 +278,11 @@ class Line:
     def wanted_annotations(self) -> Cell[Annotated | None]:
         """Those of vendors that the Node is to have; None while nobody knows."""
         return self._annotating.wanted
+
+    @property
+    def wanted_extended(self) -> Cell[Extended | None]:
+        """The extended resources of vendors that the Node is to have; None while nobody knows."""
+        return self._extending.wanted
 
     @property
     def owed_receipts(self) -> Cell[tuple[Owed, ...]]:
@@ -326,6 +335,8 @@ class Line:
             view,
             snapshot=self._node.snapshot.value,
             allocations=self._ledger.all(),
+            vendors=self._node.vendors,
+            pods=self._scheduled.candidates,
             strangers=self._strangers.found,
             processes={name: it.status for name, it in self._fleet.processes.items()},
             foreign_slices=self._reconciler.foreign,
@@ -336,6 +347,7 @@ class Line:
             cdi_error=self._node.cdi_error,
             labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
             annotations_error=self._annotating.error,
+            extended_error=self._extending.error,
             receipts_error=self._receipting.error,
             reported=self._reported,
             pods_unseen=self._scheduled.unseen,

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from datetime import UTC, datetime
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -24,8 +23,8 @@ finally:
     for _name in _UNUSED:
         del sys.modules[_name]
 
-from agent.core.errors import ConfigError  # noqa: E402
 from agent.core.text import printable  # noqa: E402
+from agent.logfile import LogFile  # noqa: E402
 from agent.writer import Writer, to_descriptor  # noqa: E402
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 Event = MutableMapping[str, Any]
 
-FILE_NAME = "xpu-agent.log"
 #: What is waited for at the end until the last lines are written.
 LAST_WORDS = 0.5
 _METHODS = ("debug", "info", "warning", "error", "critical", "exception")
@@ -42,6 +40,10 @@ _COLORS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "crit
 _CHATTY = ("asyncio", "hpack", "h2", "grpclib")
 #: What it logs it raises, too; and the words of a program that hands out tokens may hold one.
 _SILENT = ("kubernetes_asyncio",)
+
+#: Where a line of the file says it comes from, and how the paths of ours begin.
+AT = "at"
+_OURS = f"{Path(__file__).parent.parent}{os.sep}"
 
 _encode = json.JSONEncoder(default=str, allow_nan=False, check_circular=True).encode
 
@@ -113,6 +115,7 @@ class _Sink:
     """Where structlog and the standard library hand in. There is one: loggers in use follow a change."""
 
     ways: tuple[_Way, ...] = ()
+    file: LogFile | None = None
 
     def _take(self, event: Event) -> None:
         for way in self.ways:
@@ -140,6 +143,8 @@ class _FromStdlib(logging.Handler):
         except Exception:
             self.handleError(record)
             return
+        if _SINK.file is not None:
+            event[AT] = _place(record.pathname, record.lineno)
         _SINK._take(_told(record.levelname.lower(), structlog.processors.format_exc_info(None, "", event)))
 
 
@@ -153,23 +158,36 @@ def _finish(_: Any, level: str, event: Event) -> tuple[tuple[Event], dict[str, A
     return (_told(level, event),), {}
 
 
+def _located(_: Any, level: str, event: Event) -> Event:
+    """Say from which line it comes, for the file."""
+    _callsite(_, level, event)
+    return {AT: _place(event.pop("pathname"), event.pop("lineno")), **event}
+
+
+def _place(path: str, line: int) -> str:
+    return f"{path.removeprefix(_OURS)}:{line}"
+
+
+_callsite = structlog.processors.CallsiteParameterAdder(
+    {structlog.processors.CallsiteParameter.PATHNAME, structlog.processors.CallsiteParameter.LINENO},
+    additional_ignores=[__name__],
+)
 _PROCESSORS: list[Any] = [structlog.processors.format_exc_info, _finish]
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every log line to `stream` (standard error), and as JSON to a file where `dir` is set.
 
-    Called again it replaces what it set before, also for loggers that are in use.
-
-    Raises:
-        ConfigError: The file can not be written.
+    Called again it replaces what it set before, also for loggers that are in use. A file that can not be
+    written is tried again now and then; meanwhile `file_error` says why.
     """
-    file = _open_file(settings) if settings.dir else None
+    file = LogFile(settings.dir, settings.max_bytes, settings.keep, _told_of_file) if settings.dir else None
     former, _SINK.ways = _SINK.writers(), tuple(_ways(settings, stream or sys.stderr, file))
+    _SINK.file = file
     for writer in former:
         writer.close(LAST_WORDS)
     structlog.configure(
-        processors=_PROCESSORS,
+        processors=[_located, *_PROCESSORS] if file is not None else _PROCESSORS,
         wrapper_class=_Logger,
         context_class=dict,
         logger_factory=lambda *_: _SINK,
@@ -195,6 +213,19 @@ def set_level(level: LogLevel) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def file_error() -> str:
+    """Why the file is not written; empty where it is, or there is none."""
+    return _SINK.file.error if _SINK.file is not None else ""
+
+
+def _told_of_file(error: str) -> None:
+    """By the file's own thread; what can not be written there is on standard error."""
+    if error:
+        _SINK._take(_told("error", {"event": "log file not written, trying again", "error": error}))
+    else:
+        _SINK._take(_told("info", {"event": "log file is written again"}))
+
+
 def flush(timeout: float = LAST_WORDS) -> None:
     """Wait until everything logged so far is written, but no longer than this."""
     until = time.monotonic() + timeout
@@ -202,13 +233,16 @@ def flush(timeout: float = LAST_WORDS) -> None:
         written.wait(max(0.0, until - time.monotonic()))
 
 
-def _ways(settings: LogSettings, stream: TextIO | None, file: RotatingFileHandler | None) -> Iterator[_Way]:
+def _ways(settings: LogSettings, stream: TextIO | None, file: LogFile | None) -> Iterator[_Way]:
     if stream is not None:
-        yield _to_stream(_renderer(settings.format, stream), stream)
+        render = _renderer(settings.format, stream)
+        yield _to_stream(lambda event: render(_without_place(event)), stream)
     if file is not None:
-        yield _Way(as_json, lambda line: file.handle(logging.makeLogRecord({"msg": line}))).by_thread(
-            file.close
-        )
+        yield _Way(as_json, file.write).by_thread(file.close)
+
+
+def _without_place(event: Event) -> Event:
+    return {key: it for key, it in event.items() if key != AT} if AT in event else event
 
 
 def _to_stream(render: Callable[[Event], str], stream: TextIO) -> _Way:
@@ -224,31 +258,3 @@ def _renderer(format: LogFormat, stream: TextIO) -> Callable[[Event], str]:
     if format == "json" or (format == "auto" and not terminal):
         return as_json
     return as_colored_text if terminal and "NO_COLOR" not in os.environ else as_text
-
-
-class _PrivateFile(RotatingFileHandler):
-    """A rotating file that its owner alone can read."""
-
-    def _open(self) -> Any:
-        return open(self.baseFilename, self.mode, encoding="utf-8", opener=_private)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Stay silent: a full disk must not fill standard error with tracebacks too."""
-
-
-def _private(path: str, flags: int) -> int:
-    opened = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    os.fchmod(opened, 0o600)
-    return opened
-
-
-def _open_file(settings: LogSettings) -> RotatingFileHandler:
-    path = Path(settings.dir) / FILE_NAME
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _PrivateFile(path, maxBytes=settings.max_bytes, backupCount=settings.keep)
-    except OSError as error:
-        raise ConfigError(
-            f"agent.log.dir: {path} can not be written: {error.strerror}; "
-            'name a writable directory, or "" for none'
-        ) from error

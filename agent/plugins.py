@@ -20,7 +20,7 @@ from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.koordinator.resources import unserved_name
 from agent.core.receipts import KEYS, wrong_key
 from agent.core.text import shorten
-from agent.core.vendor import Doubt, Placement, SettingsError, Sharing, Signs, Vendor
+from agent.core.vendor import Doubt, HostPart, Placement, SettingsError, Sharing, Signs, Vendor
 
 DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
@@ -211,7 +211,16 @@ def _trouble(name: str, vendor: Vendor) -> str:
 
 
 def _trouble_of_type(vendor: Vendor) -> str:
-    for function in ("container_edits", "resources", "judge", "labels", "libraries", "unclaimed"):
+    for function in (
+        "container_edits",
+        "resources",
+        "judge",
+        "labels",
+        "annotations",
+        "extended_resources",
+        "libraries",
+        "unclaimed",
+    ):
         given = getattr(vendor, function)
         if not callable(given) and (given is not None or function == "container_edits"):
             return f"{function} can not be called"
@@ -223,6 +232,9 @@ def _trouble_of_type(vendor: Vendor) -> str:
             return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
     if not (vendor.signs is None or isinstance(vendor.signs, Signs)):
         return f"signs are {shorten(repr(vendor.signs))}; Signs are needed"
+    parts = vendor.host_parts
+    if not (isinstance(parts, tuple) and all(isinstance(it, HostPart) for it in parts)):
+        return "host_parts are no tuple of HostPart"
     if not isinstance(vendor.sharing, Sharing):
         return f"sharing is {shorten(repr(vendor.sharing))}; a Sharing is needed"
     if vendor.placement not in get_args(Placement):

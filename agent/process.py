@@ -148,7 +148,8 @@ async def _cluster(
             opened.events.tell(notice)
 
     async with anyio.create_task_group() as group:
-        group.start_soon(opened.run, agent.wanted_labels, agent.wanted_annotations, agent.owed_receipts)
+        wants = (agent.wanted_labels, agent.wanted_annotations, agent.owed_receipts, agent.wanted_extended)
+        group.start_soon(opened.run, *wants)
         group.start_soon(follow, agent.glance, lambda: agent.pods.value, tell)
 
 

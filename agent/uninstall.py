@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -19,6 +20,9 @@ from agent.kubelet.sockets import sweep
 from agent.state import place
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains, is_out_of_sight
+
+if TYPE_CHECKING:  # it is loaded where there is an API server
+    from agent.cluster.owned import OwnedWriter
 
 
 class StillServing(AgentError):
@@ -160,7 +164,8 @@ def _remove(path: Path) -> Iterator[str]:
 
 
 def take_back(access: Access, node_name: str, told: Told) -> None:
-    """Take back what agents told the API server of the node: labels, annotations, its cards in the Device.
+    """Take back what agents told the API server of the node: labels, annotations, extended resources, and its
+    cards in the Device.
 
     Raises:
         NotRemoved: It refuses, or does not answer.
@@ -182,11 +187,12 @@ async def _taken_back(access: Access, node_name: str, told: Told) -> list[str]:
     try:
         labels = await _labels_gone(api, node_name, access.namespace, told.namespaces)
         annotations = await _annotations_gone(api, node_name)
+        extended = await _extended_gone(api, node_name)
         names = dict.fromkeys((node_name, *told.devices))
         cards = [await _cards_gone(api, it, made=it in told.devices) for it in names]
     finally:
         await api.close()
-    return [it for it in (labels, annotations, *cards) if it]
+    return [it for it in (labels, annotations, extended, *cards) if it]
 
 
 async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[str]) -> str:
@@ -202,16 +208,31 @@ async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[
 
 
 async def _annotations_gone(api: Api, node_name: str) -> str:
-    from agent.cluster.annotations import remove
+    from agent.cluster.annotations import AnnotationWriter
 
+    by_hand = "kubectl annotate node NODE KEY-"
+    return await _owned_gone(AnnotationWriter, api, f"annotations of {node_name}", node_name, by_hand)
+
+
+async def _extended_gone(api: Api, node_name: str) -> str:
+    from agent.cluster.extended import ExtendedWriter
+
+    by_hand = (
+        "kubectl patch node NODE --subresource=status --type=merge -p "
+        """'{"status":{"capacity":{"NAME":null},"allocatable":{"NAME":null}}}'"""
+    )
+    what = f"extended resources of {node_name}"
+    return await _owned_gone(ExtendedWriter, api, what, node_name, by_hand)
+
+
+async def _owned_gone(kind: type[OwnedWriter[Any]], api: Api, what: str, node_name: str, by_hand: str) -> str:
     try:
-        if await remove(api, node_name):
-            _say(f"annotations of {node_name}: removed")
+        if await kind.remove(api, node_name):
+            _say(f"{what}: removed")
     except NotFound:
         return ""  # there is no such Node, as is said of its labels
     except ApiError as exc:
-        remedy = "kubectl annotate node NODE KEY- removes them by hand"
-        return f"annotations of {node_name} are not removed: {exc}; {remedy}"
+        return f"{what} are not removed: {exc}; {by_hand} removes them by hand"
     return ""
 
 

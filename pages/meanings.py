@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from agent.config.rules import MAX_POLLS, MIN_LOG_BYTES
 from agent.core.vendor import MAX_REPLICAS
+from agent.logfile import AGAIN
 
 _LABELS_OFF = (
     "`false`: the agent's labels and its NodeFeature object are removed, `featuresFile` is no longer kept, "
@@ -41,7 +42,12 @@ MEANINGS: Mapping[str, str] = {
     "agent.log": "How the agent logs, below.",
     "agent.log.level": "How much.",
     "agent.log.format": "`auto` is console on a terminal, JSON elsewhere.",
-    "agent.log.dir": "Also write JSON lines to `xpu-agent.log` in this directory, for its owner to read.",
+    "agent.log.dir": (
+        "Also write JSON lines to `xpu-agent.log` in this directory, each with the line of code that it "
+        "comes from, for its owner to read. One that can not be written is tried again every "
+        f"{AGAIN:g} s, and nothing else waits for it: the log on standard error and `xpu-agent inspect` say "
+        "why."
+    ),
     "agent.log.maxBytes": (
         "Size at which that file turns: a number of bytes, or one with a unit (`50MB`, `16MiB`). At least "
         f"{MIN_LOG_BYTES}."
@@ -85,7 +91,8 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors.NAME.modes": (
         "`fixed`: a card belongs to one resource. `dynamic`: several may name it, and it is the first's that "
-        "takes of it, [below](#modes)."
+        "takes of it, [below](#modes). Without it the vendor's way: `dynamic` of `enflame`, `fixed` of "
+        "others."
     ),
     "vendors.NAME.configDir": (
         "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "

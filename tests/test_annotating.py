@@ -61,10 +61,10 @@ class Here:
 
     def texts(self) -> Mapping[str, str | None]:
         wanted = self.annotating.wanted.value
-        return {} if wanted is None else wanted.texts
+        return {} if wanted is None else wanted.values
 
-    def once(self) -> Annotated | None:
-        self.annotating.once()
+    async def once(self) -> Annotated | None:
+        await self.annotating.once()
         return self.annotating.wanted.value
 
     @asynccontextmanager
@@ -105,7 +105,7 @@ async def test_they_follow_what_is_given_out_the_devices_and_the_config() -> Non
         (True, Health(State.HEALTHY), Cordon("ann", "fans"), Fault("cordoned", "fans")),
     ],
 )
-def test_a_device_has_a_fault_where_nobody_new_gets_it(
+async def test_a_device_has_a_fault_where_nobody_new_gets_it(
     told_healthy: bool, health: Health, cordon: Cordon | None, fault: Fault | None
 ) -> None:
     read = Device("c0", 0, fault=Fault("read-once"))  # what one reading says decides nothing yet
@@ -116,46 +116,46 @@ def test_a_device_has_a_fault_where_nobody_new_gets_it(
         seen.extend(it.fault for it in devices)
         return {}
 
-    Here(acme(look), NodeSnapshot((VendorStatus("acme", VendorState.OPEN),), (status,))).once()
+    await Here(acme(look), NodeSnapshot((VendorStatus("acme", VendorState.OPEN),), (status,))).once()
 
     assert seen == [fault]
 
 
-def test_a_vendor_that_left_the_config_wants_nothing() -> None:
+async def test_a_vendor_that_left_the_config_wants_nothing() -> None:
     here = Here()
-    assert here.once() == Annotated({KEY: "c0 c1"})
+    assert await here.once() == Annotated({KEY: "c0 c1"})
 
     here.snapshot.set(NodeSnapshot())
 
-    assert here.once() == Annotated()
+    assert await here.once() == Annotated()
 
 
-def test_a_vendor_that_makes_none_any_more_has_its_keys_removed() -> None:
-    assert Here(acme(None)).once() == Annotated({KEY: None})
+async def test_a_vendor_that_makes_none_any_more_has_its_keys_removed() -> None:
+    assert await Here(acme(None)).once() == Annotated({KEY: None})
 
 
 @pytest.mark.parametrize("state", [VendorState.STARTING, VendorState.FAILED, VendorState.UNAVAILABLE])
-def test_of_a_vendor_that_has_not_listed_its_devices_nothing_changes(state: VendorState) -> None:
-    assert Here(there=snapshot(state=state)).once() == Annotated({}, frozenset({KEY}))
+async def test_of_a_vendor_that_has_not_listed_its_devices_nothing_changes(state: VendorState) -> None:
+    assert await Here(there=snapshot(state=state)).once() == Annotated({}, frozenset({KEY}))
 
 
-def test_a_vendor_that_was_lost_is_told_with_the_devices_it_had() -> None:
-    assert Here(there=snapshot("c0", state=VendorState.FAILED)).once() == Annotated({KEY: "c0"})
+async def test_a_vendor_that_was_lost_is_told_with_the_devices_it_had() -> None:
+    assert await Here(there=snapshot("c0", state=VendorState.FAILED)).once() == Annotated({KEY: "c0"})
 
 
-def test_a_vendor_that_can_not_make_them_is_told_and_what_stands_there_stays() -> None:
+async def test_a_vendor_that_can_not_make_them_is_told_and_what_stands_there_stays() -> None:
     here = Here(acme(lambda *_: {"foreign.com/x": "1"}))
 
-    assert here.once() == Annotated({}, frozenset({KEY}))
+    assert await here.once() == Annotated({}, frozenset({KEY}))
     assert "not among its annotation_keys" in here.annotating.error
 
     here.vendors["acme"] = acme()
-    assert here.once() == Annotated({KEY: "c0 c1"})
+    assert await here.once() == Annotated({KEY: "c0 c1"})
     assert here.annotating.error == ""
 
 
-def test_while_no_config_is_known_nobody_knows_what_is_wanted() -> None:
+async def test_while_no_config_is_known_nobody_knows_what_is_wanted() -> None:
     here = Here()
     here.config.set(replace(here.config.value, waiting=True))
 
-    assert here.once() is None
+    assert await here.once() is None

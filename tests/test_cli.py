@@ -46,7 +46,11 @@ def test_no_verb_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("run --mig-stratgy none", "xpu-agent run [option ...]", "(did you mean --mig-strategy?)"),
         ("run --log-level dbug", "xpu-agent run [option ...]", "(did you mean debug?)"),
         ("config check --node-lable a=b", "xpu-agent config check [", "(did you mean --node-label?)"),
-        ("inspect --jsno", "xpu-agent inspect [-h] [--json]", "--jsno (did you mean --json?)"),
+        (
+            "inspect --jsno",
+            "xpu-agent inspect [-h] [--json | --format NAME]",
+            "--jsno (did you mean --json?)",
+        ),
         ("inspect --zzz", "xpu-agent inspect [-h]", "arguments: --zzz; `xpu-agent inspect --help` lists"),
         ("health crodon a", "xpu-agent health [-h] VERB", "(did you mean cordon?)"),
         ("inspct", "xpu-agent [-h] [--version] VERB", "(did you mean inspect?)"),

@@ -37,6 +37,7 @@ def test_every_flag_is_taken() -> None:
             state_dir="/s",
             http="",
             watch_pods="false",
+            log_dir="/l",
             log_format="json",
             log_level="error",
             report_labels="false",
@@ -46,7 +47,8 @@ def test_every_flag_is_taken() -> None:
 
     assert (str(config.agent.kubelet_dir), str(config.agent.pod_resources_socket)) == ("/k", "/p")
     assert (str(config.agent.state_dir), config.agent.http) == ("/s", "")
-    assert (config.agent.log.format, config.agent.log.level) == ("json", "error")
+    log = config.agent.log
+    assert (log.dir, log.format, log.level) == ("/l", "json", "error")
     assert (config.agent.watch_pods, config.report.labels, config.report.events) == (False, False, False)
 
 

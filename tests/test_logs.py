@@ -20,9 +20,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import logs
+from agent import logfile, logs
 from agent.config import LogFormat, LogSettings
-from agent.core.errors import ConfigError
 from agent.writer import MAX_WAITING, Writer
 
 #: A program whose standard error is a pipe that holds next to nothing.
@@ -306,7 +305,7 @@ def test_the_last_lines_are_written_before_the_end(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    for text in (done.stderr, (tmp_path / logs.FILE_NAME).read_text()):
+    for text in (done.stderr, (tmp_path / logfile.NAME).read_text()):
         assert [json.loads(line)["n"] for line in text.splitlines()] == list(range(500))
 
 
@@ -327,7 +326,8 @@ def test_the_file_holds_json_and_only_its_owner_reads_it(tmp_path: Path) -> None
     structlog.get_logger().info("told", n=1)
     logs.flush()
 
-    path = tmp_path / "logs" / logs.FILE_NAME
+    path = tmp_path / "logs" / logfile.NAME
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert json.loads(path.read_text())["n"] == 1
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "told n=1" in out.getvalue()
@@ -340,19 +340,60 @@ def test_the_file_turns_at_its_size_and_old_ones_are_dropped(tmp_path: Path) -> 
     logs.flush(5)
 
     files = sorted(tmp_path.iterdir())
-    assert [path.name for path in files] == [f"{logs.FILE_NAME}{end}" for end in ("", ".1", ".2")]
+    assert [path.name for path in files] == [f"{logfile.NAME}{end}" for end in ("", ".1", ".2")]
     assert all(path.stat().st_size <= 10_000 for path in files)
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-def test_a_file_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_a_line_of_the_file_says_where_it_comes_from_and_one_on_standard_error_does_not(
+    tmp_path: Path,
+) -> None:
+    out = io.StringIO()
+    logs.configure(LogSettings(format="json", dir=str(tmp_path)), out)
+    here = sys._getframe().f_lineno
+    structlog.get_logger().info("told", n=1)
+    logging.getLogger("library").warning("said")
+    try:
+        raise ValueError
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    logs.flush()
+
+    lines = [json.loads(it) for it in (tmp_path / logfile.NAME).read_text().splitlines()]
+    file = "tests/test_logs.py"
+    assert [it["at"] for it in lines] == [f"{file}:{here + n}" for n in (1, 2, 6)]
+    assert [*lines[0]] == ["time", "level", "event", "at", "n"]
+    assert "at" not in json.loads(out.getvalue().splitlines()[0])
+
+
+@pytest.mark.parametrize("wrong", ["file", "link", "directory"])
+def test_a_file_that_can_not_be_written_is_told_and_stops_nobody(tmp_path: Path, wrong: str) -> None:
+    out = io.StringIO()
     (tmp_path / "file").write_text("")
     (tmp_path / "link").mkdir()
-    (tmp_path / "link" / logs.FILE_NAME).symlink_to("/etc/passwd")
+    (tmp_path / "target").write_text("")
+    (tmp_path / "link" / logfile.NAME).symlink_to(tmp_path / "target")
+    (tmp_path / "directory" / logfile.NAME).mkdir(parents=True)
 
-    for directory in ("file", "link"):
-        with pytest.raises(ConfigError, match=r"agent\.log\.dir: .* can not be written: .*; name a writable"):
-            logs.configure(LogSettings(dir=str(tmp_path / directory)))
+    logs.configure(LogSettings(format="console", dir=str(tmp_path / wrong)), out)
+    structlog.get_logger().info("told")
+    logs.flush()
+    structlog.get_logger().info("and again")
+    logs.flush()
+
+    told = out.getvalue()
+    path = tmp_path / wrong / logfile.NAME
+    assert logs.file_error().startswith(f"agent.log.dir: {path} can not be written: ")
+    assert told.count("log file not written, trying again") == 1
+    assert str(path) in told
+    assert "and again" in told
+    assert (tmp_path / "target").read_text() == ""
+
+
+def test_without_a_file_there_is_no_error_of_one() -> None:
+    logs.configure(LogSettings(), io.StringIO())
+
+    assert logs.file_error() == ""
 
 
 def test_importing_the_logs_does_not_import_rich() -> None:

@@ -26,6 +26,7 @@ from agent.cluster.access import Access
 from agent.config import AgentSettings, Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.vendor import Proof
+from agent.inspect import as_text
 from agent.line import Line
 from agent.pace import Pace
 from agent.process import _cluster, _keep_serving
@@ -378,6 +379,45 @@ async def _saved(it: Running, uuid: str, cleared_by: list[str]) -> None:
         if uuid in health and health[uuid]["fault"]["cleared_by"] == cleared_by:
             return
         await anyio.sleep(0.01)
+
+
+async def test_a_log_directory_that_can_not_be_written_is_told_and_the_agent_serves(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with running("--log-format", "json", "--log-dir", str(tmp_path / "file")) as it:
+        await it.registered()
+        assert (await it.kubelet.admit(Pod("p", (Container({GPU: 1}),)))).admitted
+        door = it.root / "state" / "agent.sock"
+        await eventually(door.exists)
+        told = json.loads(await anyio.to_thread.run_sync(fetch, door))
+        assert await it.end() == 0
+        assert it.process.stderr is not None
+        said = (await it.process.stderr.read()).decode()
+
+    why = f"agent.log.dir: {tmp_path}/file/xpu-agent.log can not be written: File exists"
+    assert told["log"] == {"error": why}
+    assert (told["ready"], told["troubles"]) == (True, [])
+    assert f"! log: {why}" in as_text(told, 0.0)
+    assert said.count(why) == 1
+
+
+async def test_the_log_is_on_the_host_with_the_line_of_each_event_and_goes_on_with_the_next_agent(
+    tmp_path: Path,
+) -> None:
+    for _ in range(2):
+        async with running("--log-format", "json", XPU_AGENT_LOG_DIR=str(tmp_path / "logs")) as it:
+            await it.registered()
+            assert await it.end() == 0
+
+    file = tmp_path / "logs" / "xpu-agent.log"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["event"] for line in lines].count("starting") == 2
+    for line in lines:
+        path, number = line["at"].rsplit(":", 1)
+        assert (Path(__file__).parents[1] / path).is_file(), line
+        assert int(number) > 0
+    starting = next(it for it in lines if it["event"] == "starting")
+    path, number = starting["at"].rsplit(":", 1)
+    assert "log.info(" in (Path(__file__).parents[1] / path).read_text().splitlines()[int(number) - 1]
 
 
 async def test_a_kubeconfig_of_kubectl_s_that_is_missing_is_told_and_ends_nothing() -> None:

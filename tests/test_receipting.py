@@ -92,11 +92,11 @@ async def test_until_the_kubelet_confirms_it_no_pod_says_anything() -> None:
     here.pods.set((pod("web"), pod("job")))
     here.gives("web")
 
-    here.receipting.once()
+    await here.receipting.once()
     assert here.texts() == {}
 
     here.ledger.confirm("web", Owner("uid-job", "main"))
-    here.receipting.once()
+    await here.receipting.once()
     assert here.texts() == {}
 
 
@@ -113,19 +113,19 @@ async def test_what_is_wrong_is_told_once_of_few_pods_and_ends() -> None:
     here.vendors[:] = [acme(failing)]
 
     with capture_logs() as logs:
-        here.receipting.once()
-        here.receipting.once()
+        await here.receipting.once()
+        await here.receipting.once()
 
     assert here.receipting.error.startswith("default/pod-0: acme: no sense in pod-0; ")
     assert here.receipting.error.endswith("; and 2 more")
     assert [it["event"] for it in logs] == ["receipts not made"]
     here.vendors[:] = [acme()]
-    here.receipting.once()
+    await here.receipting.once()
     assert here.receipting.error == ""
 
 
 @pytest.mark.parametrize("receipt", [told, None])
-def test_a_vendors_own_dialect_of_a_generic_name_is_the_one_that_counts(receipt: object) -> None:
+async def test_a_vendors_own_dialect_of_a_generic_name_is_the_one_that_counts(receipt: object) -> None:
     here = Here()
     (dialect,) = acme(receipt).dialects
     here.vendors[:] = [replace(acme(), dialects=(replace(dialect, name="hami"),))]
@@ -133,6 +133,6 @@ def test_a_vendors_own_dialect_of_a_generic_name_is_the_one_that_counts(receipt:
     claim = Claim("uid-web", "default", "web", "main", dialect="hami")
     here.ledger.record(allocation("web", ("c0",), claim=claim, owner=Owner("uid-web", "main")))
 
-    here.receipting.once()
+    await here.receipting.once()
 
     assert bool(here.texts()) is (receipt is told)

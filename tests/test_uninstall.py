@@ -18,6 +18,7 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
+from agent.logfile import LogFile
 from agent.state import directories
 from agent.state.lock import AgentLock
 from agent.state.remains import NAME, Remains
@@ -58,7 +59,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-KEPT = {"checkpoint.json", "checkpoint.json.corrupt-1-x", "xpu-agent.log"}
+KEPT = {"checkpoint.json", "checkpoint.json.corrupt-1-x", "xpu-agent.log", "xpu-agent.log.1"}
 
 
 def test_nothing_is_left_but_checkpoints_and_logs(
@@ -70,6 +71,19 @@ def test_nothing_is_left_but_checkpoints_and_logs(
     assert not machine.spec.exists()
     assert not machine.features.exists()
     assert f"{machine.spec}: removed" in capsys.readouterr().out
+
+
+def test_a_log_of_its_own_directory_survives_with_what_has_turned(machine: Machine, tmp_path: Path) -> None:
+    file = LogFile(str(tmp_path / "logs"), max_bytes=100, keep=2)
+    for n in range(5):
+        file.write(f"{n} {'x' * 60}")
+    file.close()
+
+    assert machine.uninstall() == 0
+
+    kept = sorted(it.name for it in (tmp_path / "logs").iterdir())
+    assert kept == ["xpu-agent.log", "xpu-agent.log.1", "xpu-agent.log.2"]
+    assert file.path.read_text().startswith("4 ")
 
 
 def test_directories_of_vendors_go_where_they_hold_nothing(machine: Machine) -> None:
@@ -291,6 +305,31 @@ async def test_annotations_that_vendors_had_written_go_and_those_of_others_stay(
     assert node is not None
     assert node["metadata"]["annotations"] == {"their.io/x": "2"}
     assert "annotations of n: removed" in capsys.readouterr().out
+
+
+async def test_extended_resources_that_vendors_had_counted_go_and_those_of_others_stay(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {"acme.com/card-count": "8", "acme.com/card": "8", "cpu": "4"}
+    annotations = {"xpu-agent.io/extended-resources": "acme.com/card-count"}
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        metadata = {"name": "n", "annotations": annotations}
+        status = {"capacity": counts, "allocatable": counts}
+        server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+        server.forbid("patch", "/api/v1/nodes/n/status")
+        assert await unlabelled(machine, kubeconfig) == 1
+        assert "extended resources of n are not removed: 403" in capsys.readouterr().err
+        server.permit("patch", "/api/v1/nodes/n/status")
+
+        assert await unlabelled(machine, kubeconfig) == 0
+
+        node = server.find("Node", "n")
+    assert node is not None
+    del counts["acme.com/card-count"]
+    assert node["status"] == {"capacity": counts, "allocatable": counts}
+    assert not node["metadata"].get("annotations")
+    assert "extended resources of n: removed" in capsys.readouterr().out
 
 
 async def test_labels_that_can_not_be_removed_are_told_when_all_else_is_gone(

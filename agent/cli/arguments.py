@@ -55,6 +55,9 @@ def configuration(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report-labels", choices=["true", "false"], help="whether the Node is labelled")
     parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
+    parser.add_argument(
+        "--log-dir", metavar="D", help='where the log is written to a file, too; "" is nowhere'
+    )
     parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
     _nvidia(parser)

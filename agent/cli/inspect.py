@@ -10,7 +10,9 @@ from .parser import Verbs
 
 def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("inspect", help="what the running agent knows")
-    parser.add_argument("--json", action="store_true", help="the document as JSON")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="the document as JSON")
+    output.add_argument("--format", metavar="NAME", help="as a vendor's own tool shows it, in JSON")
     state_dir(parser)
     parser.set_defaults(verb=inspect, unheard=0)
 
@@ -20,8 +22,11 @@ def inspect(args: argparse.Namespace) -> int:
     import msgspec
 
     from agent.admin import fetch
-    from agent.inspect import show
+    from agent.inspect import in_format, show
 
+    if args.format is not None:
+        print(in_format(admin_socket(args), args.format), end="")
+        return 0
     body = fetch(admin_socket(args))
     if args.json:
         print(body.decode())

@@ -28,9 +28,9 @@ def patch(there: Mapping[str, str], wanted: Annotated) -> dict[str, Any] | None:
     else writes these keys.
     """
     before = recorded(there)
-    after = {key: text for key, text in wanted.texts.items() if text is not None}
+    after = {key: text for key, text in wanted.values.items() if text is not None}
     stay = {key for key in before & wanted.awaited if key in there}
-    gone = (before | wanted.texts.keys()) & there.keys() - after.keys() - stay
+    gone = (before | wanted.values.keys()) & there.keys() - after.keys() - stay
     changed: dict[str, str | None] = {key: text for key, text in after.items() if there.get(key) != text}
     changed |= dict.fromkeys(gone)
     names = ",".join(sorted({*after, *stay})) or None

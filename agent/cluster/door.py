@@ -18,6 +18,7 @@ from agent.cluster.api import Api
 from agent.cluster.client import open_api
 from agent.cluster.errors import ApiAway, ApiError
 from agent.cluster.events import Events
+from agent.cluster.extended import ExtendedWriter
 from agent.cluster.koordinator import Koordinator
 from agent.cluster.labels import LabelWriter
 from agent.cluster.locks import LockWriter
@@ -27,6 +28,7 @@ from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
+from agent.core.extended import Extended
 from agent.core.labels import Wanted
 from agent.core.pauses import Pauses
 from agent.core.receipts import Owed
@@ -100,6 +102,7 @@ class Door:
         self._mirrors: dict[str, Cell[Mirror[Any]]] = {}
         self._writer: LabelWriter | None = None
         self._annotations: AnnotationWriter | None = None
+        self._extended: ExtendedWriter | None = None
         self._receipts: ReceiptWriter | None = None
         self._koordinator: Koordinator | None = None
         self._api: Api | None = None
@@ -109,12 +112,14 @@ class Door:
         """The view with what is known here."""
         error = self._writer.error if self._writer else ""
         refused = self._annotations.error if self._annotations else ""
+        uncounted = self._extended.error if self._extended else ""
         unmarked = self._receipts.error if self._receipts else ""
         return replace(
             base,
             api_server=self.status,
             labels_error="; ".join(it for it in (base.labels_error, error) if it),
             annotations_error="; ".join(it for it in (base.annotations_error, refused) if it),
+            extended_error="; ".join(it for it in (base.extended_error, uncounted) if it),
             receipts_error="; ".join(it for it in (base.receipts_error, unmarked) if it),
             receipts_owed=self._receipts.owed if self._receipts else 0,
             locks_error=self._locks.error if self._locks else "",
@@ -150,6 +155,7 @@ class Door:
         }
         counters["label_writes", ()] = self._writer.writes if self._writer else 0
         counters["annotation_writes", ()] = self._annotations.writes if self._annotations else 0
+        counters["extended_writes", ()] = self._extended.writes if self._extended else 0
         counters["receipt_writes", ()] = self._receipts.writes if self._receipts else 0
         counters["locks_freed", ()] = self._locks.freed if self._locks else 0
         counters["koordinator_device_writes", ()] = self._koordinator.writes if self._koordinator else 0
@@ -160,9 +166,10 @@ class Door:
         wanted: Cell[Wanted | None],
         annotations: Cell[Annotated | None] | None = None,
         receipts: Cell[tuple[Owed, ...]] | None = None,
+        extended: Cell[Extended | None] | None = None,
     ) -> None:
-        """Serve for ever. `wanted`: the labels that the Node is to have; `annotations`: those of vendors;
-        `receipts`: what pods are to tell their schedulers.
+        """Serve for ever. `wanted`: the labels that the Node is to have; `annotations` and `extended`
+        resources: those of vendors; `receipts`: what pods are to tell their schedulers.
         """
         self._api = api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
@@ -178,6 +185,7 @@ class Door:
         self._annotations = AnnotationWriter(
             api, self._node_name, annotations or Cell(Annotated()), self.node
         )
+        self._extended = ExtendedWriter(api, self._node_name, extended or Cell(Extended()), self.node)
         self._receipts = ReceiptWriter(api, receipts or Cell(()))
         self._koordinator = Koordinator(
             api,
@@ -198,6 +206,7 @@ class Door:
                     group.start_soon(self._follow_pods, api, self._candidates)
                 group.start_soon(self._writer.run, self._returns)
                 group.start_soon(self._annotations.run, self._returns)
+                group.start_soon(self._extended.run, self._returns)
                 group.start_soon(self._receipts.run, self._returns)
                 group.start_soon(self._koordinator.run, self._returns)
                 group.start_soon(self._follow_locks)

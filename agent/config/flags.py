@@ -21,6 +21,7 @@ FLAGS = {
     "cdi-dir": "agent.cdiDir",
     "http": "agent.http",
     "watch-pods": "agent.watchPods",
+    "log-dir": "agent.log.dir",
     "log-format": "agent.log.format",
     "log-level": "agent.log.level",
     "report-labels": "report.labels",

@@ -48,6 +48,8 @@ def _ours(config: Config, given: Given) -> Config:
     match given.flag:
         case "http":
             agent = replace(agent, http="" if text == "off" else text)
+        case "log-dir":
+            agent = replace(agent, log=replace(agent.log, dir=text))
         case "log-format":
             agent = replace(agent, log=replace(agent.log, format=_one_of(given, text, get_args(LogFormat))))
         case "log-level":

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from agent.core.errors import VendorError
-from agent.core.labels import domain
 from agent.core.model import Allocation
 from agent.core.names import wrong_label
+from agent.core.owned import Owned, wrong_domain, wrong_keys
 from agent.core.promises import requested
 from agent.core.text import shorten
 from agent.core.vendor import Device, Grant, ResourceRule, Vendor
 
-#: Keys of one vendor.
-KEYS = 16
 #: Bytes of all annotations of an object together. Source: kubernetes/kubernetes v1.36.0,
 #: staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go, TotalAnnotationSizeLimitB.
 MAX_BYTES = 256 << 10
-_NOBODYS = ("kubernetes.io", "k8s.io", "xpu-agent.io")
 
-
-@dataclass(frozen=True, slots=True)
-class Annotated:
-    """What the vendors make of the devices so far: key to text, None where there shall be none.
-
-    `awaited`: keys that stay as they are, of vendors who have not spoken or can not.
-    """
-
-    texts: Mapping[str, str | None] = field(default_factory=dict)
-    awaited: frozenset[str] = frozenset()
+#: Key to text.
+Annotated = Owned[str]
 
 
 def grants(allocations: Iterable[Allocation], vendor: str) -> tuple[Grant, ...]:
@@ -39,12 +27,7 @@ def grants(allocations: Iterable[Allocation], vendor: str) -> tuple[Grant, ...]:
 
 def wrong_key(key: str) -> str:
     """Why it can not be a vendor's own; empty where it can."""
-    of = domain(key)
-    if not of:
-        return f"{shorten(key)!r} has no domain; use one such as vendor.com/devices"
-    if any(of == it or of.endswith(f".{it}") for it in _NOBODYS):
-        return f"{shorten(key)!r} is of a domain that is no vendor's"
-    return wrong_label(key, "") or ""
+    return wrong_domain(key) or wrong_label(key, "") or ""
 
 
 def made(
@@ -66,13 +49,8 @@ def made(
 
 
 def _wrong(vendor: Vendor, texts: Mapping[str, str | None]) -> str:
-    keys = vendor.annotation_keys
-    if len(keys) > KEYS:
-        return f"annotation_keys names {len(keys)}, at most {KEYS} work"
-    if wrong := next(filter(None, map(wrong_key, keys)), ""):
+    if wrong := wrong_keys("annotation_keys", vendor.annotation_keys, texts, wrong_key):
         return wrong
-    if others := sorted(texts.keys() - set(keys)):
-        return f"{shorten(others[0])!r} is not among its annotation_keys"
     kinds = (type(it).__name__ for it in texts.values() if it is not None and not isinstance(it, str))
     if kind := next(kinds, ""):
         return f"a text is needed, or None, and no {kind}"

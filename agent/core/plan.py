@@ -72,8 +72,8 @@ def plan(
     `owners`: resource to vendor, of those in use. `withheld`: vendors and resources of which nothing is to be
     given out. `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given
     out. `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given
-    whole to nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of it lie by
-    IDs of other cards. `counted`: what IDs in use count memory in, which is said of all of them.
+    whole to nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of
+    it lie by IDs of other cards. `counted`: what IDs in use count memory in, which is said of all of them.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -24,7 +24,7 @@ from agent.core.evidence import Granted
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.koordinator.hami import HAMI, METAX
-from agent.core.model import Allocation, Resource, Source
+from agent.core.model import Allocation, NodeSnapshot, Resource, Source
 from agent.core.placement import prefer
 from agent.core.text import shorten
 from agent.core.units import counted_in
@@ -104,7 +104,7 @@ class Promises:
         return Waiting(
             scene.candidates,
             dialects(scene.vendors[planned.vendor], planned),
-            by_minor(scene, planned.vendor),
+            by_minor(scene.snapshot, planned.vendor),
             places(self.in_use, resource, scene.candidates),
             steering.holders(its, resource) if is_whole else {},
             scene.locked,
@@ -158,6 +158,8 @@ class Promises:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
         if not steering.is_as_counted(planned, ids, others):
+            if left := self._left_for(planned, claim, len(ids), others):
+                return Choice(claim, left)
             doubt = f"{claim.namespace}/{claim.pod} is promised that one, {FILLED}"
             raise PromisedElsewhere(planned.name, given, doubt)
         return Choice(claim)
@@ -176,9 +178,41 @@ class Promises:
         for claim in found.elsewhere:
             if steering.has_room(planned, claim.devices, len(ids), others):
                 return Choice(claim, claim.devices)
+        for claim in found.elsewhere:
+            if left := self._left_for(planned, claim, len(ids), others):
+                return Choice(claim, left if {*left} != {*given} else ())
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
+
+    def _left_for(
+        self, planned: Resource, claim: Claim, count: int, others: Sequence[Allocation]
+    ) -> tuple[str, ...]:
+        """What those who have its cards were promised of the like and did not get; none where all is taken.
+
+        The kubelet may take equal pods in another order than they were bound.
+        """
+        passed, look = {*claim.devices}, [*claim.devices]
+        for card in look:  # which grows
+            for theirs in self._promised_to_those_on(card, count, others):
+                if not passed.isdisjoint(theirs):
+                    continue
+                if steering.has_room(planned, theirs, count, others):
+                    return theirs
+                passed |= {*theirs}
+                look += theirs
+        return ()
+
+    def _promised_to_those_on(
+        self, card: str, count: int, others: Iterable[Allocation]
+    ) -> Iterator[tuple[str, ...]]:
+        """The cards that were chosen for who has as much on this one."""
+        pods = {it.uid: it for it in self.scene.candidates}
+        for it in others:
+            if card in it.cards and it.place is not None and len(it.ids) == count:
+                theirs = self._of(it, pods.get(it.place[0]), it.place[1])
+                if theirs is not None and theirs.devices:
+                    yield theirs.devices
 
     def _taken(
         self, planned: Resource, claims: Iterable[Claim], others: Collection[Allocation]
@@ -255,7 +289,7 @@ class Promises:
         vendor, planned = self.scene.vendors.get(it.vendor), self.scene.plan.get(it.resource)
         if vendor is None or pod is None or planned is None:
             return None
-        cards = by_minor(self.scene, vendor.name)
+        cards = by_minor(self.scene.snapshot, vendor.name)
         return promised(it.resource, pod, container, dialects(vendor, planned), cards)
 
     def handed(self, it: Allocation, claim: Claim | None) -> Mapping[str, str] | None:
@@ -290,9 +324,9 @@ def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
     return vendor.dialects if resource.rule.placement == "local" else (*vendor.dialects, *DIALECTS)
 
 
-def by_minor(scene: Scene, vendor: str) -> Cards:
+def by_minor(snapshot: NodeSnapshot, vendor: str) -> Cards:
     """The vendor's cards as schedulers count them; a slice has no number of its own."""
-    cards = sorted(scene.snapshot.present(vendor), key=lambda it: (it.minor is None, it.minor or 0))
+    cards = sorted(snapshot.present(vendor), key=lambda it: (it.minor is None, it.minor or 0))
     return {it.uuid: it.minor if it.parent is None else None for it in cards}
 
 

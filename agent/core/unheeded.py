@@ -48,7 +48,9 @@ def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
     """Each with why, and what it gets instead; pods of a placement `local` are never heeded."""
     scene = promises.scene
     plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
-    vendors = {it.vendor: by_minor(scene, it.vendor) for it in plan.values() if it.vendor in scene.vendors}
+    vendors = {
+        it.vendor: by_minor(scene.snapshot, it.vendor) for it in plan.values() if it.vendor in scene.vendors
+    }
     found = []
     for pod in scene.candidates:
         if pod.over:
@@ -74,7 +76,7 @@ def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> I
         if planned.name not in names:
             continue
         vendor = scene.vendors[planned.vendor]
-        cards = by_minor(scene, vendor.name)
+        cards = by_minor(scene.snapshot, vendor.name)
         claims, wrong = heard(pod, planned.name, dialects(vendor, planned), cards)
         mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
         asking = [it for it in pod.containers if it.limits.get(planned.name) and _asks(it)]

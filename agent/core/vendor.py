@@ -354,11 +354,89 @@ def overrides(backend: type[Backend], method: str) -> bool:
     return getattr(backend, method) is not getattr(Backend, method)
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A card within one resource: how many IDs it has there.
+
+    `mode` is the resource whose the card is for now, where that is another one; empty where it is not.
+    """
+
+    resource: str
+    uuid: str
+    count: int
+    mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A pod that has something, or is promised it. `created`: Unix time, seconds; None where nobody says."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    created: float | None = None
+    #: Whether none of its containers has started yet.
+    pending: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How many of a resource's IDs one container has of a card; None holds what nobody is known to have.
+
+    An ID that several containers of a pod have one after another is counted once.
+    """
+
+    resource: str
+    uuid: str
+    count: int
+    holder: Holder | None = None
+    container: str = ""
+    #: Whether it has them; else a scheduler has promised them, and the kubelet has not asked yet.
+    allocated: bool = True
+    #: What the claim says of the hardware to make, and the slices that were made, by the vendor's ids.
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A vendor's devices and who has what of them. Holdings are in the order of their pods, oldest first."""
+
+    node: str
+    devices: tuple[Device, ...] = ()
+    listings: tuple[Listing, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+
+
+class NotShown(LookupError):
+    """Raised by a format that has nothing of what is asked for; `document` says so in its own way."""
+
+    def __init__(self, document: Any) -> None:
+        super().__init__(str(document))
+        self.document = document
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a tool of others shows what is given out, for those who read that.
+
+    `document` is pure: of a picture, the node that is asked for (empty: none is named) and the query it makes
+    plain JSON values. It raises NotShown where it has nothing, of another node, say.
+    """
+
+    #: For `xpu-agent inspect --format NAME`.
+    name: str
+    document: Callable[[Picture, str, Mapping[str, str]], Any]
+    #: Where that tool shows it, such as `/acme/inspect`; below it is each node by name. Empty: nowhere.
+    path: str = ""
+
+
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 Judge = Callable[[Sequence[ResourceRule]], None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
+ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +448,23 @@ class Signs:
     #: Who made its cards, as sysfs writes it below `bus/pci/devices`: 0x10de.
     pci: str = ""
     sysfs: str = "/sys"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """What has to be on a node with a vendor's cards, beside the library; any of `paths` shows it."""
+
+    #: What it is: Enflame's container runtime.
+    name: str
+    #: Absolute, or bare names of programs, which are looked for on PATH.
+    paths: tuple[str, ...]
+    #: What goes without it, and what brings it, as clauses: containers get no cards; install the driver.
+    without: str
+    remedy: str
+    #: Whether nothing of the vendor works without it; else something does.
+    needed: bool = True
+    #: Whether it lies where a pod sees nothing of the host: it is looked for below the host's root.
+    host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +513,12 @@ class Vendor:
     annotations: Annotations | None = None
     #: The keys of these annotations, which are the vendor's own: nobody else writes them on this node.
     annotation_keys: tuple[str, ...] = ()
+    #: Extended resources of the Node that nobody gives out and schedulers go by: name to count, from the
+    #: configured rules and these devices. One of `extended_resource_keys` that is None or absent is taken
+    #: from the Node where the agent wrote it. A device has a fault here where nobody new gets it.
+    extended_resources: ExtendedResources | None = None
+    #: Their names, which are the vendor's own and none that the kubelet counts.
+    extended_resource_keys: tuple[str, ...] = ()
     #: What the agent adds to the labels: the machine's model where there are devices, and the time.
     machine_label: str = ""
     time_label: str = ""
@@ -435,9 +536,13 @@ class Vendor:
     #: The files in which its library is looked for; a bare name is the loader's to find. The function looks
     #: at files alone and loads nothing.
     libraries: Callable[[], Sequence[str]] | None = None
+    #: What else its cards are served with; `xpu-agent doctor` looks for it where they are.
+    host_parts: tuple[HostPart, ...] = ()
     #: While none of these and none of `libraries` is here, which must be all then, no process is started
     #: unless the config asks for the vendor. None: it is always started.
     signs: Signs | None = None
+    #: What it shows beside `/inspect`, to who may read that: as other tools of the vendor show it.
+    formats: tuple[Format, ...] = ()
 
     def makes(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `prepare` makes."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agent.core.claims import Candidate
 from agent.core.counting import Kept
 from agent.core.model import (
     Allocation,
@@ -16,6 +17,7 @@ from agent.core.model import (
     VendorState,
 )
 from agent.core.notices import Refusal, Swap, Unheeded
+from agent.core.vendor import Vendor
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -137,6 +139,9 @@ class View:
     resources: Mapping[str, Resource] = field(default_factory=dict)
     sessions: Mapping[str, SessionStatus] = field(default_factory=dict)
     allocations: tuple[Allocation, ...] = ()
+    #: The vendors in service, and the pods bound to the node, as far as an API server tells.
+    vendors: Mapping[str, Vendor] = field(default_factory=dict)
+    pods: tuple[Candidate, ...] = ()
     #: Vendors the config names outright; the others are `auto` and may be absent.
     required_vendors: frozenset[str] = frozenset()
     config_source: str = "defaults"
@@ -144,12 +149,16 @@ class View:
     #: Whether no config was good since the start, so that nothing is served.
     config_awaited: bool = False
     checkpoint_error: str = ""
+    #: Why the log's file is not written; the log is on standard error too.
+    log_error: str = ""
     #: Source of evidence to why it can not be read now; nothing is released without it.
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
     #: Why the Node's annotations are not as vendors want them; those who schedule by them err meanwhile.
     annotations_error: str = ""
+    #: Why the Node does not have the counts that vendors' schedulers go by; nothing served needs them.
+    extended_error: str = ""
     #: Why pods that have their devices do not all tell their schedulers so; those serve others meanwhile.
     receipts_error: str = ""
     #: How many pods of them do not yet.

@@ -38,6 +38,14 @@ UNTOLD = Ailment(
     "A scheduler that waits to read it takes them for pods that were not served.",
     "where the right is missing name the annotations in the chart's pods.receipts",
 )
+UNCOUNTED = Ailment(
+    AGENT,
+    "extended-resources-unwritten",
+    Severity.WARNS,
+    "the Node lacks the extended resources that a vendor counts for it",
+    "Schedulers that go by them pass this node by, or reckon wrong. All that is given out is well.",
+    "where the right is missing name the extended resources in the chart's nodeStatus.resources",
+)
 SKEW = Ailment(
     AGENT,
     "version-skew",
@@ -88,6 +96,8 @@ def agent(around: Surroundings) -> Iterator[Finding]:
         yield SKEW.found(f"the agent is xpu-agent {version}, this command is {around.version}")
     if unwritten := part_of(document, "receipts").get("error"):
         yield UNTOLD.found(str(unwritten))
+    if uncounted := part_of(document, "extendedResources").get("error"):
+        yield UNCOUNTED.found(str(uncounted))
     if troubles := [_short(str(it)) for it in document.get("troubles") or ()]:
         yield UNREADY.found("; ".join(troubles))
     else:

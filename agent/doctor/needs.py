@@ -48,6 +48,7 @@ def required(
     withdraws: bool = False,
     locks: bool = False,
     annotates: bool = False,
+    extends: bool = False,
     receipts: bool = False,
 ) -> tuple[Need, ...]:
     """Everything that the agent asks of the API server.
@@ -55,8 +56,8 @@ def required(
     `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
     `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object,
     `withdraws` whether it did so before; `locks`: whether schedulers lock the Node until it has served a pod;
-    `annotates`: whether vendors give the Node annotations; `receipts`: whether schedulers read on pods that
-    these have their devices.
+    `annotates`: whether vendors give the Node annotations, `extends` whether extended resources; `receipts`:
+    whether schedulers read on pods that these have their devices.
     """
     own = "the Node's labels, by which the config may be chosen"
     of = "the pods of this node, for schedulers' claims and what the doctor says of them"
@@ -77,6 +78,9 @@ def required(
     ]
     if patches:
         needs.append(Need("patch", "nodes", "; ".join(patches), name=node))
+    if extends:
+        by = "the extended resources that vendors count for the Node (nodeStatus.resources of the chart)"
+        needs.append(Need("patch", "nodes/status", by, name=node))
     if told_as == "nodeFeature":
         by = "the labels that the cards give the Node, as a NodeFeature object"
         verbs = ("get", "create", "update", "delete")

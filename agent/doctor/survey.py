@@ -263,6 +263,7 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         withdraws=shown.kind.value is True and bool(_noted(config)),
         locks=_is_locked(door.node.value) or _heeds(config),
         annotates=_annotates(configuration.plugins),
+        extends=_extends(configuration.plugins),
         receipts=_gives_receipts(configuration.plugins),
     )
     return await cluster.asked(door.api, door.node, question.node, rights, shown)
@@ -298,6 +299,11 @@ def _is_locked(node: Object | None) -> bool:
 def _annotates(plugins: Iterable[Plugin]) -> bool:
     """Whether a vendor makes annotations of the Node."""
     return any(it.vendor is not None and it.vendor.annotations is not None for it in plugins)
+
+
+def _extends(plugins: Iterable[Plugin]) -> bool:
+    """Whether a vendor counts extended resources for the Node."""
+    return any(it.vendor is not None and it.vendor.extended_resources is not None for it in plugins)
 
 
 def _gives_receipts(plugins: Iterable[Plugin]) -> bool:

@@ -196,14 +196,14 @@ def _defective(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
             finding = UNUSABLE.found(f"{plugin.name}: {it.path} is {it.detail}")
         else:
             finding = FOREIGN.found(f"{plugin.name}: {it.path} is for {it.detail}", path=it.path)
-        yield _weighed(around, plugin.name, finding)
+        yield weighed(around, plugin.name, finding)
 
 
 def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
     if defective := list(_defective(around, plugin)):
         yield from defective
     elif look.why.startswith(LIBRARY_UNUSABLE):
-        yield _weighed(around, plugin.name, UNUSABLE.found(f"{plugin.name}: {look.why}"))
+        yield weighed(around, plugin.name, UNUSABLE.found(f"{plugin.name}: {look.why}"))
     elif around.config.vendor(plugin.name).enabled is True:
         yield MISSING.found(f"{plugin.name}: {look.why}", vendor=plugin.name)
     else:
@@ -218,10 +218,10 @@ def drivers(around: Surroundings) -> Iterator[Finding]:
         elif not look.why.startswith(_WITHOUT):
             ailment = _REASONS.get(look.why.partition(":")[0], FAILING)
             what = f"{name}: {look.why}{_versions(around, name)}"
-            yield _weighed(around, name, ailment.found(what, vendor=name))
+            yield weighed(around, name, ailment.found(what, vendor=name))
 
 
-def _weighed(around: Surroundings, name: str, finding: Finding) -> Finding:
+def weighed(around: Surroundings, name: str, finding: Finding) -> Finding:
     """One that is `auto` may have a library and no cards here: where another vendor serves, nothing stops."""
     spare = any(it.value for it in around.vendors.values()) and not around.has_cards(name)
     return replace(finding, severity=Severity.WARNS) if spare else finding

@@ -25,8 +25,7 @@ def text(status: int, *lines: str) -> Answer:
     return Answer(status, told.encode("utf-8"))
 
 
-def document(value: Any) -> Answer:
+def document(value: Any, status: int = 200) -> Answer:
     """A JSON document in ASCII."""
-    return Answer(
-        200, json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n", JSON
-    )
+    told = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Answer(status, told.encode("ascii") + b"\n", JSON)

@@ -29,6 +29,7 @@ COUNTED: Mapping[str, str] = {
     "checkpoint_set_aside": "Whether the agent began without its checkpoint, and why.",
     "events": "Events of the cluster: sent, tried again, refused, dropped, suppressed.",
     "evidence_unreadable": "Passes of reconcile in which a source could not be read.",
+    "extended_writes": "Writes of the extended resources that vendors count for the Node.",
     "device_infos_writes": "Writes of the file from which koordlet knows the cards.",
     "locks_freed": "Locks of schedulers on the node that were freed.",
     "koordinator_device_writes": "Writes of the node's Device object.",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from urllib.parse import parse_qsl
 
 from agent.core.view import View
-from agent.http import health
+from agent.http import formats, health
 from agent.http.answer import Answer, document, text
 from agent.http.inspect import inspect
 
@@ -35,14 +36,21 @@ _LOCAL: Mapping[str, Callable[[Source], Answer]] = {
 }
 
 
-def answer(view: Source, reach: Reach, path: str) -> Answer:
-    """What is shown at the path."""
+def answer(view: Source, reach: Reach, target: str) -> Answer:
+    """What is shown at the target of a request: a path, and maybe a query."""
+    path, _, query = target.partition("?")
     show = _OPEN.get(path) or (_LOCAL.get(path) if reach is not Reach.NETWORK else None)
     if show is not None:
         return show(view)
-    if path in _LOCAL:
+    now = view()
+    format = formats.asked(now, path)
+    if format is not None and reach is not Reach.NETWORK:
+        return formats.shown(now, format, dict(parse_qsl(query)))
+    if format is None and path.startswith(formats.INSPECT) and reach is not Reach.NETWORK:
+        return formats.missing(now, path)
+    if format is not None or path in _LOCAL:
         return text(404, f"{path} is served on loopback and on the admin socket only")
-    shown = [*_OPEN, *(_LOCAL if reach is not Reach.NETWORK else ())]
+    shown = [*_OPEN, *((*_LOCAL, *formats.paths(now)) if reach is not Reach.NETWORK else ())]
     return text(404, f"nothing is here; there is {', '.join(shown)}")
 
 

@@ -49,7 +49,7 @@ async def serving(
 
 def _conversations(view: Source, reach: Reach, limits: Limits, apply: Apply | None) -> Conversations:
     hears = partial(hear, apply) if apply is not None and reach is Reach.ADMIN else None
-    return Conversations(lambda path: answer(view, reach, path), limits, hears)
+    return Conversations(lambda target: answer(view, reach, target), limits, hears)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from agent.http.answer import Answer, text
 
 log = structlog.get_logger()
 
-#: From the path that is asked for to what is answered.
+#: From what is asked for, a path and maybe a query, to what is answered.
 Show = Callable[[str], Answer]
 #: From path and body of a POST, and the user id of who sent it, to what is answered.
 Hear = Callable[[str, bytes, int], Awaitable[Answer]]
@@ -185,11 +185,12 @@ class _Conversation:
             return text(405, f"only {self._allowed} are served")
         if len(body) > self._limits.body_bytes:
             return text(413, f"the body is longer than {self._limits.body_bytes} bytes")
-        path = request.target.decode("ascii").partition("?")[0]
+        target = request.target.decode("ascii")
+        path = target.partition("?")[0]
         try:
             if self._hear is not None and request.method == b"POST":
                 return await self._hear(path, body, self._peer())
-            return self._show(path)
+            return self._show(target)
         except Exception:
             log.exception("view not shown" if request.method in _METHODS else "word not heard", path=path)
             return text(500, "this can not be answered; the agent's log says why")

@@ -143,11 +143,13 @@ class Remains:
 
 
 def is_out_of_sight(path: Path, environ: Mapping[str, str]) -> bool:
-    """Whether it may be on the node and is not seen from here: a pod has of the host what is mounted.
+    """Whether it may be on the node and is not seen from here: a pod has of the host what is mounted."""
+    return is_pod(environ) and not path.parent.is_dir()
 
-    The kubelet gives the variable to every container (pkg/kubelet/kubelet_pods.go, getServiceEnvVarMap).
-    """
-    return "KUBERNETES_SERVICE_HOST" in environ and not path.parent.is_dir()
+
+def is_pod(environ: Mapping[str, str]) -> bool:
+    """The kubelet gives every container the variable (pkg/kubelet/kubelet_pods.go, getServiceEnvVarMap)."""
+    return "KUBERNETES_SERVICE_HOST" in environ
 
 
 def _absolute(lines: Iterable[str]) -> Iterable[str]:

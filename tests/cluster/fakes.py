@@ -82,8 +82,9 @@ class FakeApi(Unasked):
     async def patch(self, path: str, body: Any, kind: Patch = "merge") -> Object:
         assert kind == "merge"
         self._called("patch", path, body)
-        self._check(self._there(path), body)
-        return self.put_object(path, merged(self._there(path), body))
+        at = path.removesuffix("/status")  # a part of its object, with a path of its own to write to
+        self._check(self._there(at), body)
+        return self.put_object(at, merged(self._there(at), body))
 
     async def delete(self, path: str, body: Object | None = None) -> None:
         self._called("delete", path)
@@ -103,7 +104,7 @@ class FakeApi(Unasked):
         return self.objects[path]
 
     def _check(self, there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-        version = body["metadata"].get("resourceVersion")
+        version = body.get("metadata", {}).get("resourceVersion")
         if version and version != there["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
 

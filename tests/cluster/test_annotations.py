@@ -11,7 +11,7 @@ import pytest
 from kubelet.fakes import eventually
 
 from agent.cluster.annotated import patch
-from agent.cluster.annotations import AnnotationWriter, remove
+from agent.cluster.annotations import AnnotationWriter
 from agent.cluster.errors import ApiAway, Forbidden
 from agent.cluster.node import ANNOTATED, OwnNode, own_node, path
 from agent.core.annotations import Annotated
@@ -185,6 +185,6 @@ async def test_a_server_that_is_away_or_refuses_is_told_and_asked_again() -> Non
 async def test_uninstalling_removes_what_an_agent_wrote_and_nothing_else() -> None:
     here = Here(None, **OURS, **{MORE: "theirs"})
 
-    assert await remove(here.api, "n")
+    assert await AnnotationWriter.remove(here.api, "n")
     assert here.annotations == {MORE: "theirs"}
-    assert not await remove(here.api, "n")
+    assert not await AnnotationWriter.remove(here.api, "n")

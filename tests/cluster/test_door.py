@@ -24,6 +24,7 @@ from agent.cluster.reflector import Following
 from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES, Candidate
+from agent.core.extended import Extended
 from agent.core.koordinator.locks import LOCKS, lock
 from agent.core.labels import Heard, Wanted
 from agent.core.notices import Notice
@@ -67,6 +68,7 @@ async def opened(
     opening: Callable[[Access], Awaitable[Api]] = open_api,
     annotations: Cell[Annotated | None] | None = None,
     receipts: Cell[tuple[Owed, ...]] | None = None,
+    extended: Cell[Extended | None] | None = None,
 ) -> AsyncIterator[Here]:
     async with SimApiServer() as server:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"pool": "train"}}}
@@ -92,7 +94,7 @@ async def opened(
             opening=opening,
         )
         async with anyio.create_task_group() as group:
-            group.start_soon(way.run, wanted, annotations, receipts)
+            group.start_soon(way.run, wanted, annotations, receipts, extended)
             yield Here(server, way, labels, candidates, wanted, noted, reads, scheduled)
             group.cancel_scope.cancel()
 
@@ -143,6 +145,30 @@ async def test_annotations_of_vendors_are_written_to_the_node_and_a_refusal_is_t
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
         annotations.set(Annotated({"acme.com/devices": "2"}))
         await eventually(lambda: "403" in here.door.seen(View("n", "v")).annotations_error)
+
+
+async def test_extended_resources_of_vendors_are_written_to_the_nodes_status_and_a_refusal_is_told(
+    tmp_path: Path,
+) -> None:
+    extended: Cell[Extended | None] = Cell(Extended({"acme.com/card-count": 8}))
+
+    def found(here: Here) -> Mapping[str, Any]:
+        node = here.server.find("Node", NODE)
+        assert node is not None
+        its: Mapping[str, Any] = node.get("status", {})
+        return its
+
+    async with opened(tmp_path, extended=extended) as here:
+        counts = {"acme.com/card-count": "8"}
+        await eventually(lambda: found(here) == {"capacity": counts, "allocatable": counts})
+        assert here.door.seen(View("n", "v")).counters["extended_writes", ()] == 1
+
+        here.server.forbid("patch", f"/api/v1/nodes/{NODE}/status")
+        extended.set(Extended({"acme.com/card-count": 7}))
+        await eventually(lambda: "403" in here.door.seen(View("n", "v")).extended_error)
+        seen = here.door.seen(View("n", "v", extended_error="its plugin fails"))
+        assert seen.extended_error.startswith("its plugin fails; ")
+        assert not any("its plugin fails" in it for it in seen.troubles), "all that is served is well"
 
 
 async def test_pods_tell_their_schedulers_that_they_have_their_devices_and_a_refusal_is_told(

@@ -1012,6 +1012,31 @@ async def test_a_share_of_a_card_without_room_is_refused(card: str) -> None:
         await room.allocator.allocate(SHARE, [["c4::0"]])
 
 
+@pytest.mark.parametrize("one", ["c4", "c5"])
+async def test_a_share_of_a_card_that_an_equal_pod_has_filled_lies_where_that_was_to_be(one: str) -> None:
+    """The kubelet took them in another order than they were bound."""
+    room = heeding(
+        bound("here", "c5", resource=SHARE, count=2),
+        bound("there", "c4", resource=SHARE, count=2, pending=False),
+        listed=frozenset({"here", "there"}),
+    )
+    owner = Owner("uid-there", "main", "default", "there")
+    held, asked = ((f"{it}::0", f"{it}::1") for it in ("c5" if one == "c4" else "c4", one))
+    diverged = ("c5",) if one == "c5" else ()
+    room.ledger.record(
+        replace(
+            Allocation("a", SHARE, "acme", held, (held[0][:2],) * 2, AllocationState.DONE, 1, owner=owner),
+            diverged=diverged,
+        )
+    )
+
+    [edits_] = await room.allocator.allocate(SHARE, [asked])
+
+    assert edits_.env["ACME"] == "c4"
+    _, it = room.ledger.all()
+    assert {*it.cards} == {"c4"}
+
+
 async def test_a_pod_whose_card_failed_since_takes_nobody_elses_promise() -> None:
     early, late = (
         bound("early", "c6", resource=SHARE, created=1),

@@ -55,6 +55,17 @@ MATRIX: dict[str, dict[str, Any]] = {
         },
         "vendors": {"metax": {"securityContext": {"privileged": True}}},
     },
+    "Enflame's nodes": {
+        "log": {"dir": "/var/log/topscloud/gcushare"},
+        "pools": {
+            "nvidia": {"enabled": False},
+            "enflame": {"vendors": ["enflame"], "nodeSelector": {"enflame.com/gcushare": "true"}},
+        },
+        "vendors": {"enflame": {"configMap": "topscloud"}},
+        "nodeAnnotations": {"enabled": True},
+        "pods": {"receipts": ["assigned-containers", "enflame.com/gcu-assigned"]},
+        "uninstall": {"hook": True},
+    },
     "no API server": {"api": {"enabled": False}, "labels": {"output": "none"}},
     "another way to the API server": {"api": {"host": "127.0.0.1", "port": "6443"}},
     "cleaning up labels": {"labels": {"output": "nodeFeature"}, "uninstall": {"hook": True}},
@@ -62,6 +73,11 @@ MATRIX: dict[str, dict[str, Any]] = {
     "beside Koordinator": {"koordinator": {"enabled": True}, "crd": {"install": True}},
     "labels on the Node": {"labels": {"output": "node"}, "pods": {"enabled": False}},
     "receipts on pods": {"pods": {"receipts": ["acme.com/assigned", "assigned-containers"]}},
+    "counts for the Node": {
+        "nodeStatus": {"resources": ["enflame.com/gcu-count"]},
+        "labels": {"output": "none"},
+        "uninstall": {"hook": True},
+    },
     "configs of one's own": {
         "config": {"map": {"any": "version: v1\n", "big": "version: v1\n"}, "default": "any"}
     },
@@ -118,7 +134,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"pools": {"nvidia": {"vendors": []}}}, ("/pools/nvidia", "minItems")),
     (
         {"pools": {"nvidia": {"vendors": ["nvidea"]}}},
-        ("'nvidea' is no vendor here; there are metax, nvidia, simulated",),
+        ("'nvidea' is no vendor here; there are enflame, metax, nvidia, simulated",),
     ),
     ({"pools": {"nvidia": {"enabled": False}}}, ("pools: none is on",)),
     ({"pools": {"Big": POOL}}, ("Big",)),
@@ -203,6 +219,15 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"stateDir": "/"}, ("/stateDir",)),
     ({"stateDir": "/opt"}, ("/stateDir",)),
     ({"cdi": {"dir": "/etc/../cdi"}}, ("/cdi/dir",)),
+    ({"log": {"dir": "/logs"}}, ("/log/dir",)),
+    (
+        {"log": {"dir": "/var/lib/xpu-agent"}},
+        ("log.dir and stateDir are both /var/lib/xpu-agent",),
+    ),
+    (
+        {"vendors": {"enflame": {"logDir": "/tmp/logs"}}},
+        ("vendors.enflame.logDir: /tmp/logs would hide what the container has",),
+    ),
     (
         {"cdi": {"dir": "/opt/xpu-agent/cdi"}},
         ("cdi.dir: /opt/xpu-agent/cdi would hide what the container has",),
@@ -256,6 +281,17 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ("pods.receipts gives the right to patch pods, which the admission policy alone keeps",),
     ),
     ({"pods": {"receipts": ["a.kubernetes.io/x"]}}, ("/pods/receipts/0",)),
+    (
+        {"api": {"enabled": False}, "nodeStatus": {"resources": ["acme.com/count"]}},
+        ("nodeStatus.resources names extended resources, and api.enabled is false",),
+    ),
+    (
+        {"admissionPolicy": {"enabled": False}, "nodeStatus": {"resources": ["acme.com/count"]}},
+        ("nodeStatus.resources gives the right to patch nodes/status, which the admission policy alone",),
+    ),
+    ({"nodeStatus": {"resources": ["cpu"]}}, ("/nodeStatus/resources/0",)),
+    ({"nodeStatus": {"resources": ["a.kubernetes.io/x"]}}, ("/nodeStatus/resources/0",)),
+    ({"nodeStatus": {"resources": ['x"] || true || k in ["']}}, ("/nodeStatus/resources/0",)),
     ({"pods": {"receipts": ['x"] || true || k in ["']}}, ("/pods/receipts/0",)),
     ({"stateDir": "/var/run/secrets"}, ("stateDir: /var/run/secrets would hide what the container has",)),
     ({"stateDir": "/run/secrets/own"}, ("stateDir: /run/secrets/own would hide what the container has",)),
@@ -564,6 +600,73 @@ def test_metax_s_agents_are_on_nodes_with_its_cards_or_its_operator_s_word(chart
     assert "metax-tech.com/gpu" in {it["key"] for it in pod["tolerations"]}
 
 
+ENFLAME = {"nvidia": {"enabled": False}, "enflame": {"vendors": ["enflame"]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        ({"log": {"dir": "/var/log/xpu"}}, "/var/log/xpu"),
+        ({"pools": ENFLAME}, "/var/log/xpu-agent"),
+        ({"pools": ENFLAME, "log": {"dir": "/var/log/topscloud/gcushare"}}, "/var/log/topscloud/gcushare"),
+        ({"pools": ENFLAME, "vendors": {"enflame": {"logDir": ""}}}, None),
+    ],
+)
+def test_the_log_lies_on_the_host_where_that_is_asked_for_or_the_vendor_s_own_did(
+    chart: Chart, values: dict[str, Any], expected: str | None
+) -> None:
+    rendered = chart.render({**values, "uninstall": {"hook": True}})
+    pool = "enflame" if "pools" in values else "nvidia"
+
+    assert rendered.env(pool).get("XPU_AGENT_LOG_DIR") == expected
+    [*logs] = (it for it in rendered.pod(pool)["volumes"] if it["name"] == "logs")
+    assert [it["hostPath"] for it in logs] == (
+        [{"path": expected, "type": "DirectoryOrCreate"}] if expected else []
+    )
+    if expected:
+        mount = rendered.mounts(pool)[expected]
+        assert (mount["mountPath"], mount.get("readOnly", False)) == (expected, False)
+    # It survives what cleans the node, which does not even see it.
+    cleaning = rendered.one("DaemonSet", f"xpu-agent-uninstall-{pool}")["spec"]["template"]["spec"]
+    assert "logs" not in {it["name"] for it in cleaning["volumes"]}
+
+
+def test_enflame_s_agents_are_on_nodes_with_its_cards_or_with_gcushare_s_label(chart: Chart) -> None:
+    pod = chart.render({"pools": ENFLAME}).pod("enflame")
+
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = [it["matchExpressions"][0]["key"] for it in terms["nodeSelectorTerms"]]
+    assert keys == [
+        "feature.node.kubernetes.io/pci-1200_1e36.present",
+        "feature.node.kubernetes.io/pci-1e36.present",
+        "enflame.com/gcu.present",
+        "enflame.com/gcushare",
+    ]
+    assert "enflame.com/gcu" in {it["key"] for it in pod["tolerations"]}
+
+
+def test_enflame_s_library_comes_by_its_runtime_or_from_its_directory_on_the_host(chart: Chart) -> None:
+    shown = chart.render({"pools": ENFLAME})
+
+    assert shown.env("enflame")["ENFLAME_VISIBLE_DEVICES"] == "all"
+    assert shown.env("enflame")["ENFLAME_DRIVER_CAPABILITIES"] == "utility"
+    # Where `searched` of the vendor's library.py looks for packages.
+    mount = shown.mounts("enflame")["/usr/local/efsmi"]
+    assert (mount["mountPath"], mount["readOnly"]) == ("/driver-root/usr/local/efsmi", True)
+    assert shown.agent("enflame")["securityContext"].get("privileged") is None
+
+
+def test_the_notes_say_how_a_node_gets_gcushare_s_label_and_loses_it_where_a_pool_is_enflame_s(
+    chart: Chart,
+) -> None:
+    notes = chart.notes({"pools": ENFLAME})
+
+    assert "kubectl label node NODE enflame.com/gcushare=true\n" in notes
+    assert "kubectl label node NODE enflame.com/gcushare-\n" in notes
+    assert "gcushare" not in chart.notes()
+
+
 def test_libraries_and_device_nodes_lie_where_the_vendor_looks_for_its_driver(chart: Chart) -> None:
     mounts = chart.render({"pools": {"nvidia": {"libraries": ["/usr/lib64"]}}}).mounts()
 
@@ -719,6 +822,7 @@ EVENTS = {("events.k8s.io", "events", verb) for verb in ("create", "patch")}
 PODS = {("", "pods", verb) for verb in ("list", "watch")}
 READ = READ_NODES | PODS
 PATCH = {("", "nodes", "patch")}
+STATUS = {("", "nodes/status", "patch")}
 UNDO = {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("get", "delete")}
 FEATURES = UNDO | {("nfd.k8s-sigs.io", "nodefeatures", verb) for verb in ("create", "update")}
 DEVICES = {
@@ -744,6 +848,8 @@ NO_POLICY = {"admissionPolicy": {"enabled": False}}
         ({"nodeAnnotations": {"enabled": True}, **NO_POLICY}, READ | EVENTS | PATCH | UNDO),
         ({"pods": {"enabled": False}}, READ_NODES | EVENTS | PATCH | UNDO),
         ({"pods": {"receipts": ["a.com/x"]}}, READ | EVENTS | PATCH | UNDO | {("", "pods", "patch")}),
+        ({"nodeStatus": {"resources": ["a.com/x"]}}, READ | EVENTS | PATCH | UNDO | STATUS),
+        ({"labels": {"output": "none"}, "nodeStatus": {"resources": ["a.com/x"]}}, READ | EVENTS | STATUS),
         ({"koordinator": {"enabled": True}}, READ | EVENTS | PATCH | UNDO | DEVICES),
         ({"api": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
@@ -979,6 +1085,18 @@ def test_what_cleans_a_node_may_take_back_the_annotations_of_vendors(
         for rule in role["rules"]
         for verb in rule["verbs"]
     } == rights
+
+
+def test_what_cleans_a_node_may_take_back_what_was_counted_for_it(chart: Chart) -> None:
+    rendered = chart.render(MATRIX["counts for the Node"])
+
+    assert {
+        f"{rule['resources'][0]} {verb}"
+        for role in (*rendered.all("ClusterRole"), *rendered.all("Role"))
+        if role["metadata"]["name"] == "xpu-agent-uninstall"
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+    } == {"nodes get", "nodes/status patch"}
 
 
 def test_what_cleans_a_node_removes_node_features_of_the_release_s_namespace_alone(chart: Chart) -> None:

@@ -29,7 +29,10 @@ DEVICE_CONFIG = {"version": "v1", "cluster-config": 'mode: "native"\n', "nodes-c
 
 
 def devices(vendor: str, *, split: bool) -> list[Device]:
-    """Four cards; `split` into one slice each."""
+    """Four cards; `split` into one slice each, of NVIDIA's."""
+    if vendor == "enflame":
+        said = {"virtual": "Disable", "product": "S60"}
+        return [Device(f"GCU-{n}", n, minor=n, memory=48 << 30, attributes=said) for n in range(4)]
     if vendor == "metax":
         can = {"virtualisation": "none", "sgpu-capable": "true"}
         return [Device(f"GPU-{n}", n, minor=n, memory=64 << 30, attributes=can) for n in range(4)]
@@ -57,7 +60,13 @@ def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
             for device in devices(it.name, split=split)
         ),
     )
-    offers = Offers([Wish(it.vendor, config.vendor(it.name).resources) for it in plugins if it.vendor])
+    offers = Offers(
+        [
+            Wish(it.vendor, its.resources, dynamic=(its.modes or it.vendor.modes) == "dynamic")
+            for it in plugins
+            if it.vendor and (its := config.vendor(it.name))
+        ]
+    )
     made = plan(offers.of(snapshot), snapshot, {}, {})
     assert not offers.complaints
     return {name: it.capacity for name, it in made.items()}
@@ -79,7 +88,7 @@ def configs(shown: Rendered, directory: Path) -> dict[str, Config]:
 def vendor_of(shown: Rendered) -> str:
     """Whose cards the nodes of its pool have: a pool that is no vendor's has NVIDIA's."""
     pool = pool_of(shown)
-    return pool if pool in ("metax", "simulated") else "nvidia"
+    return pool if pool in ("enflame", "metax", "simulated") else "nvidia"
 
 
 def pod(example: Path) -> tuple[dict[str, Any], int]:
@@ -133,7 +142,7 @@ def test_every_config_of_the_time_slicing_example_is_good(chart: Chart, tmp_path
 def test_every_example_is_in_the_table_of_the_docs() -> None:
     page = (ROOT / "docs/install.md").read_text()
 
-    assert re.findall(r"^\| `([a-z]+-[a-z-]+)` \|", page, re.MULTILINE) == [
+    assert re.findall(r"^\| `([a-z]+-[a-z0-9-]+)` \|", page, re.MULTILINE) == [
         it.name for it in sorted(EXAMPLES, key=lambda it: page.index(f"`{it.name}`"))
     ]
 
@@ -166,3 +175,41 @@ def test_an_example_of_metax_s_slices_may_tell_hami_of_them_whatever_the_cluster
 
     assert held.vendor("metax").settings["mode"] == "sgpu"
     assert "patch" in rules[("nodes",)]
+
+
+@pytest.mark.parametrize(
+    ("example", "dialect", "found"),
+    [
+        ("enflame-gcushare-v1", "gcushare-v1", {"enflame.com/gcu": 4, "enflame.com/gcu-memory": 192}),
+        (
+            "enflame-gcushare-v4",
+            "gcushare-v4",
+            {"enflame.com/gcu": 4, "enflame.com/shared-gcu": 24, "enflame.com/drs-gcu": 24},
+        ),
+    ],
+)
+def test_an_example_of_gcushare_offers_its_resources_beside_whole_cards_to_the_nodes_of_its_label(
+    chart: Chart, tmp_path: Path, example: str, dialect: str, found: dict[str, int]
+) -> None:
+    shown = rendered(chart, ROOT / "deploy/examples" / example)
+    [held] = configs(shown, tmp_path).values()
+
+    assert held.vendor("enflame").settings["dialect"] == dialect
+    assert shown.pod("enflame")["nodeSelector"] == {"enflame.com/gcushare": "true"}
+    assert offered(held, "enflame", split=False) == found
+
+
+@pytest.mark.parametrize("example", ["enflame-gcushare-v1", "enflame-gcushare-v4"])
+def test_an_example_of_gcushare_may_write_all_that_its_scheduler_reads(
+    chart: Chart, tmp_path: Path, example: str
+) -> None:
+    values = yaml.safe_load((ROOT / "deploy/examples" / example / "values.yaml").read_text())
+    shown = chart.render(values)
+    [held] = configs(shown, tmp_path).values()
+    [vendor] = [it.vendor for it in wanted(held) if it.vendor and it.name == "enflame"]
+    rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
+
+    assert set(values["pods"]["receipts"]) == {key for it in vendor.dialects for key in it.receipt_keys}
+    assert set(values["nodeStatus"]["resources"]) == set(vendor.extended_resource_keys)
+    assert rules[("nodes/status",)] == {"patch"}
+    assert not vendor.annotation_keys or "patch" in rules[("nodes",)]

@@ -7,7 +7,8 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from testing.plugin import ClosingServer, ToyPlugin, devices
 
+from agent.core.hooks import hookimpl
+from agent.core.vendor import HostPart, Vendor
 from agent.core.view import View
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
 from agent.state.remains import NAME, Remains
 from agent.vendors.metax.abi import Code
+from agent.vendors.nvidia.plugin import register_backend
 from agent.vendors.simulated.scenario import Scenario
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
@@ -235,6 +239,28 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "SIGSEGV"
 
 
+@fault("part-missing")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    needs(monkeypatch, HostPart("the driver", ("/nowhere/module",), "no card works", "modprobe it"))
+    return "the driver is not there: none of /nowhere/module; without it no card works"
+
+
+@fault("part-lacking")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    runtime = HostPart("the runtime", ("/usr/bin/a-runtime",), "no libraries come", "install it")
+    needs(monkeypatch, replace(runtime, needed=False, host=True))
+    return "the runtime is not there: none of /usr/bin/a-runtime"
+
+
+def needs(monkeypatch: pytest.MonkeyPatch, part: HostPart) -> None:
+    """Let NVIDIA's cards be served with something that is not here."""
+
+    def register(settings: Mapping[str, Any]) -> Vendor:
+        return replace(register_backend(settings), host_parts=(part,))
+
+    monkeypatch.setattr("agent.vendors.nvidia.plugin.register_backend", hookimpl(register))
+
+
 @fault("device-unwatched")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     stub = metax(patient, monkeypatch)
@@ -384,6 +410,14 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.node.state.mkdir(mode=0o700)
     await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
     return "default/web: 403 Forbidden"
+
+
+@fault("extended-resources-unwritten")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    view = View("node", "1", extended_error="403 Forbidden: no patch on nodes/status")
+    patient.node.state.mkdir(mode=0o700)
+    await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
+    return "no patch on nodes/status"
 
 
 @fault("version-skew")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.core.vendor import ContainerEdits, Device, Fault, ResourceRule, State, Vendor
-from agent.doctor import cdi, checks, device_plugins, library, node, pods, state, vendors
+from agent.core.vendor import ContainerEdits, Device, Fault, HostPart, ResourceRule, Signs, State, Vendor
+from agent.doctor import cdi, checks, device_plugins, library, node, parts, pods, state, vendors
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
@@ -203,6 +203,69 @@ def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
 def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None:
     assert list(library.defects([f"{tmp_path}/lib.so", "libxpu-nowhere.so.1"])) == []
     assert library.there([f"{tmp_path}/lib.so"]) == ()
+
+
+# What cards are served with
+
+
+def needing(part: HostPart, sysfs: Path = Path("/nonexistent")) -> Plugin:
+    plugin = vendor("acme")
+    assert plugin.vendor is not None
+    signs = Signs(pci="0xacac", sysfs=str(sysfs))
+    return replace(plugin, vendor=replace(plugin.vendor, host_parts=(part,), signs=signs))
+
+
+RUNTIME = HostPart("acme's runtime", ("/usr/bin/acme",), "no card is seen", "install it", host=True)
+
+
+def test_what_lies_on_the_host_is_looked_for_below_where_its_root_is_mounted(tmp_path: Path) -> None:
+    wide = around(needing(RUNTIME), root=tmp_path)
+    missing = list(parts.parts(wide))
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/acme").symlink_to("/nowhere")
+
+    assert named(missing) == [("part-missing", Severity.STOPS)]
+    assert missing[0].remedy == "install it"
+    assert [it.what for it in parts.parts(wide)] == ["acme: acme's runtime is there (/usr/bin/acme)"]
+
+
+def test_in_a_pod_nobody_says_that_the_host_lacks_what_a_pod_does_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    plugin = needing(RUNTIME)
+
+    (unseen,) = parts.parts(around(plugin))
+
+    assert unseen.severity is Severity.NOT_MADE
+    assert "--host-root" in unseen.what
+    assert named(list(parts.parts(around(plugin, root=tmp_path)))) == [("part-missing", Severity.STOPS)]
+
+
+def test_a_card_on_the_bus_needs_its_driver_also_where_nobody_knows_the_card_yet(tmp_path: Path) -> None:
+    driver = HostPart("acme's driver", (f"{tmp_path}/module/acme",), "no card works", "modprobe acme")
+    away: dict[str, Devices] = {"acme": Look(why="library-not-found: none"), "nvidia": Look((CARD,))}
+    wide = around(needing(driver, tmp_path), vendor(), found=away)
+    elsewhere = list(parts.parts(wide))
+    (tmp_path / "bus/pci/devices/0000:3a:00.0").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices/0000:3a:00.0/vendor").write_text("0xacac\n")
+
+    assert named(elsewhere) == [("", Severity.OK)]
+    # The vendor is `auto`, and another one serves.
+    assert named(list(parts.parts(wide))) == [("part-missing", Severity.WARNS)]
+
+
+def test_what_only_some_containers_need_warns_and_a_program_may_be_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = HostPart("acme-smi", ("acme-smi",), "slices are not made", "install it", needed=False)
+    wide = around(needing(tool))
+    missing = named(list(parts.parts(wide)))
+    (tmp_path / "acme-smi").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert missing == [("part-lacking", Severity.WARNS)]
+    assert named(list(parts.parts(wide))) == [("", Severity.OK)]
 
 
 # Sockets and locks

@@ -36,6 +36,18 @@ def test_each_feature_asks_for_its_own_rights_and_no_more() -> None:
         assert [str(it) for it in rights] == [*nodes, "patch nodes/n"]
 
 
+def test_the_nodes_status_is_written_to_where_vendors_count_for_it() -> None:
+    rights = required("n", "ours", None, events=False, pods=False, extends=True)
+
+    assert [str(it) for it in rights][3:] == ["patch nodes/status/n"]
+    assert rights[-1].attributes == {
+        "verb": "patch",
+        "resource": "nodes",
+        "subresource": "status",
+        "name": "n",
+    }
+
+
 def test_pods_are_written_to_where_schedulers_read_there_and_pods_are_seen() -> None:
     def asked(*, pods: bool, receipts: bool) -> list[str]:
         rights = required("n", "ours", None, events=False, pods=pods, receipts=receipts)

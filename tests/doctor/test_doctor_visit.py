@@ -175,6 +175,24 @@ async def test_the_right_to_write_to_pods_is_needed_where_a_scheduler_reads_ther
     assert [it.partition(" is forbidden")[0] for it in denied] == (["patch pods"] if wanted else [])
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_the_right_to_write_the_nodes_status_is_needed_where_a_vendor_counts_for_it(
+    patient: Patient, wanted: bool
+) -> None:
+    patient.server.forbid("patch", "/api/v1/nodes/node/status")
+    settings = {"devices": 1, **({"extendedResource": "acme.com/card-count"} if wanted else {})}
+    document = json.loads(patient.node.config.read_text())
+    document["vendors"]["simulated"] = {"enabled": True, "settings": settings}
+    patient.node.config.write_text(json.dumps(document))
+
+    findings = await patient.findings()
+
+    denied = [it.what for it in findings if it.ailment == "right-missing"]
+    assert [it.partition(" is forbidden")[0] for it in denied] == (
+        ["patch nodes/status/node"] if wanted else []
+    )
+
+
 async def test_the_right_to_read_pods_is_not_needed_where_they_are_not_followed(patient: Patient) -> None:
     patient.server.forbid("*", "/api/v1/pods")
     document = json.loads(patient.node.config.read_text())

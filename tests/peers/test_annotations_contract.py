@@ -14,7 +14,7 @@ import anyio
 
 from agent.cluster import node
 from agent.cluster.access import find
-from agent.cluster.annotations import AnnotationWriter, remove
+from agent.cluster.annotations import AnnotationWriter
 from agent.cluster.api import Api
 from agent.cluster.client import open_api
 from agent.cluster.node import ANNOTATED, OwnNode, own_node
@@ -116,6 +116,6 @@ async def test_uninstalling_takes_them_away(api_server: RealApiServer, tmp_path:
         await here.has({**THEIRS, KEY: "1", ANNOTATED: KEY})
         here.wanted.set(None)
 
-        assert await remove(here.api, here.name)
+        assert await AnnotationWriter.remove(here.api, here.name)
 
         await here.has(THEIRS)

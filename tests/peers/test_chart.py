@@ -354,6 +354,126 @@ async def test_who_may_write_an_annotation_to_pods_may_do_nothing_else_with_them
     await api_server.kubectl("label", *pod[1:], "by=admin")
 
 
+#: The extended resource that an agent may count for its node.
+COUNT = "enflame.com/gcu-count"
+RECORD = "xpu-agent.io/extended-resources"
+
+
+@pytest.fixture
+async def counting(chart: Chart, api_server: RealApiServer, namespace: str) -> list[Agent]:
+    """Two agents on nodes of their own that may count for them; a kubelet has told its status of each."""
+    values = {"labels": {"output": "node"}, "nodeStatus": {"resources": [COUNT]}}
+    shown = chart.render(values, namespace=namespace)
+    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    made = await two(api_server, namespace, "xpu-agent")
+    kubelets = {"cpu": "8", "enflame.com/gcu": "8"}
+    conditions = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}]
+    images = [{"names": [f"registry/image:{n}"], "sizeBytes": n} for n in range(50)]
+    lists = {"capacity": kubelets, "allocatable": kubelets}
+    for it in made:
+        await api_server.kubectl(*status(it, {**lists, "conditions": conditions, "images": images}))
+    await may_read_status(api_server, namespace, "xpu-agent")
+    await until(lambda: made[0].does(*counted(made[0])), "")
+    await until(lambda: made[0].does(*counted(made[1])), ALONE)
+    return made
+
+
+async def may_read_status(server: RealApiServer, namespace: str, account: str, more: str = "") -> None:
+    """kubectl reads a status before it patches it, which an agent does not."""
+    role = f"{account}-reads-{namespace}"
+    await server.kubectl("create", "clusterrole", role, f"--verb=get{more}", "--resource=nodes/status")
+    to = f"--serviceaccount={namespace}:{account}"
+    await server.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", to)
+
+
+def status(of: Agent, changes: object, metadata: object = None) -> tuple[str, ...]:
+    """The words of kubectl that patch the status of an agent's node."""
+    patch = json.dumps({"status": changes, **({"metadata": metadata} if metadata else {})})
+    return "patch", "node", of.node, "--subresource=status", "--type=merge", "-p", patch
+
+
+def counted(of: Agent, count: str | None = "8") -> tuple[str, ...]:
+    lists = {"capacity": {COUNT: count}, "allocatable": {COUNT: count}}
+    return status(of, lists, {"annotations": {RECORD: COUNT if count else None}})
+
+
+async def test_an_agent_counts_for_its_own_node_and_no_other(
+    counting: list[Agent], api_server: RealApiServer
+) -> None:
+    one, other = counting
+
+    for count in ("7", None, "8"):
+        assert await one.does(*counted(one, count)) == ""
+    refusal = await one.does(*counted(other))
+    assert f"xpu-agent on node '{one.node}' may write to that node alone, not to '{other.node}'" in refusal
+
+    shown = json.loads(await api_server.kubectl("get", "node", one.node, "-o", "json"))
+    assert shown["metadata"]["annotations"][RECORD] == COUNT
+    assert shown["status"]["capacity"] == {"cpu": "8", "enflame.com/gcu": "8", COUNT: "8"}
+    one.token = await one.server.service_account_token("xpu-agent", one.namespace)
+    assert ALONE in await one.does(*counted(one))
+
+
+_NAMED = f"may count for its node what nodeStatus.resources names, {COUNT}"
+_LISTS = "may change capacity and allocatable of its node's status, and nothing else of it"
+_NOTES = "may note with the status of its node which extended resources are its own, and nothing else"
+#: What else a token might write to its Node's status, and the words against it.
+OF_STATUS: dict[str, tuple[object, object, str]] = {
+    "another resource": ({"capacity": {"enflame.com/gcu": "9"}}, None, _NAMED),
+    "a new resource": ({"allocatable": {"nvidia.com/gpu": "9"}}, None, _NAMED),
+    "no resource": ({"allocatable": {"cpu": None}}, None, _NAMED),
+    "no list": ({"capacity": None}, None, _NAMED),
+    "a condition": ({"conditions": [{"type": "Ready", "status": "False"}]}, None, _LISTS),
+    "an address": ({"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}, None, _LISTS),
+    "no images": ({"images": None}, None, _LISTS),
+    "with the count": ({"capacity": {COUNT: "7"}, "phase": "Terminated"}, None, _LISTS),
+    "a label": ({"capacity": {COUNT: "7"}}, {"labels": {"pool": "train"}}, _NOTES),
+    "an annotation": ({"capacity": {COUNT: "7"}}, {"annotations": {"acme.com/x": "1"}}, _NOTES),
+    "an owner": ({"capacity": {COUNT: "7"}}, {"ownerReferences": [OWNER]}, "and nothing else of it"),
+}
+
+
+@pytest.mark.parametrize("change", OF_STATUS)
+async def test_of_its_nodes_status_an_agent_changes_the_counts_that_are_named(
+    counting: list[Agent], change: str
+) -> None:
+    one = counting[0]
+    changes, metadata, words = OF_STATUS[change]
+
+    assert words in await one.does(*status(one, changes, metadata))
+
+
+async def test_who_cleans_a_node_takes_back_what_was_counted_for_it_alone(
+    chart: Chart, api_server: RealApiServer, namespace: str
+) -> None:
+    values = {"nodeStatus": {"resources": [COUNT]}, "uninstall": {"hook": True}}
+    hooks = [
+        it
+        for it in chart.render(values, namespace=namespace).objects
+        if it["metadata"].get("annotations", {}).get("helm.sh/hook-weight") == "-1"
+    ]
+    await api_server.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump_all(hooks))
+
+    one, other = await two(api_server, namespace, "xpu-agent-uninstall")
+    await may_read_status(api_server, namespace, "xpu-agent-uninstall")
+    await until(lambda: one.does(*counted(one)), "")
+
+    assert await one.does(*counted(one, None)) == ""
+    assert ALONE in await one.does(*counted(other, None))
+    assert _NAMED in await one.does(*status(one, {"capacity": {"nvidia.com/gpu": "9"}}))
+
+
+async def test_without_a_name_a_nodes_status_is_not_the_agents_whoever_gave_it_the_right(
+    agents: list[Agent], api_server: RealApiServer, namespace: str
+) -> None:
+    one = agents[0]
+    assert 'resource "nodes/status"' in await one.does(*counted(one))
+
+    await may_read_status(api_server, namespace, "xpu-agent", ",patch")
+
+    await until(lambda: one.does(*counted(one)), "names, which is nothing")
+
+
 async def test_others_are_not_touched_by_the_policy(agents: list[Agent], api_server: RealApiServer) -> None:
     await api_server.kubectl("label", "node", agents[0].node, "by=admin")
 

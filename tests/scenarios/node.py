@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -261,7 +261,13 @@ class Node:
 
     def shows(self, *pods: Pod, **annotations: str) -> None:
         """Let the agent hear of pods that are bound to the node; later ones were created later."""
-        fresh = [_candidate(pod, len(self._pods) + n, annotations) for n, pod in enumerate(pods)]
+        self._show(_candidate(pod, len(self._pods) + n, annotations) for n, pod in enumerate(pods))
+
+    def shows_one(self, pod: Pod, created: float, annotations: Mapping[str, str]) -> None:
+        """The same of one, and when it was created."""
+        self._show([_candidate(pod, created, annotations)])
+
+    def _show(self, fresh: Iterable[Candidate]) -> None:
         self._pods = (*self._pods, *fresh)
         if self._tasks:
             self.agent.pods.set(self._pods)

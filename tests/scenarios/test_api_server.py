@@ -282,19 +282,18 @@ async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
 KEY = "example.com/given-out"
 
 
-def annotate(node: Node, key: str | None) -> None:
-    """Have the simulated vendor write an annotation of this key, or none."""
+def tell(node: Node, **settings: str) -> None:
+    """Have the simulated vendor tell the Node this, and nothing else."""
     node.configure(whole(XPU))
     document = json.loads(node.config.read_text())
-    if key is not None:
-        document["vendors"]["simulated"]["settings"]["annotation"] = key
+    document["vendors"]["simulated"]["settings"] |= settings
     node.write(json.dumps(document, default=list))
 
 
 async def test_a_vendors_annotation_follows_what_is_given_out_and_goes_when_nobody_wants_it(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:
-    annotate(node, KEY)
+    tell(node, annotation=KEY)
     await process.start()
     await node.counts({XPU: (4, 4)})
 
@@ -307,6 +306,37 @@ async def test_a_vendors_annotation_follows_what_is_given_out_and_goes_when_nobo
     await node.kubelet.delete(pod.uid)
     with anyio.fail_after(PATIENCE):
         await api.wait(lambda it: noted(it).get(KEY) == "{}")
-    annotate(node, None)
+    tell(node)
     with anyio.fail_after(PATIENCE):
         await api.wait(lambda it: KEY not in noted(it))
+
+
+COUNT = "example.com/xpu-count"
+
+
+def counts(api: SimApiServer) -> list[str | None]:
+    """Capacity and allocatable, as the Node has them."""
+    node = api.find("Node", "node")
+    status = node.get("status", {}) if node is not None else {}
+    return [status.get(of, {}).get(COUNT) for of in ("capacity", "allocatable")]
+
+
+async def test_what_a_vendor_counts_stands_in_the_nodes_status_whoever_resets_it_and_goes_with_it(
+    node: Node, process: AgentProcess, api: SimApiServer
+) -> None:
+    tell(node, extendedResource=COUNT)
+    await process.start()
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: counts(it) == ["4", "4"])
+
+    # As a kubelet does at its start that finds no plugin's file.
+    there = api.find("Node", "node")
+    assert there is not None
+    api.put_object({**there, "status": {"capacity": {COUNT: "0"}, "allocatable": {COUNT: "0"}}})
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: counts(it) == ["4", "4"])
+
+    tell(node)
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: counts(it) == [None, None])
+    assert "xpu-agent.io/extended-resources" not in noted(api)

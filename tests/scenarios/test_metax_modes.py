@@ -45,7 +45,7 @@ def goes(node: Node, mode: str, **settings: Any) -> None:
 def annotated(node: Node) -> bool:
     """Whether the Node is to have the annotation of slices."""
     wanted = node.agent.wanted_annotations.value
-    return bool(wanted and wanted.texts.get(ANNOTATION))
+    return bool(wanted and wanted.values.get(ANNOTATION))
 
 
 async def test_a_whole_card_comes_with_its_nodes_and_no_other_ones(node: Node, metax: MetaX) -> None:

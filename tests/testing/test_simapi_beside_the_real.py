@@ -282,7 +282,8 @@ async def patches(client: Client) -> Told:
         (status, {"status": {"conditions": conditions}}, STRATEGIC),
         (status, {"status": {"conditions": [{"type": "XpuReady", "status": "True"}]}}, STRATEGIC),
         (status, {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}}, STRATEGIC),
-        (status, {"status": {"capacity": {"x.io/y": "4"}}}, MERGE),
+        (status, {"status": {"capacity": {"x.io/y": "4", "x.io/z": "5"}}}, MERGE),
+        (status, {"metadata": {"labels": {"s": "8"}}, "status": {"capacity": {"x.io/y": None}}}, MERGE),
         (status, {"spec": {"unschedulable": True}}, MERGE),
         (f"{NODES}/p", {"spec": {"unschedulable": True}}, MERGE),
     ):

@@ -12,10 +12,15 @@ from agent.core.vendor import Signs, Vendor
 from . import facts, nodes, places, sysfs
 from .dialects import DIALECTS
 from .edits import VISIBLE, container_edits
+from .inspection import formats
 from .offering import DRS_DIALECTS, judge, named, offering
 from .options import DEFAULTS, SETTINGS, Options
+from .parts import host_parts
 
 __all__ = ["SETTINGS", "register_backend"]
+
+#: Where what is given out is shown as GCUShare's first generation did; elsewhere as its fourth does.
+FIRST = ("none", "gcushare-v1")
 
 
 @hookimpl
@@ -39,9 +44,11 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         named=partial(named, options),
         modes="dynamic",
         dialects=(dialect(brand),) if dialect else (),
+        formats=formats(brand, first=options.dialect in FIRST),
         visible=VISIBLE,
         shortage="insufficient GCU Memory in one gcu device",
         libraries=partial(places.searched, options.for_backend()),
+        host_parts=host_parts(options, sliced=sliced),
         signs=Signs(
             (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDOR, sysfs=root
         ),

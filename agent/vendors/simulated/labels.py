@@ -28,3 +28,8 @@ def given_out(
     """JSON of which allocation has which cards, in their order; no annotation without devices."""
     text = json.dumps({it.request.allocation: it.uuids for it in given}, sort_keys=True)
     return {key: text} if devices else {}
+
+
+def counted(name: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, int | None]:
+    """How many devices there are, the broken ones too; nothing without devices."""
+    return {name: len(devices) or None}

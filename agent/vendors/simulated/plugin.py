@@ -11,7 +11,7 @@ from agent.core.koordinator.resources import unserved_name
 from agent.core.vendor import SettingsError, Vendor
 from agent.vendors.simulated.claims import DIALECT, WITH_RECEIPT
 from agent.vendors.simulated.edits import VISIBLE, container_edits, edits_by_cdi
-from agent.vendors.simulated.labels import given_out, labels
+from agent.vendors.simulated.labels import counted, given_out, labels
 
 RESOURCE = "xpu-agent.io/simulated"
 SETTINGS = (
@@ -23,6 +23,7 @@ SETTINGS = (
     "partitions",
     "cdi",
     "annotation",
+    "extendedResource",
     "receipts",
     "deviceNodes",
 )
@@ -35,7 +36,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
     if not (settings.get("scenario") or settings.get("devices")):
         return None
     resource = settings.get("resource", RESOURCE)
-    annotation = settings.get("annotation", "")
+    annotation, extended = settings.get("annotation", ""), settings.get("extendedResource", "")
     return Vendor(
         name="simulated",
         backend="agent.vendors.simulated.backend:SimulatedBackend",
@@ -45,6 +46,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
         labels=partial(labels, resource) if settings.get("labels") else None,
         annotations=partial(given_out, annotation) if annotation else None,
         annotation_keys=(annotation,) if annotation else (),
+        extended_resources=partial(counted, extended) if extended else None,
+        extended_resource_keys=(extended,) if extended else (),
         prepares=bool(settings.get("prepares", False)),
         dialects=(WITH_RECEIPT if settings.get("receipts") else DIALECT,),
         visible=VISIBLE,
@@ -61,8 +64,9 @@ def _check(settings: Mapping[str, Any]) -> None:
     for name in ("labels", "deviceNodes", "cdi", "receipts"):
         if type(settings.get(name, False)) is not bool:
             raise SettingsError(f"{name}: {settings[name]!r} is neither true nor false")
-    if not isinstance(settings.get("annotation", ""), str):
-        raise SettingsError(f"annotation: {settings['annotation']!r} is no key of an annotation")
+    for name, what in (("annotation", "key of an annotation"), ("extendedResource", "name of a resource")):
+        if not isinstance(settings.get(name, ""), str):
+            raise SettingsError(f"{name}: {settings[name]!r} is no {what}")
     resource = settings.get("resource", RESOURCE)
     if not isinstance(resource, str):
         raise SettingsError(f"resource: {resource!r} is no text", ("resource",))

@@ -5,16 +5,18 @@ Source: Project-HAMi/HAMi pkg/device/enflame/device.go (4707fb02 and v2.8.0). Pu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect
+from agent.core.claims import Candidate, Cards, Claim, Dialect, Given
 
 from ..names import Brand
 from . import pod as of_pod
+from . import records
 from .pod import Keys
 from .records import RECORDS
-from .v4 import believed, keys_of, on_card
+from .v4 import believed, done, keys_of, on_card, recorded
+from .v4 import receipt as of_records
 
 
 def hami(brand: Brand) -> Dialect:
@@ -25,6 +27,8 @@ def hami(brand: Brand) -> Dialect:
         "hami",
         partial(_claims, brand, keys, place),
         reads=(f"{brand.domain}/", RECORDS),
+        receipt=partial(_receipt, brand, keys),
+        receipt_keys=(RECORDS, keys.assigned),
     )
 
 
@@ -44,7 +48,8 @@ def _claims(
         return ()
     believed(pod, keys)
     _check_size(pod, keys, resource)
-    return on_card(brand, pod, its, resource, uuid)
+    known = {} if _is_old(pod, keys) else recorded(pod)
+    return on_card(brand, pod, its, resource, uuid, known)
 
 
 def _card(pod: Candidate, keys: Keys, place: str, cards: Cards) -> str | None:
@@ -68,3 +73,23 @@ def _check_size(pod: Candidate, keys: Keys, resource: str) -> None:
     if promised is not None and promised not in known:
         wanted = " or ".join(map(str, sorted(known)))
         raise ValueError(f"{keys.size} promises {promised} of {resource}, the pod asks for {wanted}")
+
+
+def _is_old(pod: Candidate, keys: Keys) -> bool:
+    """Whether it was written for the second generation, which knew a card by its place."""
+    return keys.card not in pod.annotations
+
+
+def _receipt(brand: Brand, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+    """What the device plugin would have written for which HAMi wrote the pod.
+
+    Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/resource/pod.go (3d6f337, of old; ee04a65).
+
+    Raises:
+        ValueError: What stands there is not what GCUShare writes.
+    """
+    if not _is_old(pod, keys):
+        return of_records(brand, keys, pod, given)
+    known = records.read_old(pod.annotations[RECORDS]) if RECORDS in pod.annotations else {}
+    known |= {it.container: True for it in given}
+    return {RECORDS: records.write_old(known), **done(brand, keys, pod, given)}

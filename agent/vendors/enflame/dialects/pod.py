@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.core.claims import Candidate, Cards, Claim, PodContainer
+from agent.core.claims import Candidate, Cards, Claim, Given, PodContainer
 from agent.core.text import shorten
 
 #: Nanoseconds since 1970 have 19 digits; a minor or a number of slices has few.
@@ -47,6 +47,13 @@ def asking(pod: Candidate, resources: Collection[str]) -> list[PodContainer]:
 def total(its: Iterable[PodContainer], resources: Collection[str]) -> int:
     """What they ask for together; init containers count for nothing, as to every GCUShare."""
     return sum(it.limits.get(name, 0) for it in its if not it.init for name in resources)
+
+
+def is_served(pod: Candidate, given: Iterable[Given], resources: Collection[str]) -> bool:
+    """Whether each container has all that it asks for of these."""
+    has = {(it.container, it.resource) for it in given}
+    wanted = {(it.name, name) for it in pod.containers for name in resources if it.limits.get(name)}
+    return wanted <= has
 
 
 def check(pod: Candidate, keys: Keys) -> None:

@@ -20,6 +20,7 @@ MAX_RECORDS = 500
 _PROFILE = re.compile(r"([1-9][0-9]?)g\.[1-9][0-9]{0,3}gb")
 _ID = re.compile(r"0|[1-9][0-9]{0,5}")
 _UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_DONE = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,23 @@ def read(text: str) -> dict[str, Record]:
     Raises:
         ValueError: It is not what GCUShare writes.
     """
+    return {name: _record(name, it) for name, it in _containers(text).items()}
+
+
+def read_old(text: str) -> dict[str, bool]:
+    """Container to whether it has its devices, as the second generation wrote it; the third wrote records.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    found: dict[str, bool] = {}
+    for name, it in _containers(text).items():
+        of_old = _DONE.get(it) if isinstance(it, str) else None
+        found[name] = _record(name, it).allocated if of_old is None else of_old
+    return found
+
+
+def _containers(text: str) -> Mapping[str, Any]:
     try:
         said: Any = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError as exc:
@@ -57,7 +75,7 @@ def read(text: str) -> dict[str, Record]:
         raise ValueError(f"{RECORDS} is no JSON: {exc}") from exc
     if not isinstance(said, dict) or len(said) > MAX_RECORDS:
         raise ValueError(f"{RECORDS} is no JSON object of up to {MAX_RECORDS} containers")
-    return {name: _record(name, it) for name, it in said.items()}
+    return said
 
 
 def write(records: Mapping[str, Record]) -> str:
@@ -69,6 +87,15 @@ def write(records: Mapping[str, Record]) -> str:
         }
         for container, it in sorted(records.items())
     }
+    return _compact(its)
+
+
+def write_old(done: Mapping[str, bool]) -> str:
+    """The annotation for readers of the second generation: texts, and of containers with devices alone."""
+    return _compact({container: "true" for container, it in sorted(done.items()) if it})
+
+
+def _compact(its: Mapping[str, Any]) -> str:
     return json.dumps(its, separators=(",", ":"))
 
 

@@ -6,10 +6,10 @@ AliyunContainerService/gpushare-scheduler-extender (c0b6141) and gpushare-device
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect
+from agent.core.claims import Candidate, Cards, Claim, Dialect, Given
 
 from ..names import Brand
 from . import pod as of_pod
@@ -31,6 +31,8 @@ def v1(brand: Brand) -> Dialect:
         "gcushare-v1",
         partial(_claims, brand, keys),
         reads=(f"{brand.domain}/",),
+        receipt=partial(_receipt, brand, keys),
+        receipt_keys=(keys.assigned,),
     )
 
 
@@ -50,6 +52,11 @@ def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Card
         raise ValueError(_differs(keys.size, promised, wanted, resource))
     uuid = of_pod.card(minor, keys.card, cards)
     return [of_pod.claim(pod, it, uuid, {}) for it in its]
+
+
+def _receipt(brand: Brand, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+    """One word for all containers; while one lacks its units it stays as its scheduler wrote it."""
+    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (brand.memory,)) else {}
 
 
 def _differs(key: str, promised: int | None, wanted: int, resource: str) -> str:

@@ -6,10 +6,11 @@ gcushare-device-plugin/pkg/resource/pod.go (ee04a65); its annotations as they we
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.claims import Candidate, Cards, Claim, Dialect, Given, PodContainer
 from agent.core.koordinator.dialect import OTHER
 
 from ..facts import PROFILE, PROFILE_ID
@@ -36,6 +37,8 @@ def v4(brand: Brand) -> Dialect:
         "gcushare-v4",
         partial(_claims, brand, keys),
         reads=(f"{brand.domain}/", RECORDS),
+        receipt=partial(receipt, brand, keys),
+        receipt_keys=(RECORDS, keys.assigned),
     )
 
 
@@ -55,7 +58,7 @@ def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Card
         raise ValueError(
             f"{keys.size} promises {promised} of {resource}, the pod's containers ask for {wanted} together"
         )
-    return on_card(brand, pod, its, resource, of_pod.card(minor, keys.card, cards))
+    return on_card(brand, pod, its, resource, of_pod.card(minor, keys.card, cards), recorded(pod))
 
 
 def believed(pod: Candidate, keys: Keys) -> None:
@@ -69,11 +72,24 @@ def believed(pod: Candidate, keys: Keys) -> None:
     of_pod.check(pod, keys)
 
 
+def recorded(pod: Candidate) -> dict[str, Record]:
+    """What stands on the pod of its containers.
+
+    Raises:
+        ValueError: It is not what GCUShare writes.
+    """
+    return records.read(pod.annotations[RECORDS]) if RECORDS in pod.annotations else {}
+
+
 def on_card(
-    brand: Brand, pod: Candidate, its: Sequence[PodContainer], resource: str, uuid: str
+    brand: Brand,
+    pod: Candidate,
+    its: Sequence[PodContainer],
+    resource: str,
+    uuid: str,
+    known: Mapping[str, Record],
 ) -> list[Claim]:
-    """Their claims on this card; slices of the hardware with the profile of each."""
-    known = records.read(pod.annotations[RECORDS]) if RECORDS in pod.annotations else {}
+    """Their claims on this card; slices of the hardware with the profile that is recorded of each."""
     drs = resource == brand.drs
     return [of_pod.claim(pod, it, uuid, _parameters(it, resource, known, drs=drs)) for it in its]
 
@@ -86,12 +102,38 @@ def _parameters(
         raise ValueError(
             f"{RECORDS} promises container {it.name} {record.request} of {resource}, it asks for {wanted}"
         )
-    if not drs:
+    has_profile = record is not None and record.profile_name and record.profile_id
+    if not drs or (it.init and not has_profile):  # GCUShare's scheduler overlooks init containers
         return {}
-    if record is None or not (record.profile_name and record.profile_id):
+    if record is None or not has_profile:
         raise ValueError(f"{RECORDS} names no profile of container {it.name}, which asks for {resource}")
     if records.slices(record.profile_name) != wanted:
         raise ValueError(
             f"{RECORDS} names {record.profile_name} for container {it.name}, which asks for {wanted} slices"
         )
     return {PROFILE: record.profile_name, PROFILE_ID: record.profile_id}
+
+
+def receipt(brand: Brand, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+    """The records of those containers that have their slices, and a word for all once none lacks its own.
+
+    Raises:
+        ValueError: What stands there is not what GCUShare writes.
+    """
+    its = [it for it in given if it.resource == brand.shared or it.partitions]
+    known = recorded(pod)
+    known |= {it.container: _allocated(known.get(it.container, Record()), it) for it in its}
+    return {RECORDS: records.write(known), **done(brand, keys, pod, its)} if its else {}
+
+
+def done(brand: Brand, keys: Keys, pod: Candidate, given: Iterable[Given]) -> Mapping[str, str]:
+    """The word for all; while a container lacks its slices it stays as the scheduler wrote it."""
+    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (brand.shared, brand.drs)) else {}
+
+
+def _allocated(record: Record, given: Given) -> Record:
+    """One slice of the hardware is made for a container; its id is its number on the card, and its uuid."""
+    if not given.partitions:
+        return replace(record, allocated=True)
+    number, _, uuid = given.partitions[0].partition(":")
+    return replace(record, allocated=True, instance_id=number, instance_uuid=uuid)

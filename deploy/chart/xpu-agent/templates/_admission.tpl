@@ -1,6 +1,7 @@
 {{/*
 Keeps what one account writes to the node that its token was issued on. Takes root, name, account and metadata, and in
-receipts the keys of the annotations that it may write to pods.
+receipts the keys of the annotations that it may write to pods, in extended the names of the extended resources that it may
+write to its Node's status.
 */}}
 {{- define "xpu-agent.keptToItsNode" -}}
 apiVersion: admissionregistration.k8s.io/v1
@@ -54,6 +55,15 @@ spec:
       expression: 'request.operation == "UPDATE" ? oldObject.metadata.?annotations.orValue({}) : {}'
     - name: notes
       expression: variables.it.metadata.?annotations.orValue({})
+    # A Node's status has a path of its own, by which its metadata can be written, too.
+    - name: isStatus
+      expression: 'request.?subResource.orValue("") == "status"'
+    - name: state
+      expression: 'variables.isStatus ? dyn(object).?status.orValue({}) : {}'
+    - name: was
+      expression: 'variables.isStatus ? dyn(oldObject).?status.orValue({}) : {}'
+    - name: counts
+      expression: '["capacity", "allocatable"]'
     # By such labels clusters keep nodes apart; a kubelet's own token may not change them either.
     - name: reserved
       expression: '"^([^/]*[.])?(kubernetes|k8s)[.]io/"'
@@ -86,6 +96,26 @@ spec:
         variables.notes.all(k, !k.matches(variables.reserved) || (k in variables.noted && variables.noted[k] == variables.notes[k]))
         && variables.noted.all(k, !k.matches(variables.reserved) || k in variables.notes))
       message: xpu-agent may not change annotations of kubernetes.io or k8s.io
+      reason: Forbidden
+    {{- $extended := .extended | default list }}
+    - expression: >-
+        !variables.isStatus || (variables.after == variables.before
+        && variables.notes.all(k, k == "xpu-agent.io/extended-resources" || (k in variables.noted && variables.noted[k] == variables.notes[k]))
+        && variables.noted.all(k, k == "xpu-agent.io/extended-resources" || k in variables.notes))
+      message: xpu-agent may note with the status of its node which extended resources are its own, and nothing else
+      reason: Forbidden
+    - expression: >-
+        !variables.isStatus || (
+        variables.state.all(k, k in variables.counts || (k in variables.was && variables.was[k] == variables.state[k]))
+        && variables.was.all(k, k in variables.counts || k in variables.state))
+      message: xpu-agent may change capacity and allocatable of its node's status, and nothing else of it
+      reason: Forbidden
+    - expression: >-
+        !variables.isStatus || variables.counts.all(c,
+        variables.state[?c].orValue({}).all(k, k in {{ toJson $extended }}
+        || variables.was[?c].orValue({})[?k].orValue("") == variables.state[c][k])
+        && variables.was[?c].orValue({}).all(k, k in {{ toJson $extended }} || k in variables.state[?c].orValue({})))
+      message: xpu-agent may count for its node what nodeStatus.resources names, {{ join ", " $extended | default "which is nothing" }}
       reason: Forbidden
     {{- with .receipts }}
     - expression: >-

@@ -82,6 +82,13 @@ yes
 {{- if .Values.koordinator.enabled -}}
 {{- $_ := set $places "koordinator.directory" .Values.koordinator.directory -}}
 {{- end -}}
+{{- /* Vendors may share one. */ -}}
+{{- $logs := dict -}}
+{{- range $name, $vendor := .Values.vendors -}}
+{{- with $vendor.logDir -}}{{- $_ := set $logs . (printf "vendors.%s.logDir" $name) -}}{{- end -}}
+{{- end -}}
+{{- with .Values.log.dir -}}{{- $logs = dict . "log.dir" -}}{{- end -}}
+{{- range $path, $value := $logs -}}{{- $_ := set $places $value $path -}}{{- end -}}
 {{- $kubelets := list "/var/lib/kubelet/device-plugins" (printf "%s/pod-resources" .Values.kubelet.dir) -}}
 {{- $used := dict -}}
 {{- range $value, $path := $places -}}
@@ -173,6 +180,7 @@ yes
 {{- end -}}
 {{- include "xpu-agent.checkClaims" . -}}
 {{- include "xpu-agent.checkReceipts" . -}}
+{{- include "xpu-agent.checkStatus" . -}}
 {{- include "xpu-agent.checkPlaces" . -}}
 {{- include "xpu-agent.checkRollout" . -}}
 {{- include "xpu-agent.checkFirstProbe" . -}}
@@ -204,5 +212,15 @@ yes
 {{- if not (include "xpu-agent.admissionPolicy" .) -}}
 {{- fail "pods.receipts gives the right to patch pods, which the admission policy alone keeps to the token's own node: it needs Kubernetes 1.30 and admissionPolicy.enabled" -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a Node's status can be written to: without the policy a node's token could do so with any Node's. */}}
+{{- define "xpu-agent.checkStatus" -}}
+{{- if and .Values.nodeStatus.resources (not (include "xpu-agent.admissionPolicy" .)) -}}
+{{- if not .Values.api.enabled -}}
+{{- fail "nodeStatus.resources names extended resources, and api.enabled is false: nobody could be told of them" -}}
+{{- end -}}
+{{- fail "nodeStatus.resources gives the right to patch nodes/status, which the admission policy alone keeps to the token's own node: it needs Kubernetes 1.30 and admissionPolicy.enabled" -}}
 {{- end -}}
 {{- end -}}

@@ -74,6 +74,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson $found -}}
 {{- end -}}
 
+{{/* Where on the host a pool's agents write their log, too; empty is nowhere. Takes root and pool. */}}
+{{- define "xpu-agent.logDir" -}}
+{{- $dir := .root.Values.log.dir -}}
+{{- range fromJsonArray (include "xpu-agent.presets" .) -}}
+{{- $dir = default (default "" .logDir) $dir -}}
+{{- end -}}
+{{- $dir -}}
+{{- end -}}
+
 {{/* Whether a pool's agents may write to the host's /sys. Takes root and pool. */}}
 {{- define "xpu-agent.writesSys" -}}
 {{- $writes := .pool.writableSys -}}

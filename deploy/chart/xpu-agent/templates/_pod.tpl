@@ -77,6 +77,9 @@ tolerations:
 - {name: XPU_AGENT_HTTP, value: {{ printf "%s:%v" .root.Values.http.address .root.Values.http.port | quote }}}
 - {name: XPU_AGENT_LOG_LEVEL, value: {{ .root.Values.log.level }}}
 - {name: XPU_AGENT_LOG_FORMAT, value: {{ .root.Values.log.format }}}
+{{- with include "xpu-agent.logDir" . }}
+- {name: XPU_AGENT_LOG_DIR, value: {{ . }}}
+{{- end }}
 {{- if eq .root.Values.labels.output "file" }}
 - {name: GFD_OUTPUT_FILE, value: {{ .root.Values.labels.directory }}/xpu-agent}
 {{- else if eq .root.Values.labels.output "nodeFeature" }}
@@ -114,7 +117,7 @@ recursiveReadOnly: IfPossible
 
 {{/* Whether the API server has labels, or cards in Devices, to be taken back in the end. */}}
 {{- define "xpu-agent.takesBack" -}}
-{{- $told := or .Values.koordinator.enabled .Values.nodeAnnotations.enabled (has .Values.labels.output (list "node" "nodeFeature")) -}}
+{{- $told := or .Values.koordinator.enabled .Values.nodeAnnotations.enabled .Values.nodeStatus.resources (has .Values.labels.output (list "node" "nodeFeature")) -}}
 {{- if and .Values.api.enabled .Values.rbac.create $told -}}yes{{- end -}}
 {{- end -}}
 

@@ -1,0 +1,92 @@
+"""The extended resources that vendors count for the node, as its Node should have them. Pure.
+
+Which of them are the agent's own stands in an annotation of the Node, in the same patch as they: so they go,
+too, when the vendor has left the config meanwhile. Who may patch a Node's status may annotate it by that
+(kubernetes/kubernetes v1.36.0 pkg/registry/core/node/strategy.go: nodeStatusStrategy keeps the spec alone).
+
+Capacity and allocatable are written alike, so that nobody waits for the kubelet: it keeps what of capacity is
+not its own and makes allocatable of it, each time it tells its status. At its start it sets all extended
+resources to 0 where no plugin has left a file (v1.36.0 pkg/kubelet/kubelet_node_status.go, ShouldReset-
+ExtendedResourceCapacity), and they are written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.cluster.api import Object
+from agent.cluster.node import PREFIX, OwnNode, own_node, path
+from agent.cluster.owned import OwnedWriter
+from agent.cluster.upkeep import Words
+from agent.core.extended import Extended, wrong_key
+
+#: The annotation that names the extended resources that an agent wrote here, with commas.
+EXTENDED = f"{PREFIX}extended-resources"
+MAX_EXTENDED = 64
+
+
+def recorded(node: OwnNode) -> frozenset[str]:
+    """The names of those that an agent wrote; anybody may have written what names them."""
+    names = node.annotations.get(EXTENDED, "").split(",")[:MAX_EXTENDED]
+    return frozenset(name for name in names if not wrong_key(name))
+
+
+def patch(node: OwnNode, wanted: Extended) -> dict[str, Any] | None:
+    """The merge patch of its status that makes ours those that are wanted; None where they are.
+
+    One that nobody of ours wrote is not removed. The patch has no resourceVersion: the kubelet writes the
+    status each few seconds, and nobody else these names.
+    """
+    before = recorded(node)
+    after = {name: count for name, count in wanted.values.items() if count is not None}
+    there = node.capacity.keys() | node.allocatable.keys()
+    stay = before & wanted.awaited & there
+    gone = before - after.keys() - stay
+    lists = {"capacity": node.capacity, "allocatable": node.allocatable}
+    status = {key: changed for key, its in lists.items() if (changed := _changed(its, after, gone))}
+    names = ",".join(sorted({*after, *stay})) or None
+    changes: dict[str, Any] = {"status": status} if status else {}
+    if names != node.annotations.get(EXTENDED):
+        changes["metadata"] = {"annotations": {EXTENDED: names}}
+    return changes or None
+
+
+def _changed(
+    there: Mapping[str, int], after: Mapping[str, int], gone: frozenset[str]
+) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {
+        name: str(count) for name, count in after.items() if there.get(name) != count
+    }
+    return changed | dict.fromkeys(gone & there.keys())
+
+
+class ExtendedWriter(OwnedWriter[int]):
+    """Writes the Node's status."""
+
+    words = Words(
+        "extended resources refused",
+        "extended resources wait for the API server",
+        "extended resources are as they should be again",
+        "somebody else changes extended resources of this node as often as they are written",
+    )
+    record = EXTENDED
+
+    @classmethod
+    def _differs(cls, node: OwnNode, wanted: Extended) -> bool:
+        return patch(node, wanted) is not None
+
+    @classmethod
+    def _changes(cls, node: Object, wanted: Extended) -> dict[str, Any] | None:
+        its = own_node(node)
+        return patch(its, wanted) if its is not None else None
+
+    @classmethod
+    def _written(cls, changes: Mapping[str, Any]) -> Mapping[str, object]:
+        status: Mapping[str, Mapping[str, object]] = changes.get("status", {})
+        told: dict[str, object] = {key: it for its in status.values() for key, it in its.items()}
+        return told or {EXTENDED: changes["metadata"]["annotations"][EXTENDED]}
+
+    @classmethod
+    def _path(cls, node_name: str) -> str:
+        return f"{path(node_name)}/status"

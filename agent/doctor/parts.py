@@ -1,0 +1,72 @@
+"""What else a vendor's cards are served with: its driver, its container runtime, its tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from agent.core.vendor import HostPart, Vendor
+from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+from agent.doctor.vendors import weighed
+from agent.isolation.presence import on_the_bus
+from agent.state.remains import is_pod
+
+CHECK = "vendor-parts"
+
+MISSING = Ailment(
+    CHECK,
+    "part-missing",
+    Severity.STOPS,
+    "something that a vendor's cards are served with is not on the node",
+    "Nothing of the vendor works without it, or not what the configuration asks for.",
+    "{remedy}",
+)
+LACKING = Ailment(
+    CHECK,
+    "part-lacking",
+    Severity.WARNS,
+    "something that a vendor's containers may need is not on the node",
+    "The cards are given out nevertheless; what goes without it is named there.",
+    "{remedy}",
+)
+
+
+def parts(around: Surroundings) -> Iterator[Finding]:
+    """What vendors name as needed on a node with their cards."""
+    vendors = [it.vendor for it in around.configuration.plugins if it.vendor and it.vendor.host_parts]
+    present = [it for it in vendors if around.has_cards(it.name) or _is_on_the_bus(it)]
+    for vendor in present:
+        for part in vendor.host_parts:
+            yield _looked_for(around, vendor.name, part)
+    if not present:
+        yield well(CHECK, "no vendor with cards here needs more than its library")
+
+
+def _is_on_the_bus(vendor: Vendor) -> bool:
+    with suppress(OSError):
+        return vendor.signs is not None and on_the_bus(vendor.signs)
+    return False
+
+
+def _looked_for(around: Surroundings, vendor: str, part: HostPart) -> Finding:
+    hidden = part.host and around.root == Path("/") and is_pod(os.environ)
+    found = next((it for it in part.paths if _is_there(around.root if part.host else None, it)), "")
+    if found:
+        return well(CHECK, f"{vendor}: {part.name} is there ({found})")
+    looked = f"{vendor}: {part.name} is not there: none of {', '.join(part.paths)}"
+    if hidden:
+        what = f"{looked}; a pod does not see them: mount the host's / and name where with --host-root"
+        return not_made(CHECK, what)
+    ailment = MISSING if part.needed else LACKING
+    finding = ailment.found(f"{looked}; without it {part.without}", remedy=part.remedy)
+    return weighed(around, vendor, finding)
+
+
+def _is_there(root: Path | None, path: str) -> bool:
+    if "/" not in path:
+        return shutil.which(path) is not None
+    return os.path.lexists(root / path.lstrip("/") if root else path)

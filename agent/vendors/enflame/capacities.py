@@ -1,0 +1,134 @@
+"""What schedulers of Enflame's cards read of the Node: the slices of each card, and how many cards. Pure.
+
+Sources: EnflameTechnology/gcushare ee04a65, gcushare-device-plugin/pkg/resource/node.go (what is written) and
+gcushare-scheduler-plugin/src/v1/pkg/resources/node.go (what is read: of a card's slices it takes those of the
+pods that are told to be on it, and less than none ends the scheduling of the pod); Project-HAMi/HAMi 4707fb0
+pkg/device/enflame (the slices of the hardware), v2.8.0 (shared-gcu divided by gcu-count).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.core.vendor import Device, Grant, Offering, ResourceRule
+
+from . import facts
+from .names import Brand
+from .options import Options
+
+Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
+
+SHARED_CAPACITY = "enflame.com/gcu-shared-capacity"
+DRS_CAPACITY = "enflame.com/gcu-drs-capacity"
+COUNT = "enflame.com/gcu-count"
+#: Of a card that the hardware slices.
+SIXTHS = 6
+
+
+def annotation_keys(brand: Brand) -> tuple[str, ...]:
+    """Of the Node."""
+    return brand.name(SHARED_CAPACITY), brand.name(DRS_CAPACITY)
+
+
+def extended_resource_keys(brand: Brand) -> tuple[str, ...]:
+    return (brand.name(COUNT),)
+
+
+def node_annotations(
+    options: Options,
+    offers: Offers,
+    rules: Sequence[ResourceRule],
+    devices: Sequence[Device],
+    grants: Sequence[Grant],
+) -> Mapping[str, str | None]:
+    """How many slices each card has to give, of those resources that are offered and have a reader.
+
+    A card that nobody new gets, or that pods have of which the reader knows nothing, has what is given out of
+    it and no more. GCUShare leaves out by itself the cards that have the other kind of slices, HAMi does not.
+    """
+    if options.dialect not in ("gcushare-v4", "hami"):
+        return {}
+    brand, offered = options.brand, offers(rules, devices).rules
+    both = (brand.shared, brand.drs) if options.dialect == "gcushare-v4" else ()
+    found: dict[str, str | None] = {}
+    if shared := _cards(offered, brand.shared, devices):
+        seen, sizes = {brand.shared, *both}, _replicas(offered, brand.shared)
+        its = {
+            str(it.minor): _slices(it, brand.shared, seen, grants, 0 if _foreign(it) else sizes[it.uuid])
+            for it in shared
+        }
+        found[brand.name(SHARED_CAPACITY)] = _json(its)
+    if sliced := _cards(offered, brand.drs, devices):
+        seen = {brand.drs, *both}
+        entries = [
+            {
+                "index": str(it.index),
+                "minor": str(it.minor),
+                "capacity": _slices(it, brand.drs, seen, grants, max(0, SIXTHS - _foreign(it))),
+            }
+            for it in sliced
+        ]
+        found[brand.name(DRS_CAPACITY)] = _json({"devices": entries, "profiles": _profiles(sliced)})
+    return found
+
+
+def extended_resources(
+    options: Options, offers: Offers, rules: Sequence[ResourceRule], devices: Sequence[Device]
+) -> Mapping[str, int | None]:
+    """How many cards are shared, the broken ones too: schedulers divide the kubelet's count of IDs by it.
+
+    Of several resources the one that they divide; none where no card is shared, or nobody reads it.
+    """
+    brand = options.brand
+    offered = offers(rules, devices).rules if options.dialect != "none" else ()
+    counts = (len(_cards(offered, name, devices)) for name in (brand.shared, brand.memory, brand.drs))
+    return {brand.name(COUNT): next(filter(None, counts), None)}
+
+
+def _cards(offered: Sequence[ResourceRule], name: str, devices: Sequence[Device]) -> list[Device]:
+    """The cards that the resource offers, by their order; one whose node has no number can not be told."""
+    uuids = _replicas(offered, name)
+    return [it for it in devices if it.uuid in uuids and it.minor is not None]
+
+
+def _replicas(offered: Sequence[ResourceRule], name: str) -> Mapping[str, int]:
+    """How many IDs each card of the resource has. Rules that come out name their cards by uuid."""
+    return {
+        str(uuid): it.sharing.replicas
+        for it in offered
+        if it.name == name and isinstance(it.devices, tuple)
+        for uuid in it.devices
+    }
+
+
+def _slices(card: Device, name: str, seen: set[str], grants: Sequence[Grant], size: int) -> int:
+    """How many slices a scheduler may give out of the card in all, `size` where it may be had.
+
+    Never less than are given out of it.
+    """
+    here = [it.request for it in grants if card.uuid in it.uuids]
+    given = sum(len(it.ids) for it in here if it.resource == name)
+    unseen = any(it.resource not in seen for it in here)
+    return given if unseen or card.fault is not None else max(size, given)
+
+
+def _foreign(card: Device) -> int:
+    """Sixths of the card that slices take which nobody of us made."""
+    text = card.attributes.get(facts.FOREIGN_SIXTHS, "")
+    return int(text) if text.isdecimal() and len(text) < 4 else 0
+
+
+def _profiles(cards: Sequence[Device]) -> Mapping[str, str]:
+    """Name to number of those that all cards have: the readers know of one list for the node."""
+    its = [{name: number for name, _, number in (it.partition(":") for it in _told(card))} for card in cards]
+    common = set.intersection(*(set(it.items()) for it in its)) if its else set()
+    return {name: number for name, number in its[0].items() if (name, number) in common} if its else {}
+
+
+def _told(card: Device) -> list[str]:
+    return [it for it in card.attributes.get(facts.PROFILES, "").split(",") if ":" in it]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,160 @@
+"""What is given out, as GCUShare's schedulers answer at `/gcushare-scheduler/inspect`. Pure.
+
+Source: GCUShare's user manual v1.2 (2024-04) for its first generation; for the fourth
+EnflameTechnology/gcushare, gcushare-scheduler-plugin/src/v1/routers/inspect.go (ee04a65), and its answers
+beside a real API server. That one makes of a pod that waits for its devices an error of its whole node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from agent.core.text import shorten
+from agent.core.vendor import Device, Format, Holder, Holding, NotShown, Picture
+
+from .dialects import records
+from .dialects.records import Record
+from .facts import PROFILE, PROFILE_ID
+from .names import Brand
+
+NAME, PATH = "gcushare", "/gcushare-scheduler/inspect"
+#: The fourth generation shows slices that the hardware makes where it is asked for `?drs=true` alone.
+DRS = "drs"
+
+
+def formats(brand: Brand, *, first: bool) -> tuple[Format, ...]:
+    """What this node shows; `first`: as GCUShare's first generation, whose units are of memory."""
+    if first:
+        return (Format(NAME, partial(units, brand), PATH),)
+    drs = Format(f"{NAME}-{DRS}", lambda it, node, _: slices(brand, it, node, {DRS: "true"}))
+    return (Format(NAME, partial(slices, brand), PATH), drs)
+
+
+def units(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+    """As the extender of the first generation answers: units of memory by card.
+
+    Raises:
+        NotShown: Another node is asked for, or this one counts no units.
+    """
+    cards = _cards(picture, brand.memory)
+    if node and (node != picture.node or not cards):
+        raise NotShown({"error": _no_gcushare_node(node)})
+    devices = [
+        {"id": card.minor, **_amounts(total, had := _on(card, picture, brand.memory)), "pods": _pods(had)}
+        for card, total in cards
+    ]
+    return {"nodes": [{"name": picture.node, **_sums(devices), "devices": devices}] if cards else []}
+
+
+def slices(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+    """As the scheduler of the fourth generation answers: one node as an object, all as a list.
+
+    Raises:
+        NotShown: Another node is asked for, or this one has no such slices.
+    """
+    drs = query.get(DRS) == "true"
+    name = brand.drs if drs else brand.shared
+    cards = _cards(picture, name)
+    if node and node != picture.node:
+        raise NotShown({"name": node, "error": f"nodes {json.dumps(shorten(node))} not found"})
+    if not cards:
+        none = {"name": node, "error": _no_gcushare_node(node)}
+        raise NotShown(none if node else {"error": "the gcushare nodes not found"})
+    devices = {
+        str(card.minor): {
+            "virt": "DRS" if drs else "Shared",
+            **_amounts(total, had := _on(card, picture, name)),
+            "pods": _pods_of_the_fourth(had),
+        }
+        for card, total in cards
+    }
+    shown = {"name": picture.node, **_sums(devices.values()), "devices": devices}
+    return shown if node else [shown]
+
+
+def _no_gcushare_node(name: str) -> str:
+    return f"node: {shorten(name)} is not the gcushare node"
+
+
+def _cards(picture: Picture, resource: str) -> list[tuple[Device, int]]:
+    """The cards of the resource by their numbers, with how many IDs each has.
+
+    A card that is given out otherwise is left out, as GCUShare does: nothing of it is to be had here.
+    """
+    otherwise = {it.uuid for it in picture.holdings if it.resource != resource}
+    totals = {
+        it.uuid: it.count
+        for it in picture.listings
+        if it.resource == resource and not it.mode and it.uuid not in otherwise
+    }
+    cards = [it for it in picture.devices if it.uuid in totals and it.minor is not None]
+    return [(it, totals[it.uuid]) for it in sorted(cards, key=lambda it: it.minor or 0)]
+
+
+def _on(card: Device, picture: Picture, resource: str) -> list[Holding]:
+    return [it for it in picture.holdings if it.uuid == card.uuid and it.resource == resource]
+
+
+def _amounts(total: int, had: Iterable[Holding]) -> dict[str, int]:
+    used = sum(it.count for it in had)
+    return {"totalGCU": total, "usedGCU": used, "availableGCU": max(0, total - used)}
+
+
+def _sums(devices: Collection[Mapping[str, Any]]) -> dict[str, int]:
+    return {key: sum(it[key] for it in devices) for key in ("totalGCU", "usedGCU", "availableGCU")}
+
+
+def _by_pod(had: Iterable[Holding]) -> list[tuple[Holder, Sequence[Holding]]]:
+    """In their order. What nobody is known to have yet is used, and no pod's."""
+    found: dict[Holder, list[Holding]] = {}
+    for it in had:
+        if it.holder is not None:
+            found.setdefault(it.holder, []).append(it)
+    return [*found.items()]
+
+
+def _pods(had: Iterable[Holding]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "createTime": _time(pod),
+            "usedGCU": sum(it.count for it in its),
+        }
+        for pod, its in _by_pod(had)
+    ]
+
+
+def _pods_of_the_fourth(had: Iterable[Holding]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "creationTimestamp": _time(pod),
+            "usedGCU": sum(it.count for it in its),
+            "phase": "Pending" if pod.pending else "Running",
+            "containers": json.loads(records.write({it.container: _record(it) for it in its})),
+        }
+        for pod, its in _by_pod(had)
+    ]
+
+
+def _record(it: Holding) -> Record:
+    id_, _, uuid = it.partitions[0].partition(":") if it.partitions else ("", "", "")
+    parameters = it.parameters
+    return Record(
+        it.allocated, it.count, parameters.get(PROFILE_ID, ""), parameters.get(PROFILE, ""), id_, uuid
+    )
+
+
+def _time(pod: Holder) -> str | None:
+    """As Kubernetes writes it; None where nobody has told us."""
+    if pod.created is None:
+        return None
+    return datetime.fromtimestamp(int(pod.created), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

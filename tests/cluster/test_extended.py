@@ -1,0 +1,199 @@
+"""Extended resources of vendors in the Node's status: as wanted, ours alone, and gone with their vendor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from kubelet.fakes import eventually
+
+from agent.cluster.errors import ApiAway, Forbidden
+from agent.cluster.extended import EXTENDED, ExtendedWriter, patch
+from agent.cluster.node import OwnNode, own_node, path
+from agent.core.cell import Cell
+from agent.core.extended import Extended
+from agent.core.pauses import Pauses
+
+from .fakes import FakeApi
+
+NODE = path("n")
+NAME, MORE = "acme.com/card-count", "acme.com/board-count"
+KUBELETS = {"cpu": "8", "acme.com/card": "2"}
+
+
+def node(counts: Mapping[str, int], ours: str = "", allocatable: Mapping[str, int] | None = None) -> OwnNode:
+    can = counts if allocatable is None else allocatable
+    return OwnNode("n", annotations={EXTENDED: ours} if ours else {}, capacity=counts, allocatable=can)
+
+
+def both(**counts: str | None) -> Mapping[str, Any]:
+    its = {f"acme.com/{key.replace('_', '-')}": count for key, count in counts.items()}
+    return {"status": {"capacity": its, "allocatable": its}}
+
+
+def record(names: str | None) -> Mapping[str, Any]:
+    return {"metadata": {"annotations": {EXTENDED: names}}}
+
+
+EIGHT = Extended({NAME: 8})
+AWAITED = Extended({}, frozenset({NAME}))
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "expected"),
+    [
+        pytest.param(node({}), EIGHT, {**both(card_count="8"), **record(NAME)}, id="it is not there"),
+        pytest.param(node({NAME: 8}, NAME), EIGHT, None, id="it is there"),
+        pytest.param(node({NAME: 0}, NAME), EIGHT, both(card_count="8"), id="the kubelet set it to 0"),
+        pytest.param(
+            node({NAME: 8}, NAME, {}),
+            EIGHT,
+            {"status": {"allocatable": {NAME: "8"}}},
+            id="the kubelet has not made allocatable of it",
+        ),
+        pytest.param(node({NAME: 8}), EIGHT, record(NAME), id="another program wrote the same"),
+        pytest.param(
+            node({NAME: 8}, NAME),
+            Extended({NAME: None}),
+            {**both(card_count=None), **record(None)},
+            id="it shall not be there",
+        ),
+        pytest.param(node({NAME: 8}), Extended({NAME: None}), None, id="nobody of ours wrote it"),
+        pytest.param(
+            node({NAME: 8}, NAME), Extended(), {**both(card_count=None), **record(None)}, id="its vendor left"
+        ),
+        pytest.param(node({NAME: 8}, NAME), AWAITED, None, id="its vendor has not spoken"),
+        pytest.param(
+            node({NAME: 8}, NAME),
+            Extended({MORE: 1}, frozenset({NAME})),
+            {**both(board_count="1"), **record(f"{MORE},{NAME}")},
+            id="one has not spoken and another has",
+        ),
+        pytest.param(node({}, NAME), Extended(), record(None), id="somebody removed it"),
+        pytest.param(
+            node({"a.kubernetes.io/x": 1}, "cpu,a.kubernetes.io/x,xpu-agent.io/x"),
+            Extended(),
+            record(None),
+            id="what it names can be no vendor's",
+        ),
+    ],
+)
+def test_only_what_differs_is_written_and_nobody_elses_is_touched(
+    there: OwnNode, wanted: Extended, expected: Mapping[str, Any] | None
+) -> None:
+    assert patch(there, wanted) == expected
+
+
+class Here:
+    """A Node at a fake API server, whose status is patched by a path of its own, and the writer."""
+
+    def __init__(self, wanted: Extended | None, ours: str = "", **counts: str) -> None:
+        self.api = FakeApi()
+        self.put(ours, counts)
+        self.wanted = Cell(wanted)
+        self.node: Cell[OwnNode | None] = Cell(None)
+        self.writer = ExtendedWriter(
+            self.api, "n", self.wanted, self.node, pauses=Pauses(0.001, 0.004), between=0.001, every=3600.0
+        )
+        self.see()
+
+    def put(self, ours: str, counts: Mapping[str, str]) -> None:
+        its = {**KUBELETS, **{f"acme.com/{key.replace('_', '-')}": it for key, it in counts.items()}}
+        metadata = {"name": "n", "annotations": {EXTENDED: ours} if ours else {}}
+        self.api.put_object(NODE, {"metadata": metadata, "status": {"capacity": its, "allocatable": its}})
+
+    def see(self) -> None:
+        """Let the watch tell of the Node as it is."""
+        self.node.set(own_node(self.api.objects[NODE]))
+
+    @property
+    def counts(self) -> Mapping[str, str]:
+        """Beside those of the kubelet."""
+        status = self.api.objects[NODE]["status"]
+        assert status["capacity"] == status["allocatable"]
+        assert status["capacity"].items() >= KUBELETS.items()
+        return {key: it for key, it in status["capacity"].items() if key not in KUBELETS}
+
+    @asynccontextmanager
+    async def runs(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.writer.run(Cell(0)))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_node_follows_what_is_wanted_and_keeps_it_after_the_end() -> None:
+    here = Here(EIGHT)
+    async with here.runs():
+        await eventually(lambda: here.counts == {NAME: "8"})
+        here.see()
+        here.wanted.set(Extended({NAME: 7}))
+        await eventually(lambda: here.counts == {NAME: "7"})
+        here.see()
+        here.wanted.set(Extended())
+        await eventually(lambda: here.counts == {})
+        here.see()
+        here.wanted.set(EIGHT)
+        await eventually(lambda: here.counts == {NAME: "8"})
+
+    assert here.counts == {NAME: "8"}
+    assert here.writer.writes == 4
+    assert {at for verb, at in here.api.calls if verb == "patch"} == {f"{NODE}/status"}
+
+
+async def test_a_count_that_the_kubelet_sets_to_0_is_written_again() -> None:
+    here = Here(EIGHT)
+    async with here.runs():
+        await eventually(lambda: here.counts == {NAME: "8"})
+        here.see()
+
+        here.put(NAME, {"card_count": "0"})
+        here.see()
+
+        await eventually(lambda: here.counts == {NAME: "8"})
+
+
+@pytest.mark.parametrize("wanted", [None, Extended()])
+async def test_a_node_of_which_nothing_is_wanted_is_not_asked_for(wanted: Extended | None) -> None:
+    here = Here(wanted, card_count="8")
+
+    await here.writer.once()
+
+    assert here.api.calls == []
+
+
+async def test_a_node_as_it_should_be_is_read_once_and_not_written() -> None:
+    here = Here(EIGHT, NAME, card_count="8")
+
+    await here.writer.once()
+    await here.writer.once()
+
+    assert here.api.verbs() == ["get"]
+
+
+async def test_a_server_that_is_away_or_refuses_is_told_and_asked_again() -> None:
+    here = Here(EIGHT)
+    here.api.fails = [ApiAway("gone"), None, Forbidden(403, "Forbidden", "no patch")]
+    async with here.runs():
+        await eventually(lambda: here.counts == {NAME: "8"})
+    assert here.writer.error == ""
+
+    here.wanted.set(Extended({NAME: 7}))
+    here.api.refuses = {"patch": Forbidden(403, "Forbidden", "no patch")}
+    await here.writer.once()
+    assert "no patch" in here.writer.error
+
+
+async def test_uninstalling_removes_what_an_agent_wrote_and_nothing_else() -> None:
+    here = Here(None, NAME, card_count="8", board_count="2")
+
+    assert await ExtendedWriter.remove(here.api, "n")
+
+    assert here.counts == {MORE: "2"}
+    assert EXTENDED not in here.api.objects[NODE]["metadata"]["annotations"]
+    assert not await ExtendedWriter.remove(here.api, "n")

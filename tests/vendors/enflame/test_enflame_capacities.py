@@ -1,0 +1,171 @@
+"""Schedulers of Enflame's cards read of the Node what is to be had, and never less than is given out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agent.core.vendor import Device, Fault, Grant, Offering, Request, ResourceRule, Sharing
+from agent.vendors.enflame import facts
+from agent.vendors.enflame.capacities import (
+    annotation_keys,
+    extended_resource_keys,
+    extended_resources,
+    node_annotations,
+)
+from agent.vendors.enflame.options import Options
+
+WHOLE, MEMORY = "enflame.com/gcu", "enflame.com/gcu-memory"
+SHARED, DRS = "enflame.com/shared-gcu", "enflame.com/drs-gcu"
+SHARED_KEY, DRS_KEY = "enflame.com/gcu-shared-capacity", "enflame.com/gcu-drs-capacity"
+#: Of an S60, as a dump of a node shows them.
+S60 = "1g.6gb:0,3g.20gb:1,6g.40gb:2"
+
+
+def card(n: int, fault: Fault | None = None, **attributes: str) -> Device:
+    """The n-th card, whose node has the number n + 10."""
+    told = {facts.PROFILES: S60, **{key.replace("_", "-"): it for key, it in attributes.items()}}
+    return Device(f"GCU-{n}", n, n + 10, attributes=told, fault=fault)
+
+
+CARDS = (card(0), card(1))
+
+
+def offers(*names: str, replicas: int = 6) -> Any:
+    """All cards by each of these names, as the vendor's offering says it."""
+
+    def offering(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
+        uuids = tuple(it.uuid for it in devices)
+        sharing = Sharing("replicas", replicas)
+        return Offering(tuple(ResourceRule(name, uuids, sharing) for name in names))
+
+    return offering
+
+
+def grant(name: str, uuid: str, count: int = 1) -> Grant:
+    return Grant(Request("a", name, tuple(f"{uuid}::{n}" for n in range(count))), (uuid,))
+
+
+def told(
+    *grants: Grant,
+    cards: Sequence[Device] = CARDS,
+    dialect: str = "gcushare-v4",
+    names: Sequence[str] = (WHOLE, SHARED, DRS),
+    **settings: Any,
+) -> Mapping[str, str | None]:
+    options = Options.read({"dialect": dialect, **settings})
+    return node_annotations(options, offers(*names), (), cards, grants)
+
+
+def shared(*grants: Grant, **more: Any) -> Mapping[str, int]:
+    found: Mapping[str, int] = json.loads(told(*grants, **more)[SHARED_KEY] or "")
+    return found
+
+
+def sliced(*grants: Grant, **more: Any) -> list[int]:
+    devices = json.loads(told(*grants, **more)[DRS_KEY] or "")["devices"]
+    return [it["capacity"] for it in devices]
+
+
+def test_the_texts_are_those_that_gcushare_writes_itself() -> None:
+    assert told(cards=(card(0),)) == {
+        SHARED_KEY: '{"10":6}',
+        DRS_KEY: '{"devices":[{"index":"0","minor":"10","capacity":6}],'
+        '"profiles":{"1g.6gb":"0","3g.20gb":"1","6g.40gb":"2"}}',
+    }
+
+
+@pytest.mark.parametrize("dialect", ["none", "gcushare-v1"])
+def test_where_nobody_reads_them_there_are_none(dialect: str) -> None:
+    assert told(dialect=dialect) == {}
+
+
+def test_what_is_not_offered_is_not_told_nor_anything_without_cards() -> None:
+    assert set(told(names=(WHOLE, SHARED))) == {SHARED_KEY}
+    assert set(told(names=(WHOLE, DRS))) == {DRS_KEY}
+    assert told(names=(WHOLE,)) == {}
+    assert told(cards=()) == {}
+
+
+def test_what_is_given_out_as_slices_stays_in_the_sum_for_the_scheduler_takes_it_off_itself() -> None:
+    assert shared(grant(SHARED, "GCU-0", 4)) == {"10": 6, "11": 6}
+    assert sliced(grant(DRS, "GCU-0", 3)) == [6, 6]
+
+
+def test_a_card_that_pods_have_of_which_the_scheduler_knows_nothing_has_no_slices() -> None:
+    assert shared(grant(WHOLE, "GCU-0")) == {"10": 0, "11": 6}
+    assert sliced(grant(WHOLE, "GCU-0")) == [0, 6]
+    assert shared(grant(MEMORY, "GCU-1", 12)) == {"10": 6, "11": 0}
+
+
+def test_gcushare_leaves_out_cards_of_the_other_kind_itself_and_hami_is_told() -> None:
+    assert shared(grant(DRS, "GCU-0", 3)) == {"10": 6, "11": 6}
+    assert sliced(grant(SHARED, "GCU-0", 2)) == [6, 6]
+    assert shared(grant(DRS, "GCU-0", 3), dialect="hami") == {"10": 0, "11": 6}
+    assert sliced(grant(SHARED, "GCU-0", 2), dialect="hami") == [0, 6]
+
+
+def test_a_card_that_nobody_new_gets_has_what_is_given_out_of_it_and_no_more() -> None:
+    """Less would be less than none left, by which GCUShare's scheduler ends the scheduling of every pod."""
+    broken = (card(0, Fault("ecc")), card(1))
+
+    assert shared(cards=broken) == {"10": 0, "11": 6}
+    assert shared(grant(SHARED, "GCU-0", 2), grant(SHARED, "GCU-0", 2), cards=broken) == {"10": 4, "11": 6}
+    assert sliced(grant(DRS, "GCU-0", 3), cards=broken) == [3, 6]
+
+
+def test_a_card_of_which_more_is_given_out_than_the_config_has_now_is_told_with_that() -> None:
+    assert shared(grant(SHARED, "GCU-0", 9)) == {"10": 9, "11": 6}
+
+
+def test_slices_that_nobody_of_us_made_are_not_to_be_had() -> None:
+    cards = (card(0, foreign_slices="1", foreign_sixths="3"), card(1))
+
+    assert sliced(cards=cards) == [3, 6]
+    assert shared(cards=cards) == {"10": 0, "11": 6}
+
+
+def test_of_profiles_those_are_told_that_all_cards_have() -> None:
+    cards = (card(0), card(1, profiles="6g.40gb:2,1g.6gb:7"), card(2, profiles="6g.40gb:2"))
+
+    assert json.loads(told(cards=cards)[DRS_KEY] or "")["profiles"] == {"6g.40gb": "2"}
+
+
+def test_another_brand_has_its_own_keys() -> None:
+    options = Options.read({"dialect": "gcushare-v4", "registerResource": "tencent.com/zixiao"})
+    brand = options.brand
+
+    found = node_annotations(options, offers("tencent.com/shared-zixiao"), (), CARDS, ())
+
+    assert set(found) == {"tencent.com/zixiao-shared-capacity"} < set(annotation_keys(brand))
+    assert extended_resource_keys(brand) == ("tencent.com/zixiao-count",)
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [((WHOLE,), None), ((WHOLE, MEMORY), 2), ((WHOLE, SHARED, DRS), 2), ((DRS,), 2), ((), None)],
+)
+def test_the_cards_that_are_shared_are_counted_the_broken_ones_too(
+    names: Sequence[str], count: int | None
+) -> None:
+    cards = (card(0, Fault("ecc")), card(1))
+
+    options = Options.read({"dialect": "gcushare-v4"})
+
+    assert extended_resources(options, offers(*names), (), cards) == {"enflame.com/gcu-count": count}
+    assert extended_resources(Options(), offers(*names), (), cards) == {"enflame.com/gcu-count": None}
+
+
+def test_of_several_resources_the_one_is_counted_that_schedulers_divide() -> None:
+    def offering(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
+        some = (
+            ResourceRule(SHARED, ("GCU-0",), Sharing("replicas", 6)),
+            ResourceRule(DRS, ("GCU-0", "GCU-1")),
+        )
+        return Offering(some)
+
+    options = Options.read({"dialect": "hami"})
+    assert extended_resources(options, offering, (), CARDS) == {"enflame.com/gcu-count": 1}
