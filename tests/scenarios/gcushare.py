@@ -168,6 +168,16 @@ class GCUShare:
         assert all(it["allocated"] for it in found.values())
         return found
 
+    async def tells(self, pod: Pod, /, **words: str) -> None:
+        """Wait until the record of the pod's main container has these."""
+
+        def record() -> Mapping[str, Any]:
+            its: Mapping[str, Mapping[str, Any]] = json.loads(self.read(pod)[RECORDS])
+            return its["main"]
+
+        with anyio.fail_after(PATIENCE):
+            await self.api.wait(lambda _: record().items() >= words.items())
+
     async def is_on(self, pod: Pod, minor: int | str, *containers: str) -> None:
         """Fail unless each of these containers, or the only one, starts with this card and no other."""
         for name in containers or tuple(it.name for it in pod.containers):

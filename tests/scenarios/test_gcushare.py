@@ -222,6 +222,21 @@ async def test_a_pod_of_before_a_kill_is_told_of_after_it(gcushare: GCUShare) ->
 
 
 @ANY_KUBELET
+async def test_a_slice_that_was_made_anew_is_the_one_that_its_pod_tells_of(gcushare: GCUShare) -> None:
+    await gcushare.starts("gcushare-v4", offered(4))
+    pod = gcushare.binds(one("drs", DRS, 1), fourth(2, 1, main="1g.6gb:0"))
+    await gcushare.node.admit_pod(pod)
+    before = await gcushare.records(pod, "main")
+    gcushare.enflame.lose()
+
+    await gcushare.node.start_of(pod)  # as after a reboot
+
+    [made] = gcushare.enflame.slices
+    assert made.uuid != before["main"]["instanceUUID"]
+    await gcushare.tells(pod, instanceUUID=made.uuid, instanceID=str(made.id))
+
+
+@ANY_KUBELET
 async def test_a_request_in_mib_on_a_node_that_counts_units_is_refused_saying_so(
     gcushare: GCUShare,
 ) -> None:
