@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -33,6 +34,8 @@ class Recaller:
         self._clock = clock
         #: What is not taken back yet, for its cards are not known; None before the first look.
         self._left: set[str] | None = None
+        #: What other plugins made of a card, by allocation: it is known before we have registered alone.
+        self._sizes: Mapping[str, int] = {}
         self.is_done = False
 
     @property
@@ -48,10 +51,15 @@ class Recaller:
             return self._from_pods(evidence)
         if self._left is None:
             unknown = {it.allocation for it in evidence.granted if self._ledger.get(it.allocation) is None}
-            if unknown and await self._sources.granted(prove=True) is None:
+            first = await self._sources.granted(prove=True, sizes=True) if unknown else ()
+            if first is None:
                 return ()  # nothing is taken from a file that proves wrong
-            self._left = unknown
-        there = [it for it in evidence.granted if it.allocation in self._left]
+            self._left, self._sizes = unknown, {it.allocation: it.of for it in first}
+        there = [
+            replace(it, of=self._sizes.get(it.allocation, 0))
+            for it in evidence.granted
+            if it.allocation in self._left
+        ]
         plan = self._plan.value
         recalled = recall(there, plan, self._clock())
         self._left = {it.allocation for it in there} - {it.allocation.id for it in recalled}
