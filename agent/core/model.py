@@ -191,6 +191,13 @@ class AdvertisedDevice:
         """How many shares the card has, whoever made their IDs."""
         return len(self.ids or ()) + self.instead
 
+    def knows(self, device_id: str) -> bool:
+        """Whether it is one of the card's shares as another plugin writes it."""
+        its = share(device_id)
+        if its is None or its.between == "::" or its.stem not in self.names:
+            return False
+        return self.ids is not None and self.ids.count is not None and its.number < self.shares
+
     def __iter__(self) -> Iterator[str]:
         yield from self.ids or ()
         yield from self.kept
@@ -258,8 +265,14 @@ class Resource:
         return sum(len(card) if card.healthy else len(card.held) for card in self.cards)
 
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
-        """The card that lists this ID."""
-        return self.index.find(device_id)
+        """The card whose ID this is; one that is listed wins over how another plugin writes another card's.
+
+        The kubelet may give out for a moment what such a plugin's pod had, and we list no more.
+        """
+        known = self.index.find(device_id)
+        if known is None and (card := self.index.named(device_id)) is not None:
+            return card if card.knows(device_id) else None
+        return known
 
     def cards_of(self, device_ids: Sequence[str]) -> Sequence[AdvertisedDevice | None]:
         """The card of each ID. Thousands of units are of one card, and found at once."""

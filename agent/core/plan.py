@@ -396,13 +396,7 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> 
     others = uses.beyond(rule.name, card.uuid, card)
     if rule.sharing.kind == "exclusive":
         return bool(others) or uses.has_shares_of_others(card.uuid)
-    return not all("::" in device_id or _is_written_otherwise(device_id, card) for device_id in others)
-
-
-def _is_written_otherwise(device_id: str, card: AdvertisedDevice) -> bool:
-    """Whether it is one of the card's shares as another plugin wrote it."""
-    its = share(device_id)
-    return its is not None and its.between != "::" and its.stem in card.names and its.number < card.shares
+    return not all("::" in device_id or card.knows(device_id) for device_id in others)
 
 
 def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> AdvertisedDevice:
@@ -413,7 +407,7 @@ def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> Adve
     """
     if card.ids is None or card.ids.count is None:
         return card
-    others = sum(_is_written_otherwise(it, card) for it in uses.beyond(rule.name, card.uuid, card))
+    others = sum(card.knows(it) for it in uses.beyond(rule.name, card.uuid, card))
     if not others:
         return card
     left = card.ids.count - others

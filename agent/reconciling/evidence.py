@@ -182,8 +182,8 @@ def granted(entry: Entry, registered: Mapping[str, Sequence[str]] = MappingProxy
 def _shares(entry: Entry, listed: Sequence[str]) -> int:
     """How many shares its plugin lists of the card of the answer's first ID; 0 where it does no more."""
     its = share(entry.ids[0]) if entry.ids else None
-    if its is None or entry.ids[0] not in listed:
-        return 0
+    if its is None or entry.ids[0] not in listed or any("::" in it for it in listed):
+        return 0  # a list of ours has of another's IDs those that are in use
     beginning = its.stem + its.between
     return sum(it.startswith(beginning) for it in listed)
 
