@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -37,15 +38,25 @@ class Recaller:
         #: What other plugins made of a card, by allocation: it is known before we have registered alone.
         self._sizes: Mapping[str, int] = {}
         self.is_done = False
+        self._turn = asyncio.Lock()
 
     @property
     def has_looked(self) -> bool:
         """Whether it is known what the kubelet has of us."""
         return self._left is not None
 
+    async def at_once(self) -> Sequence[Recall]:
+        """Record what the kubelet's checkpoint alone says; what it was."""
+        granted = await self._sources.granted(prove=False)
+        return await self.once(Evidence(granted)) if granted is not None else ()
+
     async def once(self, evidence: Evidence) -> Sequence[Recall]:
         """Record what can be taken back now; what it was."""
-        if self.is_done:
+        async with self._turn:
+            return await self._looked(evidence)
+
+    async def _looked(self, evidence: Evidence) -> Sequence[Recall]:
+        if self.is_done and not self._left:
             return ()
         if evidence.granted is None:
             return self._from_pods(evidence)
