@@ -21,7 +21,7 @@ from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
 from agent.core.offers import Wish
 from agent.core.text import shorten
-from agent.core.vendor import ResourceRule, SettingsError, Sharing, Vendor
+from agent.core.vendor import Modes, ResourceRule, SettingsError, Sharing, Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
 from agent.plugins import Plugin, load, names
@@ -125,7 +125,12 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
 
 def _wish(vendor: Vendor, config: Config) -> Wish:
     its = config.vendor(vendor.name)
-    return Wish(vendor, its.resources, dynamic=its.modes == "dynamic")
+    return Wish(vendor, its.resources, dynamic=_modes(config, vendor) == "dynamic")
+
+
+def _modes(config: Config, vendor: Vendor) -> Modes:
+    """Whether its resources may name the same cards: as the config says, or else the vendor."""
+    return config.vendor(vendor.name).modes or vendor.modes
 
 
 def _configure(process: VendorProcess, its: VendorSettings) -> None:
@@ -178,6 +183,7 @@ def complete(config: Config) -> Config:
             its,
             settings={**_defaults(vendors[name]), **its.settings},
             resources=_rules(config, vendors[name]),
+            modes=_modes(config, vendors[name]),
         )
         for name, its in config.vendors.items()
         if name in vendors
@@ -195,11 +201,12 @@ def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
     filled = []
     for index, rule in enumerate(config.vendor(vendor.name).resources):
         at = ("vendors", vendor.name, "resources", index)
+        own = vendor.rule(rule.name)
         if rule.sharing == Sharing() and not config.says((*at, "sharing")):
-            rule = replace(rule, sharing=vendor.sharing)
+            rule = replace(rule, sharing=own.sharing)
         if rule.placement == "local" and not config.says((*at, "placement")):
-            rule = replace(rule, placement=vendor.placement)
-        filled.append(rule)
+            rule = replace(rule, placement=own.placement)
+        filled.append(replace(rule, policy=rule.policy or own.policy, ids=rule.ids or own.ids))
     return tuple(filled)
 
 
@@ -224,7 +231,7 @@ def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[
 def _check_overlap(config: Config, vendor: Vendor) -> None:
     """All cards are for one resource alone, unless the vendor itself says what `all` is of each."""
     rules = config.vendor(vendor.name).resources
-    if vendor.resources is not None or len(rules) < 2 or config.vendor(vendor.name).modes == "dynamic":
+    if vendor.resources is not None or len(rules) < 2 or _modes(config, vendor) == "dynamic":
         return
     for index, rule in enumerate(rules):
         if rule.devices == "all":

@@ -186,9 +186,9 @@ class Node:
             del self.resources[name]
         self.plan.set(planned)
 
-    def prepares(self, vendor: str) -> bool:
-        """Whether its containers need hardware made; one that is left out makes none."""
-        return vendor in self.vendors and self.vendors[vendor].prepares
+    def makes(self, resource: Resource) -> bool:
+        """Whether its containers need hardware made; a vendor that is left out makes none."""
+        return resource.vendor in self.vendors and self.vendors[resource.vendor].makes(resource.name)
 
     @property
     def cdi_error(self) -> str:
@@ -198,12 +198,13 @@ class Node:
 
     @property
     def withheld(self) -> Mapping[str, str]:
-        """Vendors of which nothing is given out now, and why: a container would not start."""
+        """Vendors, or some of their resources, of which nothing is given out now, and why: a container would
+        not start.
+        """
         unspecified = {name: it for name, it in self._unspecified.items() if not self.specs.value.get(name)}
         errors = {**unspecified, **self._unwritten}
-        return {
-            name: why for name, why in errors.items() if name in self.vendors and self.vendors[name].by_cdi
-        }
+        by_cdi = {name: it for name, it in self.vendors.items() if it.by_cdi and name in errors}
+        return {one: errors[name] for name, it in by_cdi.items() for one in it.prepared or (name,)}
 
     @property
     def complaints(self) -> tuple[str, ...]:

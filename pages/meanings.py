@@ -85,7 +85,8 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors.NAME.modes": (
         "`fixed`: a card belongs to one resource. `dynamic`: several may name it, and it is the first's that "
-        "takes of it, [below](#modes)."
+        "takes of it, [below](#modes). Without it the vendor's way: `dynamic` of `enflame`, `fixed` of "
+        "others."
     ),
     "vendors.NAME.configDir": (
         "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "

@@ -11,8 +11,7 @@ from agent.cli import _parser
 from agent.config import parse
 from agent.core.errors import ConfigError
 from agent.core.notices import ACTIONS
-from agent.plugins import names
-from agent.vendors import metax, nvidia, simulated
+from agent.vendors import enflame, metax, nvidia, simulated
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -72,14 +71,6 @@ def test_what_other_plugins_have_and_this_one_does_not_is_refused_by_name(wrong:
         parse(config, "my.yaml", "a-node")
 
 
-def test_vendors_that_the_page_for_those_who_come_says_are_missing_are() -> None:
-    page = (ROOT / "docs/coming-from.md").read_text()
-    missing = re.findall(r"there is no vendor `(\w+)` yet", page)
-
-    assert missing
-    assert not set(missing) & set(names())
-
-
 def test_the_vendor_guide_shows_what_its_example_is_made_of() -> None:
     """tests/docs/test_vendor_example.py runs these files."""
     guide = (ROOT / "docs/vendor-guide.md").read_text()
@@ -90,7 +81,9 @@ def test_the_vendor_guide_shows_what_its_example_is_made_of() -> None:
         assert f"<!-- made: file {file.relative_to(ROOT / 'docs')} -->" in guide
 
 
-@pytest.mark.parametrize("vendor", [metax, nvidia, simulated], ids=lambda it: it.__name__.rpartition(".")[2])
+@pytest.mark.parametrize(
+    "vendor", [enflame, metax, nvidia, simulated], ids=lambda it: it.__name__.rpartition(".")[2]
+)
 def test_a_vendor_s_readme_has_its_sections(vendor: object) -> None:
     page = Path(vendor.__file__).parent / "README.md"  # type: ignore[attr-defined]
 

@@ -11,14 +11,13 @@ from agent.config import place
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
 from agent.core.koordinator.feed import DIRECTORY
-from agent.core.vendor import ResourceRule
+from agent.core.vendor import Modes, ResourceRule
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 ToldAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
-Modes = Literal["fixed", "dynamic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,9 @@ class VendorSettings:
     #: Plain JSON values for the vendor's own backend.
     settings: Mapping[str, Any] = field(default_factory=dict)
     resources: tuple[ResourceRule, ...] = ()
-    #: `dynamic`: its resources may name the same cards, each of which is the first's that takes of it.
-    modes: Modes = "fixed"
+    #: `dynamic`: its resources may name the same cards, each of which is the first's that takes of it. None
+    #: is the vendor's way.
+    modes: Modes | None = None
     #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
     config_dir: str = ""
 

@@ -30,7 +30,7 @@ class Scene:
     snapshot: NodeSnapshot
     topology: Topology
     vendors: Mapping[str, Vendor]
-    #: Vendor to why nothing of it is given out.
+    #: Vendor, or resource, to why nothing of it is given out.
     withheld: Mapping[str, str] | None = None
     #: The pods bound to this node, as far as an API server tells.
     candidates: tuple[Candidate, ...] = ()
@@ -102,7 +102,8 @@ def _well(
     card: AdvertisedDevice | None,
     statuses: Mapping[str, DeviceStatus],
 ) -> DeviceStatus:
-    withheld = (scene.withheld or {}).get(resource.vendor, "")
+    unserved = scene.withheld or {}
+    withheld = unserved.get(resource.vendor) or unserved.get(resource.name, "")
     status = statuses.get(card.uuid) if card is not None else None
     if card is None or status is None:
         raise UnknownDevice(resource.name, device_id)

@@ -143,7 +143,7 @@ class Allocator:
         begun.append(allocation.id)
         self.busy.add(allocation.id)
         request = requested(allocation)
-        if vendor.prepares:
+        if vendor.makes(resource):
             await self._make(vendor, allocation, request)
             admit(self._scene(), resource, ids)  # a card may have failed while its slice was made
         cards = devices_of(self._scene(), choice.instead) or devices
@@ -195,7 +195,7 @@ class Allocator:
         await self._store.save(durable=True)
 
     async def _undo_all(self, vendor: Vendor, begun: Sequence[str]) -> None:
-        written = vendor.prepares and any(self._ledger.get(it) is not None for it in begun)
+        written = any(self._is_made(vendor, it) for it in begun)
         for allocation in begun:
             await self._undo(vendor, allocation)
         if written:
@@ -204,7 +204,7 @@ class Allocator:
 
     async def _undo(self, vendor: Vendor, allocation: str) -> None:
         """Forget the allocation; one whose hardware can not be removed now is left to reconcile."""
-        if vendor.prepares and self._ledger.get(allocation) is not None:
+        if self._is_made(vendor, allocation):
             try:
                 await self._release(vendor.name, allocation)
             except VendorError:
@@ -212,6 +212,11 @@ class Allocator:
                 return
         self._ledger.forget(allocation)
         self.busy.discard(allocation)
+
+    def _is_made(self, vendor: Vendor, allocation: str) -> bool:
+        """Whether hardware was begun for it, or is about to be."""
+        it = self._ledger.get(allocation)
+        return it is not None and vendor.makes(it.resource)
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
@@ -230,7 +235,7 @@ class Allocator:
         """
         async with self._turn:
             vendor = serving(self._scene(), resource)
-            if not vendor.prepares:
+            if not vendor.makes(resource):
                 return
             granted = await self._witness.granted()
             exchanged = granted is not None and self.swaps.exchange(granted)

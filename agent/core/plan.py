@@ -69,11 +69,11 @@ def plan(
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
-    `owners`: resource to vendor, of those in use. `withheld`: vendors of which nothing is to be given out.
-    `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given out.
-    `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given whole to
-    nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of it lie by
-    IDs of other cards. `counted`: what IDs in use count memory in, which is said of all of them.
+    `owners`: resource to vendor, of those in use. `withheld`: vendors and resources of which nothing is to be
+    given out. `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given
+    out. `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given
+    whole to nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of
+    it lie by IDs of other cards. `counted`: what IDs in use count memory in, which is said of all of them.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
@@ -112,7 +112,9 @@ def plan(
     cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & well
     away = cordoned | well.intersection(external)
     given = {
-        name: _withheld(it) if it.vendor in withheld else _holding(it, uses, away if _heeds(it) else cordoned)
+        name: _withheld(it)
+        if it.vendor in withheld or name in withheld
+        else _holding(it, uses, away if _heeds(it) else cordoned)
         for name, it in kept.items()
     }
     return {name: _hiding(it, (forgotten or {}).get(name, ())) for name, it in given.items()}

@@ -165,6 +165,7 @@ class Device:
 IdForm = Literal["uuid", "minor", "short"]
 Policy = Literal["distributed", "packed", "aligned"]
 Placement = Literal["local", "claim", "auto"]
+Modes = Literal["fixed", "dynamic"]
 
 
 #: More entries of one card never fit into the 4 MiB list that the kubelet receives.
@@ -394,6 +395,8 @@ class Vendor:
     prepares: bool = False
     #: Whether containers get their devices by CDI names alone: without the specs nothing is given out.
     by_cdi: bool = False
+    #: The resources to which these two apply, where that is not all that the vendor has.
+    prepared: tuple[str, ...] = ()
     #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
@@ -403,6 +406,10 @@ class Vendor:
     #: How a card is counted, and who chooses it, where a rule does not say so.
     sharing: Sharing = Sharing()
     placement: Placement = "local"
+    #: The same for resources of certain names, with policy and ids; None for a name leaves it at the above.
+    named: Callable[[str], ResourceRule | None] | None = None
+    #: Whether its resources may name the same cards, where the config does not say so.
+    modes: Modes = "fixed"
     #: Labels of the Node that follow from the configured rules and these devices: key to value.
     labels: Labels | None = None
     #: Annotations of the Node that follow from the configured rules, these devices and what of them is given
@@ -431,3 +438,12 @@ class Vendor:
     #: While none of these and none of `libraries` is here, which must be all then, no process is started
     #: unless the config asks for the vendor. None: it is always started.
     signs: Signs | None = None
+
+    def makes(self, resource: str) -> bool:
+        """Whether the resource's containers need hardware that `prepare` makes."""
+        return self.prepares and (not self.prepared or resource in self.prepared)
+
+    def rule(self, name: str) -> ResourceRule:
+        """What a rule of this name is where it says nothing else."""
+        its = self.named(name) if self.named else None
+        return its or ResourceRule(name, sharing=self.sharing, placement=self.placement)

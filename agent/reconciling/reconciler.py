@@ -299,8 +299,8 @@ class Reconciler:
         return True
 
     def _has_slices(self, it: Allocation) -> bool:
-        prepares = any(one.name == it.vendor and one.prepares for one in self._vendors())
-        return bool(it.partitions) or prepares
+        makes = any(one.name == it.vendor and one.makes(it.resource) for one in self._vendors())
+        return bool(it.partitions) or makes
 
     async def _remove(self, change: Remove) -> bool:
         if self._ledger.get(change.allocation) in self._ledger.in_use():

@@ -76,7 +76,7 @@ class Sessions:
                 self._answers,
                 self._directory,
                 status=self.statuses[name],
-                pre_start_required=self._node.prepares(resource.value.vendor),
+                pre_start_required=self._node.makes(resource.value),
                 intervals=self._intervals,
                 numbers=self._numbers,
             )

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scenarios.metax import SPEC, MetaX
+from scenarios.metax import MetaX
 
 from agent.testing.node import RunOptions
 
 MARK = "xpu-"
+SPEC = "metax-tech.com-sgpu.json"
 #: Slices of others: card, MiB, percent; the first as one that nobody chose for would be.
 FOREIGN = ((0, 4096, 6), (1, 128, 1))
 #: What a call of the vendor contract waits for.

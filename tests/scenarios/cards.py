@@ -43,6 +43,9 @@ class Cards(Protocol):
     def watched(self) -> bool:
         """Whether somebody listens: the driver tells nobody later of what happens before."""
 
+    def named(self, told: str) -> str:
+        """The uuid of the card that a container is told of so."""
+
     def fail(self, index: int) -> None:
         """Report XID 79, which takes a proof to be over."""
 
@@ -84,6 +87,9 @@ class Simulated:
     @property
     def watched(self) -> bool:
         return True
+
+    def named(self, told: str) -> str:
+        return told
 
     def sized(self, *mebibytes: int) -> None:
         """Let the cards have this much memory each; more are more cards."""
@@ -193,6 +199,9 @@ class Nvidia:
     @property
     def watched(self) -> bool:
         return self.stub.calls("nvmlEventSetWait_v2") > 0
+
+    def named(self, told: str) -> str:
+        return told
 
     def fail(self, index: int) -> None:
         self.stub.xid(index, 79)

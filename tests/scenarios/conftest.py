@@ -15,6 +15,7 @@ from agent.testing.simapi import SimApiServer
 from agent.testing.simkubelet.topology import Policy
 
 from .cards import Cards, Nvidia, Simulated, Sliced
+from .enflame import Enflame
 from .koordination import Koordinator, Played
 from .kubelets import Kind, built, kinds, simulated
 from .metax import MetaX
@@ -28,6 +29,7 @@ MakeCards = Callable[[Path, int], Cards]
 EVERY_VENDOR = pytest.mark.vendors.with_args(Simulated, Nvidia)
 ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would be the decorated one
 ONLY_METAX = pytest.mark.vendors.with_args(MetaX)
+ONLY_ENFLAME = pytest.mark.vendors.with_args(Enflame)
 #: Cards whose hardware is made.
 ONLY_SLICED = pytest.mark.vendors.with_args(Sliced)
 #: The fixture of what must look into the kubelet, or break it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from agent.vendors.metax.qos import ANNOTATION as POLICY
 from agent.vendors.metax.qos import SCHED_CLASSES
 
 from .koordination import Koordinator, until
-from .node import Node
+from .node import Got, gets
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
 
@@ -32,7 +31,6 @@ DOCUMENT_001 = {
 }
 #: The numbers below /dev/dri that there are: of cards from 128, of slices as the stub gives them.
 RENDERS = range(128, 320)
-SPEC = "metax-tech.com-sgpu.json"
 UNCORRECTED = 1
 
 
@@ -99,6 +97,9 @@ class MetaX:
     def watched(self) -> bool:
         return True
 
+    def named(self, told: str) -> str:
+        return told
+
     def fail(self, index: int) -> None:
         """Count an error that only a fresh start ends."""
         self.stub.ecc(index, dram=UNCORRECTED)
@@ -146,28 +147,6 @@ class MetaX:
     def be(self, index: int, policy: str) -> None:
         """Let the card have been left with this policy."""
         self.stub.sched_class(index, next(its for name, its in SCHED_CLASSES.items() if name == policy))
-
-
-@dataclass(frozen=True)
-class Got:
-    """What a container has below /dev, by paths of the host; its CDI names and variables."""
-
-    nodes: set[str]
-    names: set[str]
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-async def gets(node: Node, pod: Pod, container: str = "main") -> Got:
-    """Start the container, and read what its runtime would make of it: device specs and CDI names."""
-    options = await node.kubelet.run_options(pod.uid, container)
-    nodes, env = {host for host, *_ in options.devices}, dict(options.env)
-    said = json.loads((node.cdi / SPEC).read_text()) if options.cdi_devices else {"devices": []}
-    by_name = {f"{said['kind']}={it['name']}": it["containerEdits"] for it in said["devices"]}
-    for name in options.cdi_devices:
-        edits = by_name[name]
-        nodes |= {it.get("hostPath", it["path"]) for it in edits.get("deviceNodes", ())}
-        env |= dict(it.split("=", 1) for it in edits.get("env", ()))
-    return Got(nodes, set(options.cdi_devices), env)
 
 
 async def plays_document_001(koordinator: Koordinator, metax: MetaX) -> None:

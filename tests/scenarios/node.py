@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,6 +71,28 @@ def shared(name: str, replicas: int, devices: Any = "all", **more: Any) -> Rule:
 
 def by_memory(name: str, unit: str, devices: Any = "all", **more: Any) -> Rule:
     return {"name": name, "devices": devices, "sharing": {"kind": "memory", "unit": unit}, **more}
+
+
+@dataclass(frozen=True)
+class Got:
+    """What a container has below /dev, by paths of the host; its CDI names and variables."""
+
+    nodes: set[str]
+    names: set[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+async def gets(node: Node, pod: Pod, container: str = "main") -> Got:
+    """Start the container, and read what its runtime would make of it: device specs and CDI names."""
+    options = await node.kubelet.run_options(pod.uid, container)
+    nodes, env = {host for host, *_ in options.devices}, dict(options.env)
+    specs = [json.loads(it.read_text()) for it in node.cdi.glob("*.json")] if options.cdi_devices else []
+    by_name = {f"{its['kind']}={it['name']}": it["containerEdits"] for its in specs for it in its["devices"]}
+    for name in options.cdi_devices:
+        edits = by_name[name]
+        nodes |= {it.get("hostPath", it["path"]) for it in edits.get("deviceNodes", ())}
+        env |= dict(it.split("=", 1) for it in edits.get("env", ()))
+    return Got(nodes, set(options.cdi_devices), env)
 
 
 class Node:
@@ -293,7 +315,7 @@ class Node:
     async def cards_of(self, pod: Pod, container: str = "main") -> set[str]:
         """The physical cards that the container is told of."""
         options = await self.kubelet.run_options(pod.uid, container)
-        return set(options.env[self.cards.visible].split(","))
+        return {self.cards.named(it) for it in options.env[self.cards.visible].split(",")}
 
     async def start_of(self, pod: Pod, container: str = "main") -> str:
         """Let the kubelet start the container; the allocation that it then has."""

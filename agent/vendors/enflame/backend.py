@@ -127,9 +127,10 @@ class EnflameBackend(Backend):
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         slices = self._opened().slices
-        if len(uuids) != 1:
+        distinct = set(uuids)  # each ID's card
+        if len(distinct) != 1:
             raise RequestRefused(
-                f"{len(request.ids)} of {request.resource} lie on {len(uuids)} cards: the slice of a "
+                f"{len(request.ids)} of {request.resource} lie on {len(distinct)} cards: the slice of a "
                 "container lies on one card; ask for no more than a card has"
             )
         chosen = self._card(uuids[0])

@@ -27,6 +27,8 @@ VIRTUAL = "virtual"
 DISABLED, DRS, SRIOV = "Disable", "DRS", "SRIOV"
 #: The profiles of slices that the card's hardware makes: a list of NAME:ID; absent where none is known.
 PROFILES = "profiles"
+#: How many of the smallest slices a card is.
+SLICES = 6
 #: Slices of the hardware that we did not make: how many, and how many sixths of the card they take.
 FOREIGN_SLICES, FOREIGN_SIXTHS = "foreign-slices", "foreign-sixths"
 

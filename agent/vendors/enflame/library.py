@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 
 from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, BackendUnavailable
 
-from . import abi, dispositions
+from . import abi, dispositions, places
 from .abi import Code, HandleCode
 from .values import (
     Ecc,
@@ -31,14 +30,6 @@ from .values import (
 
 T = TypeVar("T")
 
-SONAME = "libefml.so"
-#: What may follow the name, and where the file may lie after the loader's own path: as efml_dl.go looks.
-VERSIONS = ("", ".1", ".2", ".2.1", ".2.0", ".1.0.0")
-FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
-#: What /usr/lib/libefml.so is a link into; a container may have only the one or the other.
-PACKAGES = "/usr/local/efsmi"
-#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
-DRIVER_ROOT = "/driver-root"
 REMEDY = "install Enflame's driver, or let 'library' name the file, its name or a directory that holds it"
 
 MIB = 1 << 20
@@ -105,7 +96,7 @@ def start(settings: Mapping[str, Any]) -> Efml:
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
-    names = searched(settings)
+    names = places.searched(settings)
     refused, empty = [], []
     for name in names:
         if "/" in name and len(names) > 1 and not Path(name).exists():
@@ -116,10 +107,10 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
         except OSError as error:
             refused.append(str(error))
     if "/" not in names[0]:
-        del refused[1 : len(VERSIONS)]  # the loader says the same of every name
-    refused += [f"{link} leads to {target}, which is not here" for link, target in dangling(settings)]
+        del refused[1 : len(places.VERSIONS)]  # the loader says the same of every name
+    refused += [f"{link} leads to {target}, which is not here" for link, target in places.dangling(settings)]
     if empty:
-        refused.append(f"no {_soname(settings)} in {' or '.join(dict.fromkeys(empty))}")
+        refused.append(f"no {places.soname(settings)} in {' or '.join(dict.fromkeys(empty))}")
     raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
 
 
@@ -132,44 +123,6 @@ def _opened(name: str) -> ctypes.CDLL:
     if not handle:
         raise OSError(_string(libc.dlerror() or b""))
     return ctypes.CDLL(name, handle=handle)
-
-
-def searched(settings: Mapping[str, Any]) -> list[str]:
-    """The names of all files that `load` would take, there or not; one without a folder is the loader's.
-
-    `library` is a file, a directory that holds one or has the usual places below it, or a name without a
-    slash (liberml.so), which is then looked for where libefml.so would be.
-    """
-    library = settings.get("library") or ""
-    names = [_soname(settings) + version for version in VERSIONS]
-    if "/" not in library:
-        roots = dict.fromkeys(["", (settings.get("containerDriverRoot") or DRIVER_ROOT).rstrip("/")])
-        return names + [f"{folder}/{name}" for root in roots for folder in _folders(root) for name in names]
-    if not Path(library).is_dir():
-        return [library]
-    within = [library, f"{library}/lib", *_folders(library)]
-    return [str(Path(folder, name)) for folder in within for name in names]
-
-
-def dangling(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The links among them that lead nowhere: a container may have /usr/lib/libefml.so and not its target."""
-    links = [Path(name) for name in searched(settings) if "/" in name]
-    return [(str(it), os.readlink(it)) for it in links if it.is_symlink() and not it.exists()]
-
-
-def _soname(settings: Mapping[str, Any]) -> str:
-    library = settings.get("library") or ""
-    return library if library and "/" not in library else SONAME
-
-
-def _folders(root: str) -> list[str]:
-    """Where it may lie below a root; of the packages, the newest first."""
-    packages = sorted(Path(root + PACKAGES).glob("efsmi-*"), key=_version, reverse=True)
-    return [*(root + folder for folder in FOLDERS), *(str(package / "lib") for package in packages)]
-
-
-def _version(package: Path) -> list[int]:
-    return [int(number) for number in re.findall("[0-9]{1,9}", package.name)]
 
 
 def unavailable(error: EfmlError, otherwise: str = "efml-init") -> BackendUnavailable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from agent.core.text import shorten
+from agent.core.choosing import chosen
 from agent.core.vendor import Device, Offering, ResourceRule, SettingsError, Sharing, State
 
 from . import facts
@@ -26,10 +26,10 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     made: list[ResourceRule] = []
     left = list(fit)
     for rule in rules:
-        chosen, wrong = _chosen(rule, left, fit)
+        its, wrong = chosen(rule, left, fit, "metax")
         complaints += wrong
-        left = [it for it in left if it not in chosen]
-        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in chosen))))
+        left = [it for it in left if it not in its]
+        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in its))))
     return Offering(tuple(made), tuple(complaints))
 
 
@@ -117,23 +117,3 @@ def _unsliceable(cards: Iterable[Device]) -> Iterator[str]:
         sick = it.fault is not None and it.fault.state is State.UNHEALTHY
         if capable == facts.NO or (capable is None and not sick):
             yield f"{it.uuid} can not be sliced: its library or driver knows no sGPU; set mode native"
-
-
-def _chosen(
-    rule: ResourceRule, left: Sequence[Device], fit: Sequence[Device]
-) -> tuple[list[Device], list[str]]:
-    """The devices of the user's rule among those left, and what it names beside them."""
-    if rule.devices == "all":
-        taken = f"{rule.name} asks for all devices, others have them already; set 'devices'"
-        return list(left), [taken] if fit and not left else []
-    if isinstance(rule.devices, int):
-        few = f"{rule.name} asks for {rule.devices} devices, metax has {len(left)} for it"
-        return list(left[: rule.devices]), [few] if len(left) < rule.devices else []
-    known = {name: it for it in left for name in (str(it.index), it.uuid)}
-    names = list(map(str, rule.devices))
-    missing = [it for it in names if it not in known]
-    found = {known[it].uuid: known[it] for it in names if it in known}
-    return list(found.values()), [
-        f"{rule.name} names {shorten(it)}, which metax does not offer, or another resource has"
-        for it in missing
-    ]

@@ -15,7 +15,7 @@ import pytest
 from efml_stub import INDICES, NEWER, SUFFIXES, EfmlStub
 
 from agent.core.vendor import BackendUnavailable
-from agent.vendors.enflame import abi, library
+from agent.vendors.enflame import abi, library, places
 from agent.vendors.enflame.abi import (
     Code,
     EventType,
@@ -117,7 +117,7 @@ def unavailable(settings: dict[str, str]) -> BackendUnavailable:
     return caught.value
 
 
-def put(stub: EfmlStub, folder: Path, name: str = library.SONAME) -> Path:
+def put(stub: EfmlStub, folder: Path, name: str = places.SONAME) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).hardlink_to(stub.library)
     return folder
@@ -126,23 +126,23 @@ def put(stub: EfmlStub, folder: Path, name: str = library.SONAME) -> Path:
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose loader and folders know no EFML, as is this one with the stub."""
-    monkeypatch.setattr(library, "SONAME", "libnowhere.so")
+    monkeypatch.setattr(places, "SONAME", "libnowhere.so")
 
 
 def test_a_file_is_loaded(stub: EfmlStub) -> None:
     assert library.start({"library": str(stub.library)}).count() == 8
 
 
-@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in library.FOLDERS)])
+@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in places.FOLDERS)])
 def test_a_directory_is_searched_as_itself_and_as_a_root(stub: EfmlStub, tmp_path: Path, folder: str) -> None:
     put(stub, tmp_path / "root" / folder)
 
     assert library.start({"library": str(tmp_path / "root")}).count() == 8
 
 
-@pytest.mark.parametrize("version", library.VERSIONS)
+@pytest.mark.parametrize("version", places.VERSIONS)
 def test_a_file_may_bear_a_version(stub: EfmlStub, tmp_path: Path, version: str) -> None:
-    put(stub, tmp_path / "root", library.SONAME + version)
+    put(stub, tmp_path / "root", places.SONAME + version)
 
     assert library.start({"library": str(tmp_path / "root")}).count() == 8
 
@@ -153,9 +153,7 @@ def test_of_the_packages_of_efsmi_the_newest_is_taken_first(stub: EfmlStub, tmp_
     put(stub, tmp_path / "host/usr/local/efsmi/efsmi-1.9.0/lib", "libefml.so.1.0.0")
 
     settings = {"containerDriverRoot": str(tmp_path / "host")}
-    found = [
-        name for name in library.searched(settings) if "/efsmi-" in name and name.endswith("/libefml.so")
-    ]
+    found = [name for name in places.searched(settings) if "/efsmi-" in name and name.endswith("/libefml.so")]
 
     assert [Path(name).parts[-3] for name in found] == ["efsmi-1.14.0", "efsmi-1.9.0", "efsmi-1.2.3.14"]
     assert library.start(settings).count() == 8
@@ -167,11 +165,11 @@ def test_the_loaders_own_path_comes_first(stub: EfmlStub, tmp_path: Path) -> Non
     done = in_a_process(stub, "print(library.start({}).count())", LD_LIBRARY_PATH=folder)
 
     assert (done.stdout, done.stderr) == ("8\n", "")
-    assert library.searched({})[: len(library.VERSIONS)] == [library.SONAME + it for it in library.VERSIONS]
+    assert places.searched({})[: len(places.VERSIONS)] == [places.SONAME + it for it in places.VERSIONS]
 
 
 def test_all_names_are_looked_for_in_one_folder_before_the_next() -> None:
-    searched = library.searched({})[len(library.VERSIONS) :]
+    searched = places.searched({})[len(places.VERSIONS) :]
 
     assert searched[:2] == ["/usr/lib/libefml.so", "/usr/lib/libefml.so.1"]
     assert searched[6] == "/usr/lib64/libefml.so"
@@ -185,13 +183,13 @@ def test_another_name_is_looked_for_in_the_same_places(tmp_path: Path, monkeypat
 
     settings = {"library": "liberml.so", "containerDriverRoot": str(tmp_path / "host")}
 
-    assert library.searched(settings)[0] == "liberml.so"
+    assert places.searched(settings)[0] == "liberml.so"
     assert library.start(settings).count() == 8
 
 
 def test_a_file_that_can_not_be_loaded_is_passed_over(stub: EfmlStub, tmp_path: Path) -> None:
     put(stub, tmp_path / "lib")
-    (tmp_path / library.SONAME).write_text("no library")
+    (tmp_path / places.SONAME).write_text("no library")
 
     assert library.start({"library": str(tmp_path)}).count() == 8
 
@@ -224,7 +222,7 @@ def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path: Path, nowh
     (tmp_path / "usr/lib/libnowhere.so.1").symlink_to(tmp_path)  # leads somewhere
     settings = {"containerDriverRoot": str(tmp_path)}
 
-    assert library.dangling(settings) == [(str(link), target)]
+    assert places.dangling(settings) == [(str(link), target)]
     assert f"{link} leads to {target}, which is not here" in unavailable(settings).message
 
 

@@ -1,0 +1,158 @@
+"""Enflame's cards whole, by memory, in slices and sliced by their hardware, side by side on one node."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agent.testing.node import Container, Pod
+
+from .conftest import ANY_KUBELET, ONLY_ENFLAME
+from .enflame import DRS, GB, GCU, MEMORY, S60, SHARED, Enflame
+from .node import Node, confirmed, gets, in_use, one, released
+
+pytestmark = [ONLY_ENFLAME]
+
+
+@pytest.fixture
+def enflame(node: Node) -> Enflame:
+    assert isinstance(node.cards, Enflame)
+    return node.cards
+
+
+async def served(node: Node, dialect: str, counted: dict[str, tuple[int, int]], **settings: Any) -> None:
+    assert isinstance(node.cards, Enflame)
+    node.cards.dialect, node.cards.more = dialect, settings
+    node.configure()
+    await node.start()
+    await node.counts(counted)
+
+
+async def test_a_whole_card_is_told_by_the_number_of_its_node(node: Node, enflame: Enflame) -> None:
+    await served(node, "none", {GCU: (4, 4)})
+
+    pods = [await node.admit(f"pod-{n}", {GCU: 1}) for n in range(4)]
+
+    got = [await gets(node, pod) for pod in pods]
+    minors = [it.env[enflame.visible] for it in got]
+    assert sorted(minors) == ["0", "1", "2", "3"]
+    assert [it.nodes for it in got] == [{"/dev/gcuctl", f"/dev/gcu{minor}"} for minor in minors]
+    assert {uuid for pod in pods for uuid in await node.cards_of(pod)} == {*enflame.uuids}
+    await node.refused("fifth", {GCU: 1})
+
+
+async def test_units_of_memory_fill_a_card_before_the_next_beside_whole_ones(
+    node: Node, enflame: Enflame
+) -> None:
+    enflame.sized(*[16 * GB] * 4)
+    await served(node, "gcushare-v1", {GCU: (4, 4), MEMORY: (64, 64)})
+
+    pods = [await node.admit(f"pod-{size}", {MEMORY: size}) for size in (4, 8, 12)]
+    refused = await node.refused("pod-20", {MEMORY: 20})
+
+    four, eight, twelve = [await node.cards_of(pod) for pod in pods]
+    assert four == eight != twelve
+    assert "insufficient GCU Memory in one gcu device" in refused.message
+    assert "the largest free card has 16" in refused.message
+    await node.counts({GCU: (4, 2), MEMORY: (64, 64)})
+    whole = await node.admit("whole", {GCU: 1})
+    assert (await node.cards_of(whole)).isdisjoint(four | twelve)
+    await node.counts({GCU: (4, 2), MEMORY: (64, 48)})
+
+
+async def test_slices_that_nothing_keeps_apart_are_packed_beside_whole_cards(
+    node: Node, enflame: Enflame
+) -> None:
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+
+    pods = [await node.admit(f"pod-{n}", {SHARED: 2}) for n in range(3)]
+
+    first, second, third = [await node.cards_of(pod) for pod in pods]
+    assert first == second == third
+    await node.counts({GCU: (4, 3), SHARED: (24, 24), DRS: (24, 18)})
+    assert enflame.slices == []
+
+
+async def test_a_slice_of_the_hardware_is_made_for_its_container_and_removed_with_it(
+    node: Node, enflame: Enflame
+) -> None:
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+
+    pod = await node.admit("three", {DRS: 3})
+
+    [made] = enflame.slices
+    assert made.profile == "3g.20gb"
+    minor = enflame.minors[made.slot]
+    got = await gets(node, pod)
+    assert got.env["TOPS_VISIBLE_DEVICES"] == f"DRS-{made.uuid}"
+    assert got.env[enflame.visible] == str(minor)
+    assert got.nodes == {"/dev/gcuctl", f"/dev/gcu{minor}"}
+    await node.counts({GCU: (4, 3), SHARED: (24, 18), DRS: (24, 24)})
+    assert enflame.stub.drs() == [made.slot]
+
+    await node.until(lambda it: confirmed(it, pod))
+    await node.kubelet.delete(pod.uid)
+    await node.until(lambda it: released(it, pod))
+    await node.counts({GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+    assert enflame.slices == []
+    assert enflame.stub.drs() == []
+
+
+@pytest.mark.parametrize("count", [1])
+@pytest.mark.parametrize("other", [SHARED, DRS])
+async def test_of_a_whole_card_and_a_slice_of_it_asked_for_at_once_one_is_given(
+    node: Node, enflame: Enflame, other: str
+) -> None:
+    await served(node, "gcushare-v4", {GCU: (1, 1), SHARED: (6, 6), DRS: (6, 6)})
+
+    verdicts = await asyncio.gather(*map(node.kubelet.admit, (one("whole", GCU), one("slice", other))))
+
+    assert sorted(it.admitted for it in verdicts) == [False, True]
+    [has] = in_use(node.view)
+    assert len(enflame.slices) == (has.resource == DRS)
+
+
+async def test_all_ways_run_side_by_side_on_one_node(node: Node, enflame: Enflame) -> None:
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+    pods: list[Pod] = []
+    for name, left in (
+        (GCU, {GCU: (4, 4), SHARED: (24, 18), DRS: (24, 18)}),
+        (SHARED, {GCU: (4, 3), SHARED: (24, 18), DRS: (24, 12)}),
+        (DRS, {GCU: (4, 2), SHARED: (24, 12), DRS: (24, 12)}),
+    ):
+        pods.append(await node.admit(f"pod-{len(pods)}", {name: 1}))
+        await node.counts(left)
+
+    assert len({uuid for pod in pods for uuid in await node.cards_of(pod)}) == 3
+    two = await node.admit_pod(Pod("two", (Container({DRS: 1}, "a"), Container({DRS: 1}, "b"))))
+    assert await node.cards_of(two, "a") == await node.cards_of(two, "b") == await node.cards_of(pods[2])
+    assert len(enflame.slices) == 3
+
+
+@ANY_KUBELET
+async def test_slices_of_the_hardware_stay_their_containers_through_a_restart(
+    node: Node, enflame: Enflame
+) -> None:
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+    pod = await node.admit("drs", {DRS: 1})
+    await node.until(lambda it: confirmed(it, pod))
+    made = enflame.slices
+
+    await node.stop()
+    await node.start()
+
+    await node.counts({GCU: (4, 3), SHARED: (24, 18), DRS: (24, 24)})
+    assert enflame.slices == made
+    assert (await gets(node, pod)).env["TOPS_VISIBLE_DEVICES"] == f"DRS-{made[0].uuid}"
+
+
+@ANY_KUBELET
+async def test_cards_that_can_not_be_sliced_are_offered_without_slices_of_the_hardware(
+    node: Node, enflame: Enflame
+) -> None:
+    enflame.sized(*[S60] * 4)
+    enflame.stub.virt(0, 0, "SRIOV")
+
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (18, 18)})
