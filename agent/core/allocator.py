@@ -17,6 +17,7 @@ from agent.core.errors import (
     GivenTwice,
     InOtherMode,
     InsufficientMemory,
+    InsufficientShares,
     InvalidRequest,
     NotAllocated,
     NotServable,
@@ -234,7 +235,7 @@ class Allocator:
         others = self._others(resource, ids)
         try:
             return self._chosen(resource, ids, others)
-        except (PromisedElsewhere, InsufficientMemory):
+        except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
             there = await self._still_there(others)
             if len(there) == len(others):
                 raise
