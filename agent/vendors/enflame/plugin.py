@@ -13,6 +13,7 @@ from . import capacities, facts, nodes, places, sysfs
 from .dialects import DIALECTS
 from .edits import VISIBLE, container_edits
 from .inspection import formats
+from .labels import TIME, labels, machine
 from .offering import DRS_DIALECTS, judge, named, offering
 from .options import DEFAULTS, SETTINGS, Options
 from .parts import host_parts
@@ -48,6 +49,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         annotation_keys=capacities.annotation_keys(brand),
         extended_resources=partial(capacities.extended_resources, options, offers) if counted else None,
         extended_resource_keys=capacities.extended_resource_keys(brand),
+        labels=partial(labels, brand),
+        machine_label=machine(brand),
+        time_label=brand.name(TIME),
         dialects=(dialect(brand),) if dialect else (),
         formats=formats(brand, first=options.dialect in FIRST),
         visible=VISIBLE,
