@@ -19,12 +19,6 @@ from .node import Node, confirmed, gets, in_use, one, released
 pytestmark = [ONLY_ENFLAME]
 
 
-@pytest.fixture
-def enflame(node: Node) -> Enflame:
-    assert isinstance(node.cards, Enflame)
-    return node.cards
-
-
 async def served(node: Node, dialect: str, counted: dict[str, tuple[int, int]], **settings: Any) -> None:
     assert isinstance(node.cards, Enflame)
     node.cards.dialect, node.cards.more = dialect, settings

@@ -25,7 +25,7 @@ LAYOUTS = {
     "drs and shared": (2, 6),
 }
 #: The refused pods of the scenes that can come past the scheduler; they are refused here as well.
-FORCED = ("more", "drs2")
+FORCED = ("p20", "more", "drs2")
 
 
 # What was recorded
