@@ -438,6 +438,8 @@ class Vendor:
     #: While none of these and none of `libraries` is here, which must be all then, no process is started
     #: unless the config asks for the vendor. None: it is always started.
     signs: Signs | None = None
+    #: The sockets of other plugins of its cards, by name in the kubelet's directory; * is any text.
+    rivals: tuple[str, ...] = ()
 
     def makes(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `prepare` makes."""

@@ -17,6 +17,9 @@ from .options import DEFAULTS, SETTINGS, Options
 
 __all__ = ["SETTINGS", "register_backend"]
 
+#: Enflame's own plugin, and GCUShare's two (gcushare v3.6.5, pkg/consts).
+RIVALS = ("enflame.sock", "enflamegcushare*.sock")
+
 
 @hookimpl
 def register_backend(settings: Mapping[str, Any]) -> Vendor:
@@ -42,6 +45,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         visible=VISIBLE,
         shortage="insufficient GCU Memory in one gcu device",
         libraries=partial(places.searched, options.for_backend()),
+        rivals=RIVALS,
         signs=Signs(
             (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDOR, sysfs=root
         ),
