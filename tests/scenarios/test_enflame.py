@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from kubelet.fakes import eventually
 
 from agent.testing.node import Container, Pod
 
@@ -156,3 +159,38 @@ async def test_cards_that_can_not_be_sliced_are_offered_without_slices_of_the_ha
     enflame.stub.virt(0, 0, "SRIOV")
 
     await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (18, 18)})
+
+
+def told(node: Node) -> tuple[Mapping[str, int], list[int], Mapping[str, int | None]]:
+    """Slices by the number of the card's node, sixths that the hardware may make in the order of the cards,
+    and what is counted for the Node.
+    """
+    annotations, counts = node.agent.wanted_annotations.value, node.agent.wanted_extended.value
+    assert annotations is not None
+    assert counts is not None
+    shared, sliced = (
+        json.loads(annotations.values.get(f"enflame.com/gcu-{it}-capacity") or "{}")
+        for it in ("shared", "drs")
+    )
+    return shared, [it["capacity"] for it in sliced.get("devices", ())], counts.values
+
+
+@ANY_KUBELET
+async def test_the_node_tells_schedulers_which_slices_are_to_be_had_and_how_many_cards_are_shared(
+    node: Node, enflame: Enflame
+) -> None:
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+    free = {str(minor): 6 for minor in enflame.minors}
+    count = {"enflame.com/gcu-count": 4}
+    await eventually(lambda: told(node) == (free, [6] * 4, count))
+
+    whole = await node.admit("whole", {GCU: 1})
+    (uuid,) = await node.cards_of(whole)
+    slot = enflame.uuids.index(uuid)
+    taken = {**free, str(enflame.minors[slot]): 0}
+    sixths = [0 if n == slot else 6 for n in range(4)]
+    await eventually(lambda: told(node) == (taken, sixths, count))
+
+    await node.admit("shared", {SHARED: 2})
+    await node.admit("sliced", {DRS: 3})
+    await eventually(lambda: told(node) == (taken, sixths, count))

@@ -15,6 +15,7 @@ from agent.core.vendor import Device, Grant, Offering, ResourceRule
 
 from . import facts
 from .names import Brand
+from .offering import DRS_DIALECTS
 from .options import Options
 
 Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
@@ -22,8 +23,8 @@ Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 SHARED_CAPACITY = "enflame.com/gcu-shared-capacity"
 DRS_CAPACITY = "enflame.com/gcu-drs-capacity"
 COUNT = "enflame.com/gcu-count"
-#: Of a card that the hardware slices.
-SIXTHS = 6
+#: The dialect in which nobody reads anything.
+UNREAD = "none"
 
 
 def annotation_keys(brand: Brand) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ def node_annotations(
     A card that nobody new gets, or that pods have of which the reader knows nothing, has what is given out of
     it and no more. GCUShare leaves out by itself the cards that have the other kind of slices, HAMi does not.
     """
-    if options.dialect not in ("gcushare-v4", "hami"):
+    if options.dialect not in DRS_DIALECTS:
         return {}
     brand, offered = options.brand, offers(rules, devices).rules
     both = (brand.shared, brand.drs) if options.dialect == "gcushare-v4" else ()
@@ -65,7 +66,7 @@ def node_annotations(
             {
                 "index": str(it.index),
                 "minor": str(it.minor),
-                "capacity": _slices(it, brand.drs, seen, grants, max(0, SIXTHS - _foreign(it))),
+                "capacity": _slices(it, brand.drs, seen, grants, max(0, facts.SLICES - _foreign(it))),
             }
             for it in sliced
         ]
@@ -81,7 +82,7 @@ def extended_resources(
     Of several resources the one that they divide; none where no card is shared, or nobody reads it.
     """
     brand = options.brand
-    offered = offers(rules, devices).rules if options.dialect != "none" else ()
+    offered = offers(rules, devices).rules if options.dialect != UNREAD else ()
     counts = (len(_cards(offered, name, devices)) for name in (brand.shared, brand.memory, brand.drs))
     return {brand.name(COUNT): next(filter(None, counts), None)}
 

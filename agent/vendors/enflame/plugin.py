@@ -9,7 +9,7 @@ from typing import Any
 from agent.core.hooks import hookimpl
 from agent.core.vendor import Signs, Vendor
 
-from . import facts, nodes, places, sysfs
+from . import capacities, facts, nodes, places, sysfs
 from .dialects import DIALECTS
 from .edits import VISIBLE, container_edits
 from .inspection import formats
@@ -28,7 +28,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     options = Options.read(settings)
     brand, root = options.brand, options.sysfs or "/sys"
     sliced = options.dialect in DRS_DIALECTS
-    dialect = DIALECTS.get(options.dialect)
+    dialect, offers = DIALECTS.get(options.dialect), partial(offering, options)
+    counted = options.dialect != capacities.UNREAD
     return Vendor(
         name="enflame",
         backend="agent.vendors.enflame.backend:EnflameBackend",
@@ -39,10 +40,14 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         prepares=sliced,
         by_cdi=sliced,
         prepared=(brand.drs,) if sliced else (),
-        resources=partial(offering, options),
+        resources=offers,
         judge=partial(judge, options),
         named=partial(named, options),
         modes="dynamic",
+        annotations=partial(capacities.node_annotations, options, offers) if sliced else None,
+        annotation_keys=capacities.annotation_keys(brand),
+        extended_resources=partial(capacities.extended_resources, options, offers) if counted else None,
+        extended_resource_keys=capacities.extended_resource_keys(brand),
         dialects=(dialect(brand),) if dialect else (),
         formats=formats(brand, first=options.dialect in FIRST),
         visible=VISIBLE,
