@@ -152,7 +152,13 @@ class Line:
             Askers(lambda: allocator.promises, scheduled),
         )
         self._sessions = Sessions(
-            self._node, self._allocator, self._directory, pace.session, clock, registered
+            self._node,
+            self._allocator,
+            self._directory,
+            pace.session,
+            clock,
+            registered,
+            lambda: self._reconciler.take_back(),
         )
         self._renewals = Renewals(
             self._sessions.registrations,

@@ -170,7 +170,7 @@ class Node:
         offers = self._counting.offers
         owners, withheld = self._ledger.vendors(), self.withheld.keys()
         forgotten, lying = self._ledger.forgotten(), self._ledger.lying()
-        self._waits = waits(offers, after, held, lying)
+        self._waits = waits(offers, after, held, lying, counted)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
         external = self._ledger.external().keys()

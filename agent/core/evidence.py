@@ -26,6 +26,8 @@ class Granted:
     share: Mapping[str, str] = field(default_factory=dict)
     #: What its IDs count memory in, empty where something else; None where another plugin answered.
     unit: str | None = ""
+    #: Where another plugin answered: how many IDs it made of the first one's card; 0 where nobody knows.
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)

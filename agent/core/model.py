@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from itertools import product
 from typing import Literal
 
 from agent.core.claims import Claim
@@ -157,7 +158,7 @@ class IdRange:
         return [it for it in device_ids if it[size:] not in suffixes or not it.startswith(stem)]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _suffixes(count: int) -> Mapping[str, None]:
     """What follows the stem, in order. Cards of a resource share it; looking up beats parsing numbers."""
     return dict.fromkeys(f"::{n}" for n in range(count))
@@ -165,7 +166,7 @@ def _suffixes(count: int) -> Mapping[str, None]:
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedDevice:
-    """A card within one resource. IDs of a former plan that are still in use stand in `kept`.
+    """A card within one resource. IDs of a former plan or plugin that are still in use stand in `kept`.
 
     `held` are the IDs that stay healthy, for who has them, on a card that is given to nobody new. `mode` is
     the resource whose the card is for now, where that is another one; empty where it is not.
@@ -178,6 +179,24 @@ class AdvertisedDevice:
     kept: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     mode: str = ""
+    #: How many of `kept` are IDs of its range in another plugin's writing, or make way for such: the range is
+    #: shorter by as many, so that the kubelet counts no more than the card has.
+    instead: int = 0
+    #: What the IDs of the card may begin with in another plugin's writing, and its memory in bytes.
+    names: tuple[str, ...] = ()
+    memory: int = 0
+
+    @property
+    def shares(self) -> int:
+        """How many shares the card has, whoever made their IDs."""
+        return len(self.ids or ()) + self.instead
+
+    def knows(self, device_id: str) -> bool:
+        """Whether it is one of the card's shares as another plugin writes it."""
+        its = share(device_id)
+        if its is None or its.between == "::" or its.stem not in self.names:
+            return False
+        return self.ids is not None and self.ids.count is not None and its.number < self.shares
 
     def __iter__(self) -> Iterator[str]:
         yield from self.ids or ()
@@ -197,19 +216,20 @@ class Index:
         self._stems: dict[str, AdvertisedDevice] = {}
         self._uuids: dict[str, AdvertisedDevice] = {}
         self._kept: dict[str, AdvertisedDevice] = {}
+        self._names: dict[str, AdvertisedDevice] = {}
         for card in cards:
+            for name in card.names:
+                self._names.setdefault(name, card)
             self._uuids[card.uuid] = card
             if card.ids is not None:
                 self._stems.setdefault(card.ids.stem, card)
             self._kept.update(dict.fromkeys(card.kept, card))
 
-    def by_stem(self, device_id: str) -> AdvertisedDevice | None:
-        """The card of a share by how its ID begins, in whatever form and of whatever number."""
-        stem, _, number = device_id.rpartition("::")
-        if not (stem and number.isascii() and number.isdigit()):
-            return None
-        known = self._stems.get(stem)
-        return self._uuids.get(stem) if known is None else known
+    def named(self, device_id: str) -> AdvertisedDevice | None:
+        """The card by how its ID begins, in whatever plugin's writing and of whatever number."""
+        its = share(device_id)
+        known = ((self._stems, self._uuids, self._names), (device_id, its.stem if its else ""))
+        return next((cards[stem] for cards, stem in product(*known) if stem in cards), None)
 
     def find(self, device_id: str) -> AdvertisedDevice | None:
         for stem in (device_id.rpartition("::")[0], device_id):
@@ -245,8 +265,14 @@ class Resource:
         return sum(len(card) if card.healthy else len(card.held) for card in self.cards)
 
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
-        """The card whose ID this is; an ID that is known exactly wins over the old form `uuid-n`."""
-        return self.index.find(device_id) or self.index.find(old_form(device_id))
+        """The card whose ID this is; one that is listed wins over how another plugin writes another card's.
+
+        The kubelet may give out for a moment what such a plugin's pod had, and we list no more.
+        """
+        known = self.index.find(device_id)
+        if known is None and (card := self.index.named(device_id)) is not None:
+            return card if card.knows(device_id) else None
+        return known
 
     def cards_of(self, device_ids: Sequence[str]) -> Sequence[AdvertisedDevice | None]:
         """The card of each ID. Thousands of units are of one card, and found at once."""
@@ -265,10 +291,26 @@ class Resource:
         return Index(self.cards)
 
 
-def old_form(device_id: str) -> str:
-    """`uuid-n`, as early virtual-device plugins wrote it, in today's form `uuid::n`."""
-    stem, _, number = device_id.rpartition("-")
-    return f"{stem}::{number}"
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The ID of a share, read: what stands for its card, what between, and its number there."""
+
+    stem: str
+    between: str
+    number: int
+
+
+def share(device_id: str) -> Share | None:
+    """An ID as that of a share; None where it can be none.
+
+    `uuid::n` and `minor::n` are NVIDIA's today and ours, `uuid-_-n` is GCUShare's of 2022, `minor-n` what it
+    writes since, and `uuid-n` what early virtual-device plugins did.
+    """
+    for between in ("::", "-_-", "-"):
+        stem, _, number = device_id.rpartition(between)
+        if stem and number.isascii() and number.isdigit() and str(int(number[:9])) == number:
+            return Share(stem, between, int(number))
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from agent.core.model import (
     Plan,
     Resource,
     VendorState,
-    old_form,
+    share,
 )
-from agent.core.units import counted_in, units
+from agent.core.units import UNKNOWN, counted_in, units
 from agent.core.vendor import IdForm, Policy, ResourceRule, Sharing
 
 #: What each way to count a card packs or spreads without a word of the rule.
@@ -91,7 +91,8 @@ def plan(
         offered = [_card(rule, status, stems) for status in chosen if rule.form in stems[status.uuid]]
         modes = [uses.mode(rule.name, card, beside) for card in offered]
         moded = [_in_mode(rule, *one, uses) for one in zip(offered, modes, strict=True)]
-        cards = tuple(card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
+        left = (card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
+        cards = tuple(_making_way(rule, card, uses) for card in left)
         served = rule.name in before or (rule.name in held and vendor not in starting)
         known = resources.get(rule.name)
         if known is None and (offered or served):
@@ -136,9 +137,13 @@ def _heeds(resource: Resource) -> bool:
 
 
 def waits(
-    offers: Iterable[Offer], snapshot: NodeSnapshot, held: Held, lying: Lying | None = None
+    offers: Iterable[Offer],
+    snapshot: NodeSnapshot,
+    held: Held,
+    lying: Lying | None = None,
+    counted: Counted | None = None,
 ) -> tuple[Wait, ...]:
-    """What of the config waits until pods end, by resource and holder."""
+    """What of the config waits until pods end, by resource and holder; that may be the resource itself."""
     kin = _kin(snapshot.devices)
     busy = {name: frozenset(ids.values()).union((lying or {}).get(name, ())) for name, ids in held.items()}
     found: list[Wait] = []
@@ -147,13 +152,18 @@ def waits(
             on = {it.uuid: busy[holder] & {it.uuid, *kin.get(it.uuid, ())} for it in chosen}
             if cards := tuple(uuid for uuid, its in on.items() if its):
                 found.append(Wait(rule.name, holder, cards, frozenset().union(*on.values())))
+        its = (counted or {}).get(rule.name, {})
+        strange = tuple(it.uuid for it in chosen if UNKNOWN in its.get(it.uuid, ()))
+        if strange:
+            found.append(Wait(rule.name, rule.name, strange, frozenset(strange)))
     return tuple(found)
 
 
 def awaited(it: Wait, owners: Sequence[Owner | None]) -> str:
     """The sentence for people; `owners` are those who hold the cards."""
     cards = "1 card" if len(it.cards) == 1 else f"{len(it.cards)} cards"
-    return f"{it.resource} waits for {cards} that pods hold as {it.holder}: {named(owners)}"
+    how = "in shares of another plugin's size" if it.holder == it.resource else f"as {it.holder}"
+    return f"{it.resource} waits for {cards} that pods hold {how}: {named(owners)}"
 
 
 def named(owners: Sequence[Owner | None]) -> str:
@@ -294,8 +304,10 @@ def _card(
 ) -> AdvertisedDevice:
     # Where a scheduler chooses the card, a NUMA hint could make the kubelet skip the preferred call.
     numa = status.device.numa if rule.placement == "local" else None
-    ids = IdRange(stems[status.uuid][rule.form], _count(rule.sharing, status.device.memory))
-    return AdvertisedDevice(status.uuid, ids, _is_given_out(status), numa)
+    memory, names = status.device.memory, stems[status.uuid]
+    ids = IdRange(names[rule.form], _count(rule.sharing, memory))
+    known = tuple(dict.fromkeys(names.values()))
+    return AdvertisedDevice(status.uuid, ids, _is_given_out(status), numa, names=known, memory=memory)
 
 
 def _count(sharing: Sharing, memory: int) -> int | None:
@@ -360,10 +372,14 @@ class _Uses:
         return self._others[resource, card]
 
     def listed(self, resource: str, card: AdvertisedDevice) -> tuple[str, ...]:
-        """IDs of the resource in use on the card, as it lists them: in today's form."""
+        """IDs of the resource in use on the card that it lists."""
         ids = self._ids.get(resource, {}).get(card.uuid, [])
-        today = {device_id if device_id in card else old_form(device_id) for device_id in ids}
-        return tuple(sorted(device_id for device_id in today if device_id in card))
+        return tuple(sorted(device_id for device_id in ids if device_id in card))
+
+    def numbers(self, resource: str, card: AdvertisedDevice) -> list[int]:
+        """Those of its range's IDs that are in use, highest first."""
+        its = (share(it) for it in self.listed(resource, card))
+        return sorted((it.number for it in its if it), reverse=True)
 
 
 def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:
@@ -382,7 +398,27 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> 
     others = uses.beyond(rule.name, card.uuid, card)
     if rule.sharing.kind == "exclusive":
         return bool(others) or uses.has_shares_of_others(card.uuid)
-    return not all("::" in device_id or old_form(device_id) in card for device_id in others)
+    return not all("::" in device_id or card.knows(device_id) for device_id in others)
+
+
+def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: _Uses) -> AdvertisedDevice:
+    """The card whose range makes way for shares that pods of another plugin have.
+
+    The kubelet keeps their IDs, and takes back a pod after its restart only where they are listed; beside the
+    whole range they would be shares that the card does not have. Those of ours that are in use stay.
+    """
+    if card.ids is None or card.ids.count is None:
+        return card
+    others = sum(card.knows(it) for it in uses.beyond(rule.name, card.uuid, card))
+    if not others:
+        return card
+    left = card.ids.count - others
+    for number in uses.numbers(rule.name, card):
+        if number < left:
+            break
+        left -= 1
+    left = max(left, 0)
+    return replace(card, ids=replace(card.ids, count=left), instead=card.ids.count - left)
 
 
 def _keeping(resource: Resource, uses: _Uses, snapshot: NodeSnapshot) -> Resource:
@@ -400,23 +436,18 @@ def _keeping(resource: Resource, uses: _Uses, snapshot: NodeSnapshot) -> Resourc
             if old is not None and old.mode:
                 cards[uuid] = replace(old, kept=kept, held=(*old.held, *kept))
                 continue
-            cards[uuid] = AdvertisedDevice(
-                uuid,
-                old.ids if old else None,
-                _is_given_out(status) if status else False,
-                status.device.numa if status and local else None,
-                kept,
-            )
+            if old is not None:
+                cards[uuid] = replace(old, kept=kept)
+                continue
+            healthy = _is_given_out(status) if status else False
+            numa = status.device.numa if status and local else None
+            cards[uuid] = AdvertisedDevice(uuid, None, healthy, numa, kept)
     return replace(resource, cards=tuple(cards.values()))
 
 
 def _strays(resource: Resource, uuid: str, card: AdvertisedDevice | None, uses: _Uses) -> list[str]:
-    """IDs in use on the card that the resource lists nowhere, nor knows there in the old form."""
-    return [
-        it
-        for it in uses.beyond(resource.name, uuid, card)
-        if resource.index.find(it) is None and (card is None or old_form(it) not in card)
-    ]
+    """IDs in use on the card that the resource lists nowhere."""
+    return [it for it in uses.beyond(resource.name, uuid, card) if resource.index.find(it) is None]
 
 
 def _stems(statuses: Sequence[DeviceStatus]) -> dict[str, dict[IdForm, str]]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from agent.core.changes import Recall
 from agent.core.evidence import Granted, Pods
-from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
-from agent.core.units import counted_in
+from agent.core.model import (
+    AdvertisedDevice,
+    Allocation,
+    AllocationState,
+    Owner,
+    Plan,
+    Resource,
+    Source,
+    share,
+)
+from agent.core.units import THOUSANDTHS, UNKNOWN, counted_in, units
 
 
 def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
@@ -16,7 +25,7 @@ def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
     found = []
     for it in granted:
         owner = Owner(it.uid, it.container)
-        its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now, it.unit)
+        its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now, it.unit, it.of)
         if its is not None:
             found.append(Recall(replace(its, diverged=it.cards, handed=it.share or None)))
     return found
@@ -53,16 +62,17 @@ def _recalled(
     plan: Plan,
     now: float,
     unit: str | None = None,
+    of: int = 0,
 ) -> Allocation | None:
-    """`unit` None: nobody says what its IDs count, so they count what the resource's do now."""
+    """`unit` None: nobody says what its IDs count, but for how many (`of`) its plugin made of a card."""
     resource = plan.get(name)
     if resource is None or not ids:
         return None
     # The number may be one that an earlier config made of the card.
-    cards = [card for it in ids if (card := resource.card_of(it) or resource.index.by_stem(it))]
+    cards = [card for it in ids if (card := _card(resource, it))]
     if len(cards) != len(ids):
         return None
-    unit = counted_in(resource.rule.sharing) if unit is None else unit
+    unit = _counted(resource, ids, cards[0], of) if unit is None else unit
     uuids = tuple(card.uuid for card in cards)
     return Allocation(
         allocation,
@@ -76,3 +86,21 @@ def _recalled(
         owner=owner,
         unit=unit,
     )
+
+
+def _card(resource: Resource, device_id: str) -> AdvertisedDevice | None:
+    """The card of an ID: one that is listed now wins over how another plugin writes those of another card."""
+    known = resource.card_of(device_id)
+    return resource.index.named(device_id) if known is None else known
+
+
+def _counted(resource: Resource, ids: Sequence[str], card: AdvertisedDevice, of: int) -> str:
+    """What another plugin's IDs count memory in, empty where they are as large as our shares."""
+    mine = counted_in(resource.rule.sharing)
+    its = [it for one in ids if (it := share(one)) and it.between != "::" and one not in card]
+    if not its or card.ids is None or card.ids.count is None:
+        return mine
+    if of and mine:
+        return next((unit for unit in THOUSANDTHS if units(card.memory, unit) == of), UNKNOWN)
+    fits = max(it.number for it in its) < card.shares and of in (0, card.shares)
+    return mine if fits else UNKNOWN

@@ -97,7 +97,7 @@ def free_on(resource: Resource, in_use: Iterable[Allocation], *, sick: bool = Fa
             taken.update(it.cards[n % len(it.cards)] for n in range(len(it.ids)))
     exact = bool(counted_in(resource.rule.sharing))
     return {
-        card.uuid: len((card.ids or ()) if exact else card) - taken[card.uuid]
+        card.uuid: (card.shares if exact else len(card)) - taken[card.uuid]
         for card in resource.cards
         if card.healthy or sick
     }

@@ -9,6 +9,8 @@ from agent.core.vendor import Sharing, Unit
 #: The sizes, coarsest first, and what each is in thousandths of a GiB.
 THOUSANDTHS: dict[str, int] = {"1": 1000, "0.1": 100, "0.01": 10, "0.001": 1}
 AUTO = "auto"
+#: What another plugin's IDs count that are no shares as ours are: their card waits until they are free.
+UNKNOWN = "unknown"
 
 assert {*THOUSANDTHS, AUTO} == {*get_args(Unit)}
 

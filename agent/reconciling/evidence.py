@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from agent.core import marks
 from agent.core.errors import VendorError
 from agent.core.evidence import Evidence, Granted, Pods
-from agent.core.model import Owner
+from agent.core.model import Owner, share
 from agent.core.vendor import Partition
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
@@ -105,8 +106,11 @@ class Sources:
             for device_id in resources.get(resource, frozenset()).intersection(ids)
         }
 
-    async def granted(self, *, prove: bool = True) -> tuple[Granted, ...] | None:
-        """What the kubelet's checkpoint holds. `prove` asks for its checksum, too."""
+    async def granted(self, *, prove: bool = True, sizes: bool = False) -> tuple[Granted, ...] | None:
+        """What the kubelet's checkpoint holds. `prove` asks for its checksum, too.
+
+        `sizes` asks what other plugins made of a card, which the kubelet knows until we have registered.
+        """
         try:
             checkpoint = await asyncio.to_thread(self._read_checkpoint, prove)
         except KubeletError as exc:
@@ -115,7 +119,8 @@ class Sources:
         self._complaints.pop("kubelet checkpoint", None)
         if checkpoint is None:
             return None
-        return tuple(map(granted, checkpoint.entries))
+        registered = checkpoint.registered if sizes else {}
+        return tuple(granted(it, registered) for it in checkpoint.entries)
 
     async def _pods_for_allocate(self) -> Pods | None:
         with anyio.move_on_after(self._patience):
@@ -157,8 +162,8 @@ class Sources:
         return dict(self._complaints)
 
 
-def granted(entry: Entry) -> Granted:
-    """The answer with what it says of itself, where it is ours."""
+def granted(entry: Entry, registered: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Granted:
+    """The answer with what it says of itself, where it is ours; else what the list of who gave it says."""
     said = entry.edits.annotations
     ours = said if said.get(marks.ALLOCATION) else {}
     return Granted(
@@ -170,7 +175,17 @@ def granted(entry: Entry) -> Granted:
         marks.cards(ours),
         marks.share(ours),
         marks.unit(ours) if ours else None,
+        0 if ours else _shares(entry, registered.get(entry.resource, ())),
     )
+
+
+def _shares(entry: Entry, listed: Sequence[str]) -> int:
+    """How many shares its plugin lists of the card of the answer's first ID; 0 where it does no more."""
+    its = share(entry.ids[0]) if entry.ids else None
+    if its is None or entry.ids[0] not in listed or any("::" in it for it in listed):
+        return 0  # a list of ours has of another's IDs those that are in use
+    beginning = its.stem + its.between
+    return sum(it.startswith(beginning) for it in listed)
 
 
 def allocation_id(entry: Entry) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -33,25 +35,42 @@ class Recaller:
         self._clock = clock
         #: What is not taken back yet, for its cards are not known; None before the first look.
         self._left: set[str] | None = None
+        #: What other plugins made of a card, by allocation: it is known before we have registered alone.
+        self._sizes: Mapping[str, int] = {}
         self.is_done = False
+        self._turn = asyncio.Lock()
 
     @property
     def has_looked(self) -> bool:
         """Whether it is known what the kubelet has of us."""
         return self._left is not None
 
+    async def at_once(self) -> Sequence[Recall]:
+        """Record what the kubelet's checkpoint alone says; what it was."""
+        granted = await self._sources.granted(prove=False)
+        return await self.once(Evidence(granted)) if granted is not None else ()
+
     async def once(self, evidence: Evidence) -> Sequence[Recall]:
         """Record what can be taken back now; what it was."""
-        if self.is_done:
+        async with self._turn:
+            return await self._looked(evidence)
+
+    async def _looked(self, evidence: Evidence) -> Sequence[Recall]:
+        if self.is_done and not self._left:
             return ()
         if evidence.granted is None:
             return self._from_pods(evidence)
         if self._left is None:
             unknown = {it.allocation for it in evidence.granted if self._ledger.get(it.allocation) is None}
-            if unknown and await self._sources.granted(prove=True) is None:
+            first = await self._sources.granted(prove=True, sizes=True) if unknown else ()
+            if first is None:
                 return ()  # nothing is taken from a file that proves wrong
-            self._left = unknown
-        there = [it for it in evidence.granted if it.allocation in self._left]
+            self._left, self._sizes = unknown, {it.allocation: it.of for it in first}
+        there = [
+            replace(it, of=self._sizes.get(it.allocation, 0))
+            for it in evidence.granted
+            if it.allocation in self._left
+        ]
         plan = self._plan.value
         recalled = recall(there, plan, self._clock())
         self._left = {it.allocation for it in there} - {it.allocation.id for it in recalled}

@@ -102,6 +102,13 @@ class Reconciler:
         """Have a full pass soon: the kubelet asked for what it can not have, so something is over here."""
         self._wanted.set()
 
+    async def take_back(self) -> None:
+        """Know who has what of a resource, before the kubelet is told of it: its first list is to be true."""
+        recalled = await self._recaller.at_once()
+        self.actions["recall"] += len(recalled)
+        if recalled:
+            await self._changed()
+
     async def make_room(self) -> bool:
         """Let go of what is over before the next pass does, for a request without room; whether anything was.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 import structlog
@@ -20,6 +20,9 @@ from agent.node import Node
 log = structlog.get_logger()
 
 
+async def _nothing() -> None: ...
+
+
 class Sessions:
     """Starts a session when a resource appears, and forgets it when the resource has ended."""
 
@@ -31,7 +34,9 @@ class Sessions:
         intervals: Intervals,
         clock: Callable[[], float],
         registered: Cell[bool],
+        before: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
+        """`before` is done before the kubelet is told of a resource."""
         self._node = node
         self._answers = answers
         self._directory = directory
@@ -39,6 +44,7 @@ class Sessions:
         self._clock = clock
         #: Set at the first registration: what is heavy and can wait is loaded after that.
         self._registered = registered
+        self._before = before
         self._sessions: dict[str, KubeletSession] = {}
         self.statuses: dict[str, Cell[SessionStatus]] = {}
         self.stats: dict[str, PluginStats] = {}
@@ -63,6 +69,7 @@ class Sessions:
         """One resource from its first plan to its last; a resource that comes back begins again."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch_status, name, self.statuses[name])
+            await self._before()
             session = KubeletSession(
                 name,
                 resource,

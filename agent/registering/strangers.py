@@ -118,7 +118,7 @@ class Strangers:
         """The IDs that the kubelet has of it and that we never listed."""
         ids = checkpoint.registered.get(name, ())[:SAMPLE]
         lists = self._listed.get(name, ())
-        return sorted(it for it in ids if all(one.card_of(it) is None for one in lists))
+        return sorted(it for it in ids if all(one.index.find(it) is None for one in lists))
 
 
 def _shown(pod: str | None, unknown: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.plan import Held, Lying, Offer, Wait, absent, awaited, plan, short_forms, waits
+from agent.core.plan import Counted, Held, Lying, Offer, Wait, absent, awaited, plan, short_forms, waits
 from agent.core.vendor import IdForm, Placement, ResourceRule, Sharing
 
 from .values import GPU, node, status
@@ -41,9 +41,10 @@ def planned(
     before: Plan | None = None,
     external: tuple[str, ...] = (),
     lying: Lying | None = None,
+    counted: Counted | None = None,
 ) -> dict[str, Resource]:
-    its = node(*cards)
-    return plan([Offer("acme", rules)], its, held or {}, before or {}, external=external, lying=lying)
+    its, offers = node(*cards), [Offer("acme", rules)]
+    return plan(offers, its, held or {}, before or {}, external=external, lying=lying, counted=counted)
 
 
 def listed(resource: Resource) -> dict[str, list[str]]:
@@ -288,14 +289,81 @@ def test_after_a_restart_ids_in_use_are_listed_even_while_no_card_is_seen() -> N
     assert it.allocatable == 0
 
 
-def test_the_old_form_of_a_replica_is_understood() -> None:
-    it = planned(ResourceRule(GPU, sharing=replicas(2)))[GPU]
+@pytest.mark.parametrize(
+    ("device_id", "is_given_out"),
+    [
+        *(("GPU-a-1", True), ("GPU-a-_-1", True), ("0-1", True), ("GPU-a::1", True)),
+        *(("GPU-a-7", False), ("GPU-a::7", False), ("0::1", False), ("GPU-a", False)),
+    ],
+)
+def test_a_card_is_known_by_its_ids_in_every_plugins_writing(device_id: str, is_given_out: bool) -> None:
+    card = status("GPU-a", 0)
+    cards = (replace(card, device=replace(card.device, minor=0)),)
+    it = planned(ResourceRule(GPU, sharing=replicas(2)), cards=cards)[GPU]
 
-    found = it.card_of("GPU-a-1")
+    assert it.index.named(device_id) == it.cards[0]
+    assert it.card_of(device_id) == (it.cards[0] if is_given_out else None)
 
-    assert found is not None
-    assert found.uuid == "GPU-a"
-    assert it.card_of("GPU-a-2") is None
+
+@pytest.mark.parametrize(
+    "device_id", ["GPU-a-01", "GPU-a-", "GPU-a-x", "-1", "GPU-b-1", "1-1", "GPU-a--1", ""]
+)
+def test_what_is_no_card_of_ours_in_any_writing_is_none(device_id: str) -> None:
+    it = planned(ResourceRule(GPU, sharing=replicas(2)), cards=(status("GPU-a", 0),))[GPU]
+
+    assert it.index.named(device_id) is None
+
+
+MEMORY = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
+
+
+def minored(uuid: str, n: int, gib: int = 4) -> DeviceStatus:
+    it = status(uuid, n)
+    return replace(it, device=replace(it.device, minor=n, memory=gib << 30))
+
+
+@pytest.mark.parametrize("theirs", ["GPU-a-_-{}", "0-{}", "GPU-a-{}"])
+def test_units_of_another_plugins_pods_are_listed_in_the_place_of_as_many_of_ours(
+    theirs: str,
+) -> None:
+    ids = [theirs.format(n) for n in (0, 3)]
+    cards = (minored("GPU-a", 0), minored("GPU-b", 1))
+    whole = planned(MEMORY, cards=cards)[GPU]
+    stem = next(iter(whole.cards[0])).partition("::")[0]
+
+    held = {GPU: dict.fromkeys(ids, "GPU-a")}
+    it = planned(MEMORY, cards=cards, held=held, counted=units_of_1("GPU-a"))[GPU]
+
+    assert sorted(it.cards[0]) == sorted([f"{stem}::0", f"{stem}::1", *ids])
+    assert (it.capacity, it.allocatable, it.cards[0].shares) == (8, 8, 4)
+    assert it.cards[1] == whole.cards[1]
+
+
+def test_ids_of_ours_that_are_in_use_make_no_way_for_another_plugins() -> None:
+    whole = planned(MEMORY, cards=(minored("GPU-a", 0),))[GPU]
+    stem = next(iter(whole.cards[0])).partition("::")[0]
+    held = {GPU: dict.fromkeys(["0-0", f"{stem}::3", f"{stem}::1"], "GPU-a")}
+
+    it = planned(MEMORY, cards=(minored("GPU-a", 0),), held=held, counted=units_of_1("GPU-a"))[GPU]
+
+    assert sorted(it.cards[0]) == sorted(["0-0", f"{stem}::0", f"{stem}::1", f"{stem}::3"])
+
+
+@pytest.mark.parametrize(
+    ("device_id", "unit"), [("0-4", "1"), ("GPU-a", "1"), ("0", "1"), ("0-1", "unknown")]
+)
+def test_a_card_with_another_plugins_ids_that_are_no_units_of_it_waits(device_id: str, unit: str) -> None:
+    held = {GPU: {device_id: "GPU-a"}}
+    cards = (minored("GPU-a", 0), minored("GPU-b", 1))
+
+    it = planned(MEMORY, cards=cards, held=held, counted={GPU: {"GPU-a": (unit,)}})[GPU]
+
+    assert {card.uuid: len(card) for card in it.cards} == {"GPU-a": 1, "GPU-b": 4}
+    assert device_id in next(card for card in it.cards if card.uuid == "GPU-a")
+
+
+def units_of_1(uuid: str) -> dict[str, dict[str, tuple[str, ...]]]:
+    return {GPU: {uuid: ("1",)}}
 
 
 def test_an_id_known_exactly_wins_before_a_suffix_is_cut() -> None:
@@ -308,8 +376,6 @@ def test_an_id_known_exactly_wins_before_a_suffix_is_cut() -> None:
     for resource, device_id, uuid in (
         (exclusive, "GPU-a-1", "GPU-a-1"),
         (shared, "GPU-a-1::1", "GPU-a-1"),
-        (shared, "GPU-a-1-1", "GPU-a-1"),
-        (shared, "GPU-a-1", "GPU-a"),
         (mixed, "GPU-a::1", "GPU-a"),
         (mixed, "GPU-a-1", "GPU-a-1"),
     ):
@@ -705,8 +771,8 @@ def test_ids_of_a_former_plan_in_use_on_a_cordoned_card_stay_well() -> None:
 
     it = planned(rule, cards=(cordoned("GPU-a"),), held=held)[GPU]
 
-    assert it.cards[0].kept == ("GPU-a::7",)
-    assert it.cards[0].held == ("GPU-a::1", "GPU-a::7")  # the old form `uuid-n` is listed in today's
+    assert it.cards[0].kept == ("GPU-a-1", "GPU-a::7")
+    assert it.cards[0].held == ("GPU-a-1", "GPU-a::7")
     assert (it.capacity, it.allocatable) == (3, 2)
 
 

@@ -669,6 +669,37 @@ def test_units_are_read_back_in_what_they_counted_then_also_where_the_card_has_f
 
 
 @pytest.mark.parametrize(
+    ("ids", "of", "unit"),
+    [
+        (("0-3",), 0, "1"),
+        (("a-_-3",), 4, "1"),
+        (("0-3",), 40, "0.1"),
+        (("0-39", "0-7"), 40, "0.1"),
+        (("0-4",), 0, "unknown"),
+        (("0-3",), 5, "unknown"),
+    ],
+)
+def test_units_of_another_plugin_count_what_its_list_of_the_card_says(
+    ids: tuple[str, ...], of: int, unit: str
+) -> None:
+    a = status("a")
+    its = node(replace(a, device=replace(a.device, minor=0, memory=4 << 30)))
+    rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
+    now = plan([Offer("acme", (rule,))], its, {}, {})
+
+    (found,) = recall([replace(answer("one", "uid-web", "main", *ids), unit=None, of=of)], now, NOW)
+
+    assert (found.allocation.unit, found.allocation.devices, found.allocation.ids) == (unit, ("a",), ids)
+
+
+@pytest.mark.parametrize(("of", "unit"), [(4, ""), (0, ""), (6, "unknown")])
+def test_replicas_of_another_plugin_are_ours_where_it_made_as_many_of_the_card(of: int, unit: str) -> None:
+    (found,) = recall([replace(answer("one", "uid-web", "main", "a-3"), unit=None, of=of)], PLAN, NOW)
+
+    assert (found.allocation.unit, found.allocation.devices) == (unit, ("a",))
+
+
+@pytest.mark.parametrize(
     ("resource", "ids"), [("amd.com/gpu", ("a::1",)), (GPU, ()), (GPU, ("c::0",)), (GPU, ("a::1", "c::0"))]
 )
 def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[str, ...]) -> None:
