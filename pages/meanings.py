@@ -113,6 +113,10 @@ MEANINGS: Mapping[str, str] = {
     "vendors.NAME.resources.sharing.failRequestsGreaterThanOne": (
         "With kind `replicas`: refuse a request for two or more, which would not be twice the share."
     ),
+    "vendors.NAME.resources.sharing.spanCards": (
+        "With kind `replicas`: whether those of one container may lie on several cards. With `false` they "
+        "lie on one, and more than a card has free are refused. Enflame's own resources are always so."
+    ),
     "vendors.NAME.resources.policy": (
         "Which cards a request gets first: `distributed` (least used), `packed` (most used), `aligned` (best "
         "connected). Without it the vendor's way; units of memory then go where they fit best."

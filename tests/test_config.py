@@ -446,6 +446,16 @@ def test_a_unit_of_memory_is_a_number_or_a_text(written: str, unit: str) -> None
     assert parse(to_yaml(config), "again.yaml", "node").vendors == config.vendors
 
 
+def test_replicas_may_be_kept_on_one_card() -> None:
+    config = read(resource("{name: a/b, sharing: {kind: replicas, replicas: 4, spanCards: false}}"))
+
+    (rule,) = config.vendors["nvidia"].resources
+    assert rule.sharing == Sharing("replicas", 4, span_cards=False)
+    assert parse(to_yaml(config), "again.yaml", "node").vendors == config.vendors
+    told = refusal(resource("{name: a/b, sharing: {kind: memory, unit: 1, spanCards: false}}"))
+    assert "spanCards: belongs to kind 'replicas', found with kind 'memory'" in told
+
+
 @pytest.mark.parametrize(
     ("devices", "error"),
     [

@@ -266,6 +266,7 @@ def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
     for key, changed in (
         ("replicas", sharing.replicas != 1),
         ("failRequestsGreaterThanOne", sharing.fail_requests_greater_than_one),
+        ("spanCards", not sharing.span_cards),
     ):
         if changed:
             yield Problem((*path, key), f"belongs to kind 'replicas', found with kind '{sharing.kind}'")

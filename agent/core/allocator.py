@@ -14,6 +14,7 @@ from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
     InOtherMode,
     InsufficientMemory,
+    InsufficientShares,
     InvalidRequest,
     NotAllocated,
     NotServable,
@@ -165,7 +166,7 @@ class Allocator:
         others = self._others(resource, ids)
         try:
             return self._chosen(resource, ids, others)
-        except (PromisedElsewhere, InsufficientMemory):
+        except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
             there = await still_there(self._witness, others, self._clock())
             if len(there) == len(others):
                 raise

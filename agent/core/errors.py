@@ -10,6 +10,7 @@ AgentError
 │   ├── GivenTwice
 │   ├── InOtherMode
 │   ├── InsufficientMemory
+│   ├── InsufficientShares
 │   ├── InvalidRequest
 │   ├── NotAllocated
 │   ├── NotPromised
@@ -161,16 +162,25 @@ class InsufficientMemory(AllocationError):
     def __init__(
         self, resource: str, shortage: str, wanted: int, unit: str, largest: tuple[str, int] | None
     ) -> None:
-        there = (
-            f"the largest free card has {largest[1]} ({shorten(largest[0])})"
-            if largest
-            else "no card is free"
-        )
         asked = "1 unit" if wanted == 1 else f"{wanted} units"
         super().__init__(
             f'invalid allocation request for "{resource}": {shortage}: {asked} of {unit} GiB asked for, '
-            f"{there}; units of one container lie on one card"
+            f"{_largest(largest)}; units of one container lie on one card"
         )
+
+
+class InsufficientShares(AllocationError):
+    """`largest` is the card with most free shares, and how many."""
+
+    def __init__(self, resource: str, wanted: int, largest: tuple[str, int] | None) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": {wanted} asked for, {_largest(largest)}; those of '
+            "one container lie on one card"
+        )
+
+
+def _largest(card: tuple[str, int] | None) -> str:
+    return f"the largest free card has {card[1]} ({shorten(card[0])})" if card else "no card is free"
 
 
 class ListTooLong(AgentError):

@@ -11,7 +11,7 @@ from operator import add, itemgetter
 
 from agent.core.model import Resource
 from agent.core.topology import Topology
-from agent.core.units import counted_in
+from agent.core.units import on_one_card
 
 #: Sets of cards that are compared one by one (under 2 ms); beyond it the choice is greedy.
 EXHAUSTIVE = 1000
@@ -33,16 +33,16 @@ def prefer(
 ) -> list[str]:
     """Exactly `size` distinct available IDs including the required ones, or [] where that is impossible.
 
-    Units of memory are of one card; `room` says how many it holds, those required among them, where the IDs
-    that are free there do not say it. Of replicas more may be required than are asked for: then it is those,
-    as NVIDIA's plugin answers.
+    Units of memory, and replicas that are kept together, are of one card; `room` says how many it holds,
+    those required among them, where the IDs that are free there do not say it. Of other replicas more may be
+    required than are asked for: then it is those, as NVIDIA's plugin answers.
     """
     free = set(available)
     must = list(dict.fromkeys(required))
     if not 0 < size <= len(free) or not free.issuperset(must):
         return []
-    is_memory = bool(counted_in(resource.rule.sharing))
-    if len(must) >= size and not is_memory:
+    is_alone = on_one_card(resource.rule.sharing)
+    if len(must) >= size and not is_alone:
         return must if len(must) == size or resource.policy != "aligned" else []
     free.difference_update(must)
     left = {
@@ -51,7 +51,7 @@ def prefer(
         if card.healthy and (ids := list(filter(free.__contains__, card)))
     }
     held = Counter(_card(resource, device_id) for device_id in must)
-    if is_memory:
+    if is_alone:
         return _on_one_card(resource, left, must, held, size, room)
     count, known = size - len(must), sum(map(len, left.values()))
     if known <= count:  # IDs that we would refuse in Allocate come last

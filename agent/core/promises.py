@@ -19,7 +19,7 @@ from agent.core.attribution import (
     waiting,
 )
 from agent.core.claims import Candidate, Cards, Claim, Dialect
-from agent.core.errors import InsufficientMemory, NotPromised, PromisedElsewhere
+from agent.core.errors import InsufficientMemory, InsufficientShares, NotPromised, PromisedElsewhere
 from agent.core.evidence import Granted
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
@@ -27,7 +27,7 @@ from agent.core.koordinator.hami import HAMI, METAX
 from agent.core.model import Allocation, NodeSnapshot, Resource, Source
 from agent.core.placement import prefer
 from agent.core.text import shorten
-from agent.core.units import counted_in
+from agent.core.units import counted_in, on_one_card
 from agent.core.vendor import ContainerEdits, Device, Request, Vendor
 
 #: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
@@ -36,7 +36,7 @@ DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
 SAID = 3
 #: Why a request can not be had on the cards of its IDs.
 FILLED = "which shares with IDs of other cards have filled"
-ON_ONE = "and units of one container lie on one"
+ON_ONE = "and what a container gets of it lies on one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Promises:
 
     def _room(self, planned: Resource, free: Collection[str]) -> Mapping[str, int] | None:
         """Card to how much memory is left by the ledger, less those whose IDs the kubelet gives out now."""
-        if not counted_in(planned.rule.sharing):
+        if not on_one_card(planned.rule.sharing):
             return None
         now = frozenset(free)
         others = (it for it in self.in_use if it.resource == planned.name and now.isdisjoint(it.ids))
@@ -121,7 +121,7 @@ class Promises:
 
         Raises:
             PromisedElsewhere: A scheduler chose another card, which can not be had by these IDs.
-            InsufficientMemory: No single card has as much memory.
+            InsufficientMemory, InsufficientShares: No single card has as much.
             NotPromised: A scheduler was to choose, and did not.
         """
         planned = self.scene.plan[resource]
@@ -154,7 +154,7 @@ class Promises:
     ) -> Choice:
         if not claim.devices:
             return Choice(claim, self._with_room(planned, ids, given, others))
-        if counted_in(planned.rule.sharing) and len(given) > 1:
+        if on_one_card(planned.rule.sharing) and len(given) > 1:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
         if not steering.is_as_counted(planned, ids, others):
@@ -236,20 +236,24 @@ class Promises:
 
         Raises:
             PromisedElsewhere: No card has it.
-            InsufficientMemory: No single card has as much memory.
+            InsufficientMemory, InsufficientShares: No single card has as much.
         """
         if steering.is_as_counted(planned, ids, others):
             return ()
         if roomier := steering.roomier(planned, len(ids), others):
             return roomier
-        if not (unit := counted_in(planned.rule.sharing)):
+        if not on_one_card(planned.rule.sharing):
             raise PromisedElsewhere(planned.name, given, f"{FILLED}, and no other card has room")
         free = steering.free_on(planned, others)
         largest = max(
             ((uuid, left) for uuid, left in free.items() if left > 0), key=itemgetter(1), default=None
         )
-        shortage = self.scene.vendors[planned.vendor].shortage
-        raise InsufficientMemory(planned.name, shortage, len(ids), unit, largest)
+        unit, wanted = counted_in(planned.rule.sharing), len(ids)
+        if not unit:
+            raise InsufficientShares(planned.name, wanted, largest)
+        raise InsufficientMemory(
+            planned.name, self.scene.vendors[planned.vendor].shortage, wanted, unit, largest
+        )
 
     # Whose it was
 

@@ -9,7 +9,7 @@ from agent.core.attribution import Waiting, intended
 from agent.core.model import Allocation, Resource
 from agent.core.placement import best_fit, prefer
 from agent.core.topology import Topology
-from agent.core.units import counted_in
+from agent.core.units import counted_in, on_one_card
 
 
 def steered(
@@ -74,9 +74,9 @@ def has_room(
 ) -> bool:
     """Whether `count` replicas more fit on these cards, whatever IDs those before bear.
 
-    `sick`: also on cards that are given to nobody new, for who has them already. Units of memory fit on one.
+    `sick`: also on cards that are given to nobody new, for who has them already.
     """
-    if counted_in(resource.rule.sharing) and len(set(uuids)) > 1:
+    if on_one_card(resource.rule.sharing) and len(set(uuids)) > 1:
         return False
     each, more = divmod(count, len(uuids))
     wanted = Counter([*uuids] * each + [*uuids[:more]])
@@ -107,22 +107,23 @@ def is_as_counted(resource: Resource, ids: Sequence[str], others: Sequence[Alloc
     """Whether the cards of these IDs have the room that the kubelet counts there.
 
     It gives out no ID twice; but shares that lie on other cards than their IDs say take the room of these.
-    Units of memory have room on one card alone.
+    What lies on one card has room on one card alone.
     """
-    exact = counted_in(resource.rule.sharing)
-    if not exact and (not any(it.diverged for it in others) or not all(map(resource.shares, ids))):
-        return True
     cards = [card.uuid for card in resource.cards_of(ids) if card is not None]
+    exact = counted_in(resource.rule.sharing)
+    alone = on_one_card(resource.rule.sharing) and len(set(cards)) > 1
+    if not (exact or alone) and not (any(it.diverged for it in others) and all(map(resource.shares, ids))):
+        return True
     return has_room(resource, cards, len(ids), others, sick=True)
 
 
 def roomier(resource: Resource, count: int, others: Iterable[Allocation]) -> tuple[str, ...]:
     """Where as many fit: one card, or else a card for each; none where there is no room.
 
-    Units of memory go where they fit best.
+    What lies on one card goes where it fits best.
     """
     free = free_on(resource, others)
-    if counted_in(resource.rule.sharing):
+    if on_one_card(resource.rule.sharing):
         best = best_fit(resource, free, count)
         return () if best is None else (best,)
     fullest_last = sorted(free, key=lambda uuid: -free[uuid])

@@ -36,3 +36,8 @@ def coarser(unit: str) -> dict[str, int]:
 def counted_in(sharing: Sharing) -> str:
     """The size in which a rule counts memory; empty where it counts something else."""
     return sharing.unit or "" if sharing.kind == "memory" else ""
+
+
+def on_one_card(sharing: Sharing) -> bool:
+    """Whether all that a container gets of it lies on one card."""
+    return sharing.kind == "memory" or (sharing.kind == "replicas" and not sharing.span_cards)

@@ -183,6 +183,8 @@ class Sharing:
     kind: Literal["exclusive", "replicas", "memory"] = "exclusive"
     replicas: int = 1
     fail_requests_greater_than_one: bool = False
+    #: Whether the replicas of one container may lie on several cards; units of memory never do.
+    span_cards: bool = True
     unit: Unit | None = None
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.core.model import AdvertisedDevice, Resource
 from agent.core.placement import prefer
 from agent.core.topology import Topology
-from agent.core.vendor import Device, Policy
+from agent.core.vendor import Device, Policy, Sharing
 
 from .values import near, shared, whole
 
@@ -59,6 +59,16 @@ def test_what_allocate_would_refuse_is_taken_last() -> None:
 
     assert choose(it, "0::0 1::0 1::1", 2) == ["1::0", "1::1"]
     assert choose(it, "0::0 1::0 1::1", 3) == ["1::0", "1::1", "0::0"]
+
+
+def test_replicas_that_are_kept_together_are_of_the_card_where_they_fit_best_or_of_none() -> None:
+    it = shared({"0": 4, "1": 4})
+    it = replace(it, rule=replace(it.rule, sharing=Sharing("replicas", 4, span_cards=False)), policy="packed")
+
+    assert choose(it, "0::0 0::1 0::2 1::0 1::1", 2) == ["1::0", "1::1"]
+    assert choose(it, "0::0 0::1 0::2 1::0 1::1", 3, required="0::2") == ["0::2", "0::0", "0::1"]
+    assert choose(it, "0::0 0::1 1::0 1::1", 3) == []
+    assert choose(it, "0::0 0::1 1::0 1::1", 2, required="0::0 1::0") == []
 
 
 def test_lower_replicas_are_taken_first() -> None:

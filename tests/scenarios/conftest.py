@@ -16,6 +16,7 @@ from agent.testing.simkubelet.topology import Policy
 
 from .cards import Cards, Nvidia, Simulated, Sliced
 from .enflame import Enflame
+from .gcushare import GCUShare
 from .koordination import Koordinator, Played
 from .kubelets import Kind, built, kinds, simulated
 from .metax import MetaX
@@ -152,6 +153,24 @@ async def koordinator(
         await server.begins()
         monkeypatch.setenv("XPU_AGENT_KUBECONFIG", str(server.kubeconfig(node.root / "kubeconfig")))
         yield Koordinator(server, node, process)
+
+
+@pytest.fixture
+def enflame(cards: Cards) -> Enflame:
+    """The cards, where they are Enflame's."""
+    assert isinstance(cards, Enflame)
+    return cards
+
+
+@pytest.fixture
+async def gcushare(
+    node: Node, enflame: Enflame, process: AgentProcess, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[GCUShare]:
+    """GCUShare's scheduler beside the node, at a played API server."""
+    async with SimApiServer() as api:
+        api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}})
+        monkeypatch.setenv("XPU_AGENT_KUBECONFIG", str(api.kubeconfig(node.root / "kubeconfig")))
+        yield GCUShare(api, node, process, enflame)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from koordinator.scheduler import BOUND
 
-from agent.core import steering
+from agent.core import promises, steering
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Resource, Source
 from agent.core.topology import Topology
@@ -160,3 +160,49 @@ async def test_limits_that_a_container_bears_of_another_one_are_known(node: Node
     await node.start()
     await node.until(lambda it: confirmed(it, early, late) and all(one.claim for one in in_use(it)))
     assert on(node, (early, late)) == given
+
+
+@ANY_KUBELET
+async def test_replicas_that_are_kept_together_lie_on_one_card_whatever_the_kubelet_takes(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = {**shared(TOKEN, 3, devices=[0, 1])}
+    rule["sharing"] = {**rule["sharing"], "spanCards": False}
+    await node.start(rule)
+    await node.counts({TOKEN: (6, 6)})
+    first = await node.admit("two", {TOKEN: 2})
+    assert len(await node.cards_of(first)) == 1
+
+    astray_on_both(monkeypatch)
+    second = await node.admit("three", {TOKEN: 3})
+
+    assert len(await node.cards_of(second)) == 1
+    assert await node.cards_of(second) != await node.cards_of(first)
+
+
+@ANY_KUBELET
+async def test_of_replicas_that_are_kept_together_no_more_are_given_than_a_card_has_free(node: Node) -> None:
+    rule = {**shared(TOKEN, 3, devices=[0, 1])}
+    rule["sharing"] = {**rule["sharing"], "spanCards": False}
+    await node.start(rule)
+    await node.counts({TOKEN: (6, 6)})
+    for n in range(2):
+        await node.admit(f"two-{n}", {TOKEN: 2})
+
+    refused = await node.refused("two more", {TOKEN: 2})
+
+    assert "2 asked for, the largest free card has 1" in refused.message
+    assert "those of one container lie on one card" in refused.message
+    await node.admit("one", {TOKEN: 1})
+
+
+def astray_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kubelet take IDs of all cards by turns, as one does that asks nobody."""
+
+    def chosen(
+        resource: Resource, available: Sequence[str], required: object, size: int, *_: object
+    ) -> list[str]:
+        return sorted(available, key=lambda it: it.rpartition("::")[2])[:size]
+
+    monkeypatch.setattr(steering, "steered", chosen)
+    monkeypatch.setattr(promises, "prefer", chosen)

@@ -34,8 +34,10 @@ def named(options: Options, name: str) -> ResourceRule | None:
     rules = (
         ResourceRule(brand.whole, policy="aligned", ids="minor"),
         ResourceRule(brand.memory, sharing=Sharing("memory", unit=options.memory_unit), ids="short"),
-        ResourceRule(brand.shared, sharing=Sharing("replicas", options.slice_count), ids="minor"),
-        ResourceRule(brand.drs, sharing=Sharing("replicas", facts.SLICES), ids="uuid"),
+        ResourceRule(
+            brand.shared, sharing=Sharing("replicas", options.slice_count, span_cards=False), ids="minor"
+        ),
+        ResourceRule(brand.drs, sharing=Sharing("replicas", facts.SLICES, span_cards=False), ids="uuid"),
     )
     rule = next((it for it in rules if it.name == name), None)
     if rule is None or rule.sharing.kind == "exclusive":
@@ -133,9 +135,10 @@ def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
     own = named(options, rule.name)
     if own is None:
         return rule
+    said = replace(rule.sharing, span_cards=own.sharing.span_cards)
     return replace(
         rule,
-        sharing=own.sharing if rule.sharing.kind == "exclusive" else rule.sharing,
+        sharing=own.sharing if rule.sharing.kind == "exclusive" else said,
         policy=rule.policy or own.policy,
         placement=own.placement if rule.placement == "local" else rule.placement,
         ids=rule.ids or own.ids,
