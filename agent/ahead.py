@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from agent.config import Config
 from agent.config.shape import size_of
@@ -12,7 +12,7 @@ from agent.core.errors import UsageError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
 from agent.core.plan import Offer, plan
 from agent.core.units import counted_in
-from agent.core.vendor import Device, State
+from agent.core.vendor import Device, ResourceRule, State, Vendor
 from agent.kubelet.devicelist import KUBELET_RECEIVE_LIMIT, list_size, too_long
 
 #: More cards than any node has.
@@ -38,20 +38,33 @@ def cards_of(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def foreseen(config: Config, sizes: Sequence[int]) -> Iterator[tuple[str, bool]]:
+def foreseen(
+    config: Config, sizes: Sequence[int], vendors: Mapping[str, Vendor]
+) -> Iterator[tuple[str, bool]]:
     """A sentence for each resource that the config names, and whether the kubelet would take its list.
 
-    Half of the cards are on NUMA node 0, as in most machines: others make a list a few percent longer.
+    Where it names none of a vendor's: for each that the vendor itself would make of cards of which nothing is
+    known but their size. Half of the cards are on NUMA node 0, as in most machines: others make a list a few
+    percent longer.
     """
     for vendor, settings in config.vendors.items():
         half = (len(sizes) + 1) // 2
         statuses = tuple(_status(vendor, index, size, index // half) for index, size in enumerate(sizes))
         snapshot = NodeSnapshot((VendorStatus(vendor, VendorState.OPEN),), statuses)
-        offers = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
+        its = vendors.get(vendor)
+        rules = settings.resources or _own(its, [it.device for it in statuses])
+        dynamic = (settings.modes or (its.modes if its else "fixed")) == "dynamic"
+        offers = [Offer(vendor, rules, dynamic=dynamic)]
         made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
         for it in plan(made.offers, snapshot, {}, {}).values():
             refusal = too_long(it)
             yield (str(refusal), False) if refusal else (_told(it), True)
+
+
+def _own(vendor: Vendor | None, devices: Sequence[Device]) -> tuple[ResourceRule, ...]:
+    if vendor is None:
+        return ()
+    return vendor.resources((), devices).rules if vendor.resources else (ResourceRule(vendor.resource),)
 
 
 def _told(it: Resource) -> str:
