@@ -98,6 +98,10 @@ MEANINGS: Mapping[str, str] = {
         "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "
         "say its setting `mode`; read and followed [as this file is](metax.md#metax-device-config)."
     ),
+    "vendors.NAME.configFile": (
+        "Of `enflame` alone: the path of Enflame's `topscloud.json`, whose first `registerResource` is the "
+        "setting of this name; read and followed as this file is. Not beside that setting."
+    ),
     "vendors.NAME.resources.name": "`vendor.com/name`, once in the whole file.",
     "vendors.NAME.resources.devices": _DEVICES,
     "vendors.NAME.resources.sharing": "How a card is counted, below.",

@@ -362,7 +362,6 @@ def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
         (resource("{name: a/b, sharing: {kind: slices}}"), "sharing.kind: 'slices'"),
         (resource("{name: a/b, sharing: {kind: fraction}}"), "sharing.kind: 'fraction'"),
         (resource("{name: a/b, modes: dynamic}"), "modes: is"),
-        ("vendors: {nvidia: {configFile: /x}}", "vendors.nvidia.configFile: is"),
         ("agent: {kubeconfig: /x}", "agent.kubeconfig: is"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Directories that the configuration names, as they are now: files of a ConfigMap that another program had.
+"""What the configuration names beside itself, as it is now: files that another program had.
 
 They are looked at together with the configuration, so that a change of either is one change.
 """
@@ -21,18 +21,20 @@ from agent.core.errors import ConfigError
 VERSION, CLUSTER, NODES = "version", "cluster-config", "nodes-config"
 KEYS = (VERSION, CLUSTER, NODES)
 MAX_BYTES = 1 << 19
-#: Directories that one configuration may name, and strange files of one that are told.
-MAX_DIRECTORIES, MAX_OTHERS = 4, 5
+#: What names them in the configuration.
+DIRECTORY, FILE = "configDir", "configFile"
+#: Directories and files that one configuration may name, and strange files of one that are told.
+MAX_NAMED, MAX_OTHERS = 4, 5
 #: Where a mounted ConfigMap has its files; the link is swapped when it changes.
 _DATA = "..data"
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a look at a directory found; or why it could not."""
+    """What a look at a directory, or a file, found; or why it could not."""
 
     path: str
-    #: Name to content of those of `KEYS` that are there.
+    #: Name to content of those of `KEYS` that are there; of a file its own.
     files: tuple[tuple[str, bytes], ...] = ()
     #: Names of others.
     others: tuple[str, ...] = ()
@@ -40,8 +42,8 @@ class Beside:
 
 
 def looked_at(content: bytes) -> tuple[Beside, ...]:
-    """Every directory that a configuration with this content names for any node."""
-    return tuple(map(look, _named(content)))
+    """Every directory and file that a configuration with this content names for any node."""
+    return tuple(look(path) if key == DIRECTORY else look_at_file(path) for key, path in _named(content))
 
 
 def look(path: str) -> Beside:
@@ -58,6 +60,15 @@ def look(path: str) -> Beside:
         )
 
 
+def look_at_file(path: str) -> Beside:
+    """Read the file."""
+    try:
+        return Beside(path, ((os.path.basename(path), files.read(Path(path), MAX_BYTES)),))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        return Beside(path, error=f"{path}: can not be read: {why}; mount the file, or name none")
+
+
 def _found(path: str) -> Beside:
     data = os.path.join(path, _DATA)
     real = os.path.realpath(data) if os.path.isdir(data) else path
@@ -67,24 +78,25 @@ def _found(path: str) -> Beside:
 
 
 @lru_cache(maxsize=4)
-def _named(content: bytes) -> tuple[str, ...]:
-    if b"configDir" not in content:
+def _named(content: bytes) -> tuple[tuple[str, str], ...]:
+    """The keys and what they name."""
+    if DIRECTORY.encode() not in content and FILE.encode() not in content:
         return ()
     from agent.config import document
 
     with suppress(ConfigError, UnicodeDecodeError):  # whoever reads the whole says so
         plain = document.read(content.decode(), "").plain()
-        return tuple(dict.fromkeys(islice(_directories(plain), MAX_DIRECTORIES)))
+        return tuple(dict.fromkeys(islice(_places(plain), MAX_NAMED)))
     return ()
 
 
-def _directories(plain: Mapping[str, Any]) -> Iterator[str]:
+def _places(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     nodes = plain.get("nodes")
     sets = [it.get("set") for it in nodes if isinstance(it, Mapping)] if isinstance(nodes, list) else []
     for part in (plain, *sets):
         match part:
             case {"vendors": {**vendors}}:
-                for it in vendors.values():
-                    match it:
-                        case {"configDir": str(path)} if os.path.isabs(path) and "\0" not in path:
-                            yield path
+                its = (it for it in vendors.values() if isinstance(it, Mapping))
+                for key, path in ((key, it.get(key)) for it in its for key in (DIRECTORY, FILE)):
+                    if isinstance(path, str) and os.path.isabs(path) and "\0" not in path:
+                        yield key, path

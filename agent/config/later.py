@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from agent.config.settings import AgentSettings, VendorSettings
+from agent.config.settings import AgentSettings
 from agent.core.vendor import ResourceRule, Sharing
 
 #: (shape, key): why, or nothing.
 KEYS: dict[tuple[type, str], str] = {
     (AgentSettings, "kubeconfig"): "give --kubeconfig",
-    (
-        VendorSettings,
-        "configFile",
-    ): "write the resources here, or give NVIDIA's file as the whole configuration",
     (ResourceRule, "modes"): "it is said of all resources of a vendor: write it beside 'resources'",
     (ResourceRule, "rename"): "name the resource itself as it shall be called",
     (ResourceRule, "spanCards"): "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from agent.config import metax_modes, nodes, nvidia_v1
+from agent.config import enflame_file, metax_modes, nodes, nvidia_v1
 from agent.config.beside import Beside
 from agent.config.document import Node
 from agent.config.node_labels import NodeLabels
@@ -50,7 +50,7 @@ def read(
     for name in config.vendors:
         if vendors is not None and name not in vendors:
             raise config.refused(("vendors", name), f"no such vendor; {nearest(name, vendors)}")
-    return metax_modes.applied(config, node_name, beside)
+    return enflame_file.applied(metax_modes.applied(config, node_name, beside), beside)
 
 
 def _part(shape: type[T], key: str, given: Mapping[str, Node], source: str) -> T:

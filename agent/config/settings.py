@@ -76,6 +76,8 @@ class VendorSettings:
     modes: Modes | None = None
     #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
     config_dir: str = ""
+    #: Enflame's topscloud.json; what it says stands in `settings` once read.
+    config_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,12 +119,13 @@ def test_shares_of_several_cards_count_where_they_lie() -> None:
     assert {it.uuid: it.count for it in found.holdings} == {"a": 1, "b": 2}
 
 
-def test_a_share_that_lies_elsewhere_counts_there() -> None:
-    moved = replace(had("p", "c0", "a::0", "a::1"), diverged=("b",))
+@pytest.mark.parametrize(("where", "counts"), [(("b",), {"b": 2}), (("b", "a"), {"a": 1, "b": 1})])
+def test_a_share_that_lies_elsewhere_counts_there(where: tuple[str, ...], counts: Mapping[str, int]) -> None:
+    moved = replace(had("p", "c0", "a::0", "a::1"), diverged=where)
 
-    assert [(it.uuid, it.count) for it in picture(replace(VIEW, allocations=(moved,)), ACME).holdings] == [
-        ("b", 2)
-    ]
+    found = picture(replace(VIEW, allocations=(moved,)), ACME)
+
+    assert {it.uuid: it.count for it in found.holdings} == counts
 
 
 def test_without_an_api_server_a_pod_is_called_as_the_kubelet_calls_it_and_comes_last() -> None:

@@ -110,13 +110,12 @@ def test_a_pod_of_which_no_server_tells_has_no_time() -> None:
     assert first(scene(unknown))["nodes"][0]["devices"][0]["pods"][0]["createTime"] is None
 
 
-@pytest.mark.parametrize("more", [(Listing(ENFLAME.whole, "GCU-0", 1),), ()])
-def test_a_card_that_is_given_out_otherwise_is_left_out(more: tuple[Listing, ...]) -> None:
-    whole = holding(0, resource=ENFLAME.whole, count=1)
-    there = scene(whole)
-    listings = (*more, *(replace(it, mode=ENFLAME.whole * (it.uuid == "GCU-0")) for it in there.listings))
+@pytest.mark.parametrize("held", [True, False])
+def test_a_card_that_is_given_out_otherwise_is_left_out(held: bool) -> None:
+    there = scene(*([holding(0, resource=ENFLAME.whole, count=1)] if held else []))
+    listings = (replace(it, mode=ENFLAME.whole * (it.uuid == "GCU-0")) for it in there.listings)
 
-    its = first(replace(there, listings=listings))["nodes"][0]
+    its = first(replace(there, listings=tuple(listings)))["nodes"][0]
 
     assert ([it["id"] for it in its["devices"]], its["totalGCU"]) == ([*range(1, 8)], 112)
 
