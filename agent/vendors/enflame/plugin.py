@@ -19,6 +19,8 @@ __all__ = ["SETTINGS", "register_backend"]
 
 #: Enflame's own plugin, and GCUShare's two (gcushare v3.6.5, pkg/consts).
 RIVALS = ("enflame.sock", "enflamegcushare*.sock")
+#: Under which Enflame's plugin gives out whole cards a second time unless it is told not to.
+ALIAS = "enflame-tech.com/gcu"
 
 
 @hookimpl
@@ -46,6 +48,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         shortage="insufficient GCU Memory in one gcu device",
         libraries=partial(places.searched, options.for_backend()),
         rivals=RIVALS,
+        former=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),
         signs=Signs(
             (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDOR, sysfs=root
         ),
