@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -41,7 +41,7 @@ from agent.kubelet.directory import (
     identify_socket,
 )
 from agent.kubelet.podresources import PodResources
-from agent.kubelet.session import sweep
+from agent.kubelet.session import Door, sweep
 from agent.kubelet.sockets import is_served
 from agent.labelling import Labelling
 from agent.memory import recalled
@@ -53,6 +53,7 @@ from agent.reconciling.evidence import Sources, running_pods
 from agent.reconciling.recaller import Recaller
 from agent.reconciling.reconciler import Reconciler
 from agent.registering.renewals import Renewals
+from agent.registering.rivals import Rivals
 from agent.registering.sessions import Sessions
 from agent.registering.strangers import Strangers
 from agent.reporting import Reporting
@@ -151,6 +152,14 @@ class Line:
             self._schedulers.look_again,
             Askers(lambda: allocator.promises, scheduled),
         )
+        self._rivals = Rivals(
+            lambda: self._node.vendors.values(),
+            self._directory.neighbours,
+            lambda it: is_served(self._directory.path / it.name),
+            lambda vendor: config.value.config.vendor(vendor).foreign == "yield",
+            pace.rivals,
+            pace.rival_gone,
+        )
         self._sessions = Sessions(
             self._node,
             self._allocator,
@@ -158,7 +167,11 @@ class Line:
             pace.session,
             clock,
             registered,
-            lambda: self._reconciler.take_back(),
+            Door(
+                self._rivals.closed,
+                self._rivals.changes,
+                lambda resource: self._reconciler.take_back(resource),
+            ),
         )
         self._renewals = Renewals(
             self._sessions.registrations,
@@ -251,6 +264,7 @@ class Line:
             lambda: self._reconciler.follow(self._directory.checkpoint),
             lambda: self._strangers.run(self._directory.checkpoint),
             self._renewals.run,
+            self._rivals.run,
             self._save_on_change,
             self._schedulers.run,
             self._store.run,
@@ -324,7 +338,7 @@ class Line:
             set_aside=self._set_aside.message if self._set_aside else "",
             rebuilt=self._recaller.is_done,
             read_back=self._reconciler.actions["recall"],
-            strangers=self._strangers.found,
+            strangers=self._others,
             waits=self._node.waits,
             kept_units=self._node.kept_units,
             allocations=self._ledger.all(),
@@ -343,7 +357,7 @@ class Line:
             allocations=self._ledger.all(),
             vendors=self._node.vendors,
             pods=self._scheduled.candidates,
-            strangers=self._strangers.found,
+            strangers=self._others,
             processes={name: it.status for name, it in self._fleet.processes.items()},
             foreign_slices=self._reconciler.foreign,
             resources=self._node.plan.value,
@@ -365,6 +379,13 @@ class Line:
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
         )
+
+    @property
+    def _others(self) -> Mapping[str, str]:
+        """Resource to another plugin that serves it, or its cards."""
+        plan, rivals = self._node.plan.value, self._rivals.found
+        beside = {name: rivals[it.vendor] for name, it in plan.items() if it.vendor in rivals}
+        return {**beside, **self._strangers.found}
 
     @property
     def _reported(self) -> Reported:

@@ -37,6 +37,9 @@ class Pace:
     renewals: float = 10.0
     #: Until devices that it does not list are looked for again: a long list takes a slow kubelet its time.
     missed: float = 5.0
+    #: Between two looks for other plugins of our cards, and until one that is gone will not come back.
+    rivals: float = 2.0
+    rival_gone: float = 5.0
     #: What the pod of a refused Allocate gets to show our words, before the refusal is told.
     whose: float = 3.0
     backoff: tuple[float, float] = (0.1, 30.0)

@@ -94,6 +94,11 @@ MEANINGS: Mapping[str, str] = {
         "takes of it, [below](#modes). Without it the vendor's way: `dynamic` of `enflame`, `fixed` of "
         "others."
     ),
+    "vendors.NAME.foreign": (
+        "What is done while another device plugin of the vendor's cards runs here, beside which nothing of "
+        "them is registered: `refuse` keeps the agent from being ready, `yield` leaves the cards to that "
+        "plugin until it goes. Of `enflame`: Enflame's own plugin and GCUShare's, [below](#foreign)."
+    ),
     "vendors.NAME.configDir": (
         "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "
         "say its setting `mode`; read and followed [as this file is](metax.md#metax-device-config)."

@@ -74,6 +74,9 @@ class VendorSettings:
     #: `dynamic`: its resources may name the same cards, each of which is the first's that takes of it. None
     #: is the vendor's way.
     modes: Modes | None = None
+    #: What is done while another plugin serves its cards, of which nothing is registered then: `refuse`
+    #: keeps the agent from being ready, `yield` leaves the cards to that plugin until it goes.
+    foreign: Literal["refuse", "yield"] = "refuse"
     #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
     config_dir: str = ""
     #: Enflame's topscloud.json; what it says stands in `settings` once read.

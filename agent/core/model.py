@@ -389,7 +389,7 @@ class Allocation:
 class SessionStatus:
     """Where a resource stands with the kubelet."""
 
-    state: Literal["waiting", "registering", "registered", "refused", "ended"] = "waiting"
+    state: Literal["waiting", "registering", "registered", "refused", "yielded", "ended"] = "waiting"
     reason: str = ""
     registrations: int = 0
 

@@ -545,6 +545,8 @@ class Vendor:
     signs: Signs | None = None
     #: What it shows beside `/inspect`, to who may read that: as other tools of the vendor show it.
     formats: tuple[Format, ...] = ()
+    #: The sockets of other plugins of its cards, by name in the kubelet's directory; * is any text.
+    rivals: tuple[str, ...] = ()
 
     def makes(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `prepare` makes."""

@@ -236,5 +236,5 @@ class View:
         return tuple(
             f"resource {name}: {session.state}" + (f": {session.reason}" if session.reason else "")
             for name, session in sorted({**planned, **self.sessions}.items())
-            if session.state not in ("registered", "ended")
+            if session.state not in ("registered", "yielded", "ended")
         )

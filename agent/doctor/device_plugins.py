@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from agent.core.parts import part_of, rows_of
@@ -75,14 +76,18 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
     if others.why:
         yield not_made(CHECK, others.why)
     serving = around.sockets.admin.pid
-    marks = _marks(around)
+    marks, rivals = _marks(around), _rivals(around)
     for path, there in (others.value or {}).items():
         if there.state != "listens":
             continue
         if OURS.fullmatch(path.name):
             yield from _agent(path, there, serving)
-        elif any(mark in path.name.lower() for mark in marks):
+        elif _is_marked(path.name, marks) or any(fnmatchcase(path.name, it) for it in rivals):
             yield SOCKET.found(f"{there} listens at {path}", socket=path)
+
+
+def _is_marked(name: str, marks: frozenset[str]) -> bool:
+    return any(mark in name.lower() for mark in marks)
 
 
 def _agent(path: Path, there: Listener, serving: int) -> Iterator[Finding]:
@@ -99,6 +104,12 @@ def _marks(around: Surroundings) -> frozenset[str]:
     vendors = {it.name for it in around.configuration.plugins if around.has_cards(it.name)}
     domains = {name.partition("/")[0].split(".")[0] for name in around.names}
     return frozenset(it for it in vendors | domains if len(it) >= SHORTEST_MARK)
+
+
+def _rivals(around: Surroundings) -> tuple[str, ...]:
+    """How the vendors themselves know such sockets."""
+    its = (it.vendor for it in around.configuration.plugins if it.vendor and around.has_cards(it.name))
+    return tuple(name for it in its for name in it.rivals)
 
 
 def _registered(around: Surroundings) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +32,7 @@ from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .rpc import SocketServer, call
 from .sockets import remove, socket_name, sweep
 
-__all__ = ["Ended", "Intervals", "KubeletSession", "sweep"]
+__all__ = ["Door", "Ended", "Intervals", "KubeletSession", "sweep"]
 
 log = structlog.get_logger()
 
@@ -68,6 +68,21 @@ class Intervals:
     allocate: float = 10.0
 
 
+async def _nothing(resource: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What stands before a registration."""
+
+    #: Why the resources of a vendor are not to be registered now; None where they may be.
+    closed: Callable[[str], SessionStatus | None] = lambda vendor: None
+    #: Another value whenever that may have changed.
+    changes: Cell[int] = field(default_factory=lambda: Cell(0))
+    #: Done before the kubelet is told of a resource that others may have served until now.
+    before: Callable[[str], Awaitable[None]] = _nothing
+
+
 class Ended(StrEnum):
     """Why a registration is over; the first of several counts."""
 
@@ -93,8 +108,12 @@ class KubeletSession:
         intervals: Intervals | None = None,
         jitter: Callable[[], float] = random.random,
         numbers: Iterator[int] | None = None,
+        door: Door | None = None,
     ) -> None:
         """`numbers` are those of registrations, none of which comes twice in this process."""
+        self._door = door or Door()
+        #: Whether it is known what others gave out of the resource.
+        self._prepared = False
         self.name = resource_name
         self.status = status or Cell(SessionStatus())
         self.stats = PluginStats()
@@ -176,18 +195,26 @@ class KubeletSession:
         while True:
             self._directory.refresh()
             resource, kubelet = self._cell.value, self._directory.kubelet.value
+            changes, closed = self._door.changes.value, self._door.closed(resource.vendor)
             if _is_over(resource):
                 return None
+            self._prepared &= closed is None
             if not plugin.can_list():
                 self._report(SessionStatus("refused", str(too_long(resource))))
             elif kubelet is None:
                 self._report(
                     SessionStatus("waiting", f"no kubelet at {self._directory.path / KUBELET_SOCKET}")
                 )
-            else:
+            elif closed is not None:
+                self._report(closed)
+            elif self._prepared:
                 return kubelet
+            else:
+                await self._door.before(self.name)
+                self._prepared = True
+                continue
             with anyio.move_on_after(self._intervals.remind) as silence:
-                await self._news(resource, kubelet)
+                await self._news(resource, kubelet, changes)
             if silence.cancelled_caught and kubelet is None:
                 self._remind(anyio.current_time() - began)
 
@@ -195,10 +222,11 @@ class KubeletSession:
         socket = str(self._directory.path / KUBELET_SOCKET)
         self._log.info("still no kubelet", socket=socket, waited_seconds=round(waited), remedy=REMEDY)
 
-    async def _news(self, resource: Resource, kubelet: FileIdentity | None) -> None:
+    async def _news(self, resource: Resource, kubelet: FileIdentity | None, changes: int) -> None:
         await first(
             lambda: differs(self._cell, resource),
             lambda: differs(self._directory.kubelet, kubelet),
+            lambda: differs(self._door.changes, changes),
         )
 
     async def _registration(self, life: _Life, kubelet: FileIdentity) -> Ended:

@@ -45,10 +45,20 @@ class Recaller:
         """Whether it is known what the kubelet has of us."""
         return self._left is not None
 
-    async def at_once(self) -> Sequence[Recall]:
-        """Record what the kubelet's checkpoint alone says; what it was."""
-        granted = await self._sources.granted(prove=False)
-        return await self.once(Evidence(granted)) if granted is not None else ()
+    async def at_once(self, resource: str) -> Sequence[Recall]:
+        """Record what the kubelet's checkpoint says of a resource that others served; what it was."""
+        granted = await self._sources.granted(prove=False, sizes=True)
+        if granted is None:
+            return ()
+        theirs = [it for it in granted if it.resource == resource and it.allocation.startswith(FOREIGN)]
+        fresh = [it for it in theirs if self._ledger.get(it.allocation) is None]
+        if fresh and await self._sources.granted(prove=True) is None:
+            return ()
+        async with self._turn:
+            if self._left is not None:
+                self._left |= {it.allocation for it in fresh}
+            self._sizes = {**self._sizes, **{it.allocation: it.of for it in fresh}}
+        return await self.once(Evidence(granted))
 
     async def once(self, evidence: Evidence) -> Sequence[Recall]:
         """Record what can be taken back now; what it was."""
@@ -65,7 +75,8 @@ class Recaller:
             first = await self._sources.granted(prove=True, sizes=True) if unknown else ()
             if first is None:
                 return ()  # nothing is taken from a file that proves wrong
-            self._left, self._sizes = unknown, {it.allocation: it.of for it in first}
+            self._left = unknown
+            self._sizes = {**self._sizes, **{it.allocation: it.of for it in first}}
         there = [
             replace(it, of=self._sizes.get(it.allocation, 0))
             for it in evidence.granted

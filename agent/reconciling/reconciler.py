@@ -102,9 +102,9 @@ class Reconciler:
         """Have a full pass soon: the kubelet asked for what it can not have, so something is over here."""
         self._wanted.set()
 
-    async def take_back(self) -> None:
+    async def take_back(self, resource: str) -> None:
         """Know who has what of a resource, before the kubelet is told of it: its first list is to be true."""
-        recalled = await self._recaller.at_once()
+        recalled = await self._recaller.at_once(resource)
         self.actions["recall"] += len(recalled)
         if recalled:
             await self._changed()

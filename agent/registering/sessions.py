@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 import structlog
@@ -14,13 +14,10 @@ from agent.core.model import Resource, SessionStatus
 from agent.core.renewal import Registration
 from agent.kubelet.deviceplugin import Answers, PluginStats
 from agent.kubelet.directory import FileIdentity, KubeletDirectory
-from agent.kubelet.session import Intervals, KubeletSession
+from agent.kubelet.session import Door, Intervals, KubeletSession
 from agent.node import Node
 
 log = structlog.get_logger()
-
-
-async def _nothing() -> None: ...
 
 
 class Sessions:
@@ -34,9 +31,9 @@ class Sessions:
         intervals: Intervals,
         clock: Callable[[], float],
         registered: Cell[bool],
-        before: Callable[[], Awaitable[None]] = _nothing,
+        door: Door | None = None,
     ) -> None:
-        """`before` is done before the kubelet is told of a resource."""
+        """`door` is what each registration passes through."""
         self._node = node
         self._answers = answers
         self._directory = directory
@@ -44,7 +41,7 @@ class Sessions:
         self._clock = clock
         #: Set at the first registration: what is heavy and can wait is loaded after that.
         self._registered = registered
-        self._before = before
+        self._door = door
         self._sessions: dict[str, KubeletSession] = {}
         self.statuses: dict[str, Cell[SessionStatus]] = {}
         self.stats: dict[str, PluginStats] = {}
@@ -69,7 +66,6 @@ class Sessions:
         """One resource from its first plan to its last; a resource that comes back begins again."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch_status, name, self.statuses[name])
-            await self._before()
             session = KubeletSession(
                 name,
                 resource,
@@ -79,6 +75,7 @@ class Sessions:
                 pre_start_required=self._node.makes(resource.value),
                 intervals=self._intervals,
                 numbers=self._numbers,
+                door=self._door,
             )
             self._sessions[name] = session
             self.stats[name] = session.stats
@@ -118,6 +115,8 @@ class Sessions:
                 log.info("not registered yet", resource=name, reason=it.reason)
             if it.state == "refused":
                 log.warning("not registered", resource=name, reason=it.reason)
+            if it.state == "yielded":
+                log.info("left to another plugin", resource=name, reason=it.reason)
             if it.state == "registered":
                 self._registered.set(True)
                 self._note_life(self._sessions[name].kubelet)

@@ -19,7 +19,7 @@ from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
 from agent.doctor.sockets import Listener, listener
-from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
+from agent.doctor.surroundings import Cluster, Configuration, Look, Sockets, Surroundings
 from agent.locks import holders
 from agent.plugins import Plugin
 
@@ -549,6 +549,18 @@ def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
     assert [(it.ailment, remedy in it.remedy) for it in found] == (
         [("foreign-agent", True)] if remedy else []
     )
+
+
+def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> None:
+    made = vendor("xy")
+    assert made.vendor is not None
+    wide = around(replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",))))
+    listens = Listener("listens")
+    there = {Path(name): listens for name in ("/sharing-7.sock", "/xsharing-7.sock", "/xy.sock")}
+
+    found = list(device_plugins._sockets(replace(wide, sockets=Sockets(others=Look(there)))))
+
+    assert [(it.ailment, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
 
 
 def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:

@@ -93,7 +93,9 @@ class ClosingServer(Server):
 class TinyPlugin:
     """Serves one resource and answers Allocate with DEVICES=<the IDs>."""
 
-    def __init__(self, directory: Path, resource: str = "example.com/toy") -> None:
+    def __init__(self, directory: Path, resource: str = "example.com/toy", socket: str = "") -> None:
+        """`socket` is its name in every life; empty makes a new one for each."""
+        self._socket = socket
         self.directory = directory
         self.resource = resource
         self.allocated: list[list[str]] = []
@@ -120,7 +122,7 @@ class TinyPlugin:
 
     async def serve(self) -> None:
         """Listen on a socket with a new name, as a kubelet wipes the one before."""
-        self.endpoint = f"toy-{next(numbers)}.sock"
+        self.endpoint = self._socket or f"toy-{next(numbers)}.sock"
         self._servers.append(ClosingServer([self]))
         await self._servers[-1].start(path=str(self.directory / self.endpoint))
 

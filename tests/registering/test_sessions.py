@@ -28,7 +28,7 @@ class Planned:
     plan: Cell[Plan] = field(default_factory=lambda: Cell[Plan]({}))
     resources: dict[str, Cell[Resource]] = field(default_factory=dict)
 
-    def prepares(self, vendor: str) -> bool:
+    def makes(self, resource: Resource) -> bool:
         return False
 
     def comes(self) -> None:

@@ -37,6 +37,8 @@ class Enflame:
         self.stub = EfmlStub(directory, count)
         self.dialect = "none"
         self.more: Mapping[str, Any] = {}
+        #: Keys of the vendor beside its settings.
+        self.said: Mapping[str, Any] = {}
         self._count = count
         self._directory = directory / "enflame"
         self._tree: Tree | None = None
@@ -65,7 +67,7 @@ class Enflame:
         files = {"sysfs": str(self.tree.sysfs), "containerDriverRoot": str(self.tree.root)}
         stub = self.stub.settings
         own = {"dialect": self.dialect, "efsmi": stub["efsmi"], **files}
-        return {"library": stub["library"], "settings": {**own, **self.more}}
+        return {"library": stub["library"], "settings": {**own, **self.more}, **self.said}
 
     @property
     def environment(self) -> Mapping[str, str]:

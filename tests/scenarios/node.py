@@ -50,6 +50,8 @@ PACE_OF_TESTS = replace(
     # A kubelet that is slow to count a long list has not lapsed; the scenarios that are about it look often.
     renewals=600.0,
     missed=0.05,
+    rivals=0.05,
+    rival_gone=0.3,
     whose=0.0,
     session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )

@@ -11,9 +11,11 @@ from agent.core.model import Source
 from agent.testing.node import Pod
 
 from .cards import Simulated
+from .conftest import ONLY_ENFLAME
+from .enflame import GCU, MEMORY, SHARED, Enflame
 from .node import Node, by_memory, confirmed, in_use, shared, whole
 
-GCU = "example.com/gcu-memory"
+UNITS = "example.com/gcu-memory"
 GB = 1024
 #: How other plugins write the nth unit of a card: GCUShare of 2022, since then, and NVIDIA's early ones.
 WRITINGS = ("{uuid}-_-{n}", "{minor}-{n}", "{uuid}-{n}")
@@ -63,26 +65,26 @@ async def test_a_pod_of_another_plugin_keeps_its_units_and_the_others_of_its_car
     node: Node, simulated: Simulated, writing: str
 ) -> None:
     simulated.sized(16 * GB, 16 * GB)
-    old = await served_before(node, GCU, listed(node, writing, 16, 16), 6)
+    old = await served_before(node, UNITS, listed(node, writing, 16, 16), 6)
 
-    await node.start(by_memory(GCU, "1"))
+    await node.start(by_memory(UNITS, "1"))
 
     view = await node.until(lambda it: confirmed(it, old.pod))
     (it,) = in_use(view)
     assert (it.source, it.unit, {*it.cards}) == (Source.KUBELET, "1", {node.cards.uuids[0]})
     assert old.ids == {*it.ids}
-    await node.counts({GCU: (32, 32)})
-    refused = await node.refused("too-many", {GCU: 17})
+    await node.counts({UNITS: (32, 32)})
+    refused = await node.refused("too-many", {UNITS: 17})
     assert "the largest free card has 16" in refused.message
-    beside = await node.admit("beside", {GCU: 10})
+    beside = await node.admit("beside", {UNITS: 10})
     assert await node.cards_of(beside) == {node.cards.uuids[0]}
-    full = await node.admit("the-other-card", {GCU: 16})
+    full = await node.admit("the-other-card", {UNITS: 16})
     assert await node.cards_of(full) == {node.cards.uuids[1]}
-    await node.refused("one-more", {GCU: 1})
+    await node.refused("one-more", {UNITS: 1})
     await node.kubelet.delete(old.pod.uid)
     await node.until(lambda it: len(in_use(it)) == 2)
-    await node.counts({GCU: (32, 32)})
-    last = await node.admit("last", {GCU: 6})
+    await node.counts({UNITS: (32, 32)})
+    last = await node.admit("last", {UNITS: 6})
     assert await node.cards_of(last) == {node.cards.uuids[0]}
 
 
@@ -91,11 +93,11 @@ async def test_what_a_pod_of_another_plugin_has_outlasts_every_restart(
     node: Node, simulated: Simulated, again: str
 ) -> None:
     simulated.sized(16 * GB)
-    old = await served_before(node, GCU, listed(node, "{minor}-{n}", 16), 6)
-    await node.start(by_memory(GCU, "1"))
+    old = await served_before(node, UNITS, listed(node, "{minor}-{n}", 16), 6)
+    await node.start(by_memory(UNITS, "1"))
     await node.until(lambda it: confirmed(it, old.pod))
-    await node.counts({GCU: (16, 16)})
-    beside = await node.admit("beside", {GCU: 4})
+    await node.counts({UNITS: (16, 16)})
+    beside = await node.admit("beside", {UNITS: 4})
     await node.until(lambda it: confirmed(it, beside))
 
     if again == "the kubelet":
@@ -107,49 +109,49 @@ async def test_what_a_pod_of_another_plugin_has_outlasts_every_restart(
         await node.start()
 
     await node.until(lambda it: confirmed(it, old.pod, beside))
-    await node.counts({GCU: (16, 16)})
+    await node.counts({UNITS: (16, 16)})
     assert not node.kubelet.refused
     assert set((await node.kubelet.health(old.pod.uid)).values()) == {"Healthy"}
-    refused = await node.refused("seven", {GCU: 7})
+    refused = await node.refused("seven", {UNITS: 7})
     assert "6" in refused.message
-    rest = await node.admit("rest", {GCU: 6})
+    rest = await node.admit("rest", {UNITS: 6})
     await node.until(lambda it: confirmed(it, rest))
     await node.kubelet.delete(old.pod.uid)
     await node.until(lambda it: confirmed(it, rest) and not confirmed(it, old.pod))
-    await node.counts({GCU: (16, 16)})
+    await node.counts({UNITS: (16, 16)})
 
 
 async def test_units_of_another_plugin_in_another_size_keep_that_size_until_their_pod_has_ended(
     node: Node, simulated: Simulated
 ) -> None:
     simulated.sized(16 * GB, 16 * GB)
-    old = await served_before(node, GCU, listed(node, "{minor}-{n}", 160, 160), 60)
+    old = await served_before(node, UNITS, listed(node, "{minor}-{n}", 160, 160), 60)
 
-    await node.start(by_memory(GCU, "1"))
+    await node.start(by_memory(UNITS, "1"))
 
     view = await node.until(lambda it: it.kept_units and confirmed(it, old.pod))
     assert [it.unit for it in in_use(view)] == ["0.1"]
-    await node.counts({GCU: (320, 320)})
+    await node.counts({UNITS: (320, 320)})
     await node.kubelet.delete(old.pod.uid)
-    await node.counts({GCU: (32, 32)})
+    await node.counts({UNITS: (32, 32)})
 
 
 async def test_a_card_that_another_plugin_shared_in_no_size_of_ours_waits_and_says_so(
     node: Node, simulated: Simulated
 ) -> None:
     simulated.sized(16 * GB, 16 * GB)
-    old = await served_before(node, GCU, listed(node, "{minor}-{n}", 15, 15), 6)
+    old = await served_before(node, UNITS, listed(node, "{minor}-{n}", 15, 15), 6)
 
-    await node.start(by_memory(GCU, "1"))
+    await node.start(by_memory(UNITS, "1"))
 
     await node.until(lambda it: confirmed(it, old.pod))
-    await node.counts({GCU: (6 + 16, 6 + 16)})
+    await node.counts({UNITS: (6 + 16, 6 + 16)})
     waits = "waits for 1 card that pods hold in shares of another plugin's size: default/old"
-    assert node.view.waits[GCU] == (f"{GCU} {waits}",)
-    unit = await node.admit("unit", {GCU: 1})
+    assert node.view.waits[UNITS] == (f"{UNITS} {waits}",)
+    unit = await node.admit("unit", {UNITS: 1})
     assert await node.cards_of(unit) == {node.cards.uuids[1]}
     await node.kubelet.delete(old.pod.uid)
-    await node.counts({GCU: (32, 32)})
+    await node.counts({UNITS: (32, 32)})
     await node.until(lambda it: not it.waits)
 
 
@@ -158,32 +160,125 @@ async def test_replicas_of_another_plugin_are_given_to_nobody_else(
     node: Node, theirs: int, ours: int, counts: int, simulated: Simulated
 ) -> None:
     simulated.sized(16 * GB, 16 * GB)
-    old = await served_before(node, GCU, listed(node, "{minor}-{n}", theirs, theirs), 3)
+    old = await served_before(node, UNITS, listed(node, "{minor}-{n}", theirs, theirs), 3)
 
-    await node.start(shared(GCU, ours, policy="packed", ids="minor"))
+    await node.start(shared(UNITS, ours, policy="packed", ids="minor"))
 
     await node.until(lambda it: confirmed(it, old.pod))
-    await node.counts({GCU: (counts, counts)})
-    pods = [await node.admit(f"pod-{n}", {GCU: 1}) for n in range(counts - 3)]
+    await node.counts({UNITS: (counts, counts)})
+    pods = [await node.admit(f"pod-{n}", {UNITS: 1}) for n in range(counts - 3)]
     on = [(await node.cards_of(pod)).pop() for pod in pods]
     assert on.count(node.cards.uuids[0]) == (ours - 3 if theirs == ours else 0)
-    await node.refused("one-more", {GCU: 1})
+    await node.refused("one-more", {UNITS: 1})
     await node.kubelet.delete(old.pod.uid)
-    await node.counts({GCU: (12, 12)})
+    await node.counts({UNITS: (12, 12)})
 
 
 @pytest.mark.parametrize("writing", ["{uuid}", "{minor}"])
 async def test_a_whole_card_of_another_plugins_pod_is_nobody_elses(node: Node, writing: str) -> None:
     ids = [writing.format(uuid=uuid, minor=n) for n, uuid in enumerate(node.cards.uuids)]
-    old = await served_before(node, GCU, [ids[:1], ids[1:]], 1)
+    old = await served_before(node, UNITS, [ids[:1], ids[1:]], 1)
 
-    await node.start(whole(GCU))
+    await node.start(whole(UNITS))
 
     await node.until(lambda it: confirmed(it, old.pod))
-    await node.counts({GCU: (4, 4)})
-    pods = [await node.admit(f"pod-{n}", {GCU: 1}) for n in range(3)]
+    await node.counts({UNITS: (4, 4)})
+    pods = [await node.admit(f"pod-{n}", {UNITS: 1}) for n in range(3)]
     assert {card for pod in pods for card in await node.cards_of(pod)} == {*node.cards.uuids[1:]}
-    await node.refused("one-more", {GCU: 1})
+    await node.refused("one-more", {UNITS: 1})
     await node.kubelet.delete(old.pod.uid)
+    await node.counts({UNITS: (4, 4)})
+    await node.admit("last", {UNITS: 1})
+
+
+# Enflame's own plugins
+
+
+@pytest.fixture
+def enflame(node: Node) -> Enflame:
+    assert isinstance(node.cards, Enflame)
+    return node.cards
+
+
+def dialect(enflame: Enflame, name: str) -> None:
+    enflame.sized(*[16 * GB] * 4)
+    enflame.dialect = name
+
+
+@ONLY_ENFLAME
+@pytest.mark.parametrize(
+    ("speaks", "resource", "writing", "of"),
+    [
+        ("gcushare-v1", MEMORY, "{uuid}-_-{n}", 16),
+        ("gcushare-v1", MEMORY, "{minor}-{n}", 16),
+        ("gcushare-v4", SHARED, "{minor}-{n}", 6),
+    ],
+)
+async def test_what_gcushare_gave_a_pod_stays_its_own_in_our_hands(
+    node: Node, enflame: Enflame, speaks: str, resource: str, writing: str, of: int
+) -> None:
+    dialect(enflame, speaks)
+    cards = [
+        [writing.format(uuid=uuid, minor=minor, n=n) for n in range(of)]
+        for uuid, minor in zip(enflame.uuids, enflame.minors, strict=True)
+    ]
+    old = await served_before(node, resource, cards, 2)
+    node.configure()
+
+    await node.start()
+
+    view = await node.until(lambda it: confirmed(it, old.pod))
+    assert [it.cards[0] for it in in_use(view)] == [enflame.uuids[0]]
+    await node.counts({resource: (4 * of, 4 * of), GCU: (4, 3)})
+    beside = await node.admit("beside", {resource: of - 2})
+    assert await node.cards_of(beside) == {enflame.uuids[0]}
+    assert "in-other-mode" not in str((await node.kubelet.health(old.pod.uid)).values())
+    await node.kubelet.delete(old.pod.uid)
+    await node.kubelet.delete(beside.uid)
+    await node.counts({resource: (4 * of, 4 * of), GCU: (4, 4)})
+
+
+@ONLY_ENFLAME
+async def test_a_whole_card_of_enflames_own_plugin_stays_its_pods(node: Node, enflame: Enflame) -> None:
+    dialect(enflame, "gcushare-v1")
+    minors = [str(it) for it in enflame.minors]
+    old = await served_before(node, GCU, [minors[:1], minors[1:]], 1)
+    node.configure()
+
+    await node.start()
+
+    await node.until(lambda it: confirmed(it, old.pod))
+    await node.counts({GCU: (4, 4), MEMORY: (64, 48)})
+    await node.kubelet.delete(old.pod.uid)
+    await node.counts({GCU: (4, 4), MEMORY: (64, 64)})
+
+
+@ONLY_ENFLAME
+@pytest.mark.parametrize("foreign", ["refuse", "yield"])
+async def test_beside_enflames_plugin_nothing_is_registered_until_it_has_gone(
+    node: Node, enflame: Enflame, foreign: str
+) -> None:
+    dialect(enflame, "none")
+    minors = [str(it) for it in enflame.minors]
+    enflame.said = {"foreign": foreign}
+    node.configure()
+
+    async with TinyPlugin(node.kubelet.plugin_dir, GCU, "enflame.sock") as plugin:
+        await plugin.publish(dict.fromkeys(minors[:3], "Healthy"))
+        await plugin.register()
+        await node.counts({GCU: (3, 3)})
+        await node.start()
+        state = "yielded" if foreign == "yield" else "refused"
+        view = await node.until(lambda it: GCU in it.sessions and it.sessions[GCU].state == state)
+        assert "another device plugin serves cards of enflame at enflame.sock" in view.strangers[GCU]
+        assert any("enflame.sock" in it for it in view.troubles) == (foreign == "refuse")
+        pod = await node.admit("of the other", {GCU: 1})
+        assert len(plugin.allocated) == 1
+        assert node.view.sessions[GCU].registrations == 0
+
+    await node.until(lambda it: confirmed(it, pod) and not it.troubles)
     await node.counts({GCU: (4, 4)})
-    await node.admit("last", {GCU: 1})
+    ours = [await node.admit(f"ours-{n}", {GCU: 1}) for n in range(3)]
+    had = {card for it in ours for card in await node.cards_of(it)}
+    assert had == {*enflame.uuids} - {enflame.named(plugin.allocated[0][0])}
+    await node.refused("one-more", {GCU: 1})

@@ -21,6 +21,8 @@ __all__ = ["SETTINGS", "register_backend"]
 
 #: Where what is given out is shown as GCUShare's first generation did; elsewhere as its fourth does.
 FIRST = ("none", "gcushare-v1")
+#: Enflame's own plugin, and GCUShare's two (gcushare v3.6.5, pkg/consts).
+RIVALS = ("enflame.sock", "enflamegcushare*.sock")
 
 
 @hookimpl
@@ -54,6 +56,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         shortage="insufficient GCU Memory in one gcu device",
         libraries=partial(places.searched, options.for_backend()),
         host_parts=host_parts(options, sliced=sliced),
+        rivals=RIVALS,
         signs=Signs(
             (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDOR, sysfs=root
         ),
