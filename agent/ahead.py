@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from agent.config import Config
 from agent.config.shape import size_of
 from agent.core.counting import Counting, counting
 from agent.core.errors import UsageError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
+from agent.core.offers import Offers, Wish
 from agent.core.plan import Offer, plan
 from agent.core.units import counted_in
 from agent.core.vendor import Device, State
@@ -38,16 +39,19 @@ def cards_of(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def foreseen(config: Config, sizes: Sequence[int]) -> Iterator[tuple[str, bool]]:
-    """A sentence for each resource that the config names, and whether the kubelet would take its list.
+def foreseen(config: Config, wishes: Mapping[str, Wish], sizes: Sequence[int]) -> Iterator[tuple[str, bool]]:
+    """A sentence for each resource that config or vendor name, and whether the kubelet would take its list.
 
+    `wishes` are of the vendors that say themselves what the config means; of others it is what it says.
     Half of the cards are on NUMA node 0, as in most machines: others make a list a few percent longer.
     """
     for vendor, settings in config.vendors.items():
         half = (len(sizes) + 1) // 2
         statuses = tuple(_status(vendor, index, size, index // half) for index, size in enumerate(sizes))
         snapshot = NodeSnapshot((VendorStatus(vendor, VendorState.OPEN),), statuses)
-        offers = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
+        offers: Sequence[Offer] = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
+        if vendor in wishes:
+            offers = Offers([wishes[vendor]]).of(snapshot)
         made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
         for it in plan(made.offers, snapshot, {}, {}).values():
             refusal = too_long(it)

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState, VendorSettings
 from agent.config.place import nearest
-from agent.config.rules import doubts
+from agent.config.rules import doubts, overlaps
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES
 from agent.core.errors import VendorError
@@ -128,6 +128,11 @@ def _wish(vendor: Vendor, config: Config) -> Wish:
     return Wish(vendor, its.resources, dynamic=_modes(config, vendor) == "dynamic")
 
 
+def wishes(config: Config) -> Mapping[str, Wish]:
+    """What the config asks of each vendor."""
+    return {it.name: _wish(it.vendor, config) for it in wanted(config) if it.vendor is not None}
+
+
 def _modes(config: Config, vendor: Vendor) -> Modes:
     """Whether its resources may name the same cards: as the config says, or else the vendor."""
     return config.vendor(vendor.name).modes or vendor.modes
@@ -230,8 +235,10 @@ def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[
 
 def _check_overlap(config: Config, vendor: Vendor) -> None:
     """All cards are for one resource alone, unless the vendor itself says what `all` is of each."""
-    rules = config.vendor(vendor.name).resources
-    if vendor.resources is not None or len(rules) < 2 or _modes(config, vendor) == "dynamic":
+    rules, dynamic = config.vendor(vendor.name).resources, _modes(config, vendor) == "dynamic"
+    for it in overlaps(_rules(config, vendor), ("vendors", vendor.name, "resources"), dynamic=dynamic):
+        raise config.refused(it.path, it.message)
+    if vendor.resources is not None or len(rules) < 2 or dynamic:
         return
     for index, rule in enumerate(rules):
         if rule.devices == "all":

@@ -222,6 +222,19 @@ def test_config_check_refuses_units_that_make_too_long_a_list(
     assert "the kubelet takes 4194304; unit '0.01' is the smallest that fits" in capsys.readouterr().err
 
 
+def test_config_check_knows_the_resources_that_a_vendor_makes_itself(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text('vendors: {enflame: {settings: {dialect: gcushare-v1, memoryUnit: "0.001"}}}')
+
+    assert main(["config", "check", "--config", str(config), "--cards", "8x16GiB"]) == 0
+    out = capsys.readouterr().out
+    assert "# enflame.com/gcu: 8 cards, 8 device IDs" in out
+    assert "# enflame.com/gcu-memory: 8 cards, 128000 device IDs in units of 0.001 GiB" in out
+    assert main(["config", "check", "--config", str(config), "--cards", "8x32GiB"]) == REFUSED
+    assert "unit '0.01' is the smallest that fits" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("cards", ["8", "8x", "x48GiB", "0x48GiB", "8x48Foo", "9999x1GiB", "8x0", "8x1GiB,"])
 def test_config_check_refuses_cards_that_are_none(
     cards: str, config: Path, capsys: pytest.CaptureFixture[str]

@@ -27,6 +27,7 @@ from agent.config import (
 from agent.core.errors import ConfigError
 from agent.core.health import Timing
 from agent.core.vendor import ResourceRule, Sharing, Unit
+from agent.fleet import check, complete
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 
@@ -479,9 +480,10 @@ def test_devices_name_cards(devices: str, error: str) -> None:
     ],
 )
 def test_a_card_belongs_to_one_resource(one: str, other: str, error: str) -> None:
-    text = f"{{name: a/one, devices: {one}}}, {{name: a/other, devices: {other}}}"
+    rules = f"{{name: a/one, devices: {one}}}, {{name: a/other, devices: {other}}}"
 
-    assert error in refusal(resource(text))
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        check(read(f"vendors: {{simulated: {{settings: {{devices: 2}}, resources: [{rules}]}}}}"))
 
 
 def test_with_dynamic_modes_a_card_may_be_named_by_several_resources() -> None:
@@ -493,12 +495,26 @@ def test_with_dynamic_modes_a_card_may_be_named_by_several_resources() -> None:
 
 
 def test_with_dynamic_modes_each_resource_has_ids_of_its_own() -> None:
-    text = "vendors: {acme: {modes: dynamic, resources: [{name: a/one}, {name: a/two}]}}"
+    rules = "[{name: a/one}, {name: a/two}]"
+    config = read(f"vendors: {{simulated: {{settings: {{devices: 2}}, modes: dynamic, resources: {rules}}}}}")
 
-    assert refusal(text) == (
-        "xpu.yaml:1: vendors.acme.resources[1].ids: 'a/two' would make the same IDs of a card as 'a/one'; "
-        "ids: 'uuid' is what both have: uuid, minor and short are different ones"
+    with pytest.raises(ConfigError) as refused:
+        check(config)
+
+    assert str(refused.value) == (
+        "xpu.yaml:1: vendors.simulated.resources[1].ids: 'a/two' would make the same IDs of a card as "
+        "'a/one'; ids: 'uuid' is what both have: uuid, minor and short are different ones"
     )
+
+
+def test_a_vendor_whose_way_it_is_may_name_a_card_in_several_resources_unless_the_config_says_fixed() -> None:
+    rules = "[{name: enflame.com/gcu, devices: [0]}, {name: enflame.com/shared-gcu, devices: [0]}]"
+
+    its = complete(check(read(f"vendors: {{enflame: {{resources: {rules}}}}}"))).vendor("enflame")
+
+    assert (its.modes, [it.form for it in its.resources]) == ("dynamic", ["minor", "minor"])
+    with pytest.raises(ConfigError, match=re.escape("the card 0 belongs to 'enflame.com/gcu' already")):
+        check(read(f"vendors: {{enflame: {{modes: fixed, resources: {rules}}}}}"))
 
 
 def test_modes_are_said_of_a_vendor_and_not_of_a_resource() -> None:

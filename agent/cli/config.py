@@ -31,7 +31,7 @@ def config_check(args: argparse.Namespace) -> int:
     from agent.ahead import cards_of, foreseen
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
-    from agent.fleet import check, complete
+    from agent.fleet import check, complete, wishes
     from agent.plugins import names
 
     cards = cards_of(args.cards) if args.cards else ()
@@ -53,7 +53,7 @@ def config_check(args: argparse.Namespace) -> int:
     for said in elsewhere(config, seen.source):
         print(f"# {said}")
     print(to_yaml(complete(config)), end="")
-    told = [*foreseen(config, cards)] if cards else []
+    told = [*foreseen(config, wishes(config), cards)] if cards else []
     for sentence, fits in told:
         if fits:
             print(f"# {sentence}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
@@ -71,9 +71,6 @@ def problems(config: Config) -> Iterator[Problem]:
         yield from _libraries(name, vendor)
         for index, rule in enumerate(vendor.resources):
             yield from _rule(rule, ("vendors", name, "resources", index))
-        yield from (_twins if vendor.modes == "dynamic" else _overlaps)(
-            vendor, ("vendors", name, "resources")
-        )
     yield from _twice(config.vendors)
     yield from _counted_twice(config)
     yield from _unseen(config)
@@ -294,10 +291,15 @@ def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
         seen.add(card)
 
 
-def _overlaps(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
+def overlaps(rules: Sequence[ResourceRule], path: Path, *, dynamic: bool) -> Iterator[Problem]:
+    """What is wrong between the resources of a vendor, once it said what its rules leave open."""
+    yield from (_twins if dynamic else _claimed_twice)(rules, path)
+
+
+def _claimed_twice(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
     """A card belongs to one resource; what `all` is, only the vendor knows."""
     owners: dict[int | str, str] = {}
-    for index, rule in enumerate(vendor.resources):
+    for index, rule in enumerate(rules):
         if isinstance(rule.devices, tuple):
             for position, card in enumerate(rule.devices):
                 owner = owners.setdefault(card, rule.name)
@@ -306,15 +308,14 @@ def _overlaps(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
                     yield Problem((*path, index, "devices", position), message)
 
 
-def _twins(vendor: VendorSettings, path: Path) -> Iterator[Problem]:
+def _twins(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
     """Of resources that may name the same cards each has IDs of its own."""
-    for one, other in twins(vendor.resources):
-        index = vendor.resources.index(other)
+    for one, other in twins(rules):
         message = (
             f"'{shorten(other.name)}' would make the same IDs of a card as '{shorten(one.name)}'; "
             f"ids: '{one.form}' is what both have: uuid, minor and short are different ones"
         )
-        yield Problem((*path, index, "ids"), message)
+        yield Problem((*path, rules.index(other), "ids"), message)
 
 
 def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from agent.core.vendor import Signs, Vendor
 from . import facts, nodes, places, sysfs
 from .dialects import DIALECTS
 from .edits import VISIBLE, container_edits
+from .labels import TIME, labels, machine
 from .offering import DRS_DIALECTS, judge, named, offering
 from .options import DEFAULTS, SETTINGS, Options
 
@@ -38,6 +39,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         judge=partial(judge, options),
         named=partial(named, options),
         modes="dynamic",
+        labels=partial(labels, brand),
+        machine_label=machine(brand),
+        time_label=brand.name(TIME),
         dialects=(dialect(brand),) if dialect else (),
         visible=VISIBLE,
         shortage="insufficient GCU Memory in one gcu device",

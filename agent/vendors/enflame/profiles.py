@@ -57,10 +57,10 @@ def chosen(want: Wanted, there: Profiles, card: str) -> tuple[str, int]:
     Raises:
         RequestRefused: The card has no such profile; says which it has.
     """
-    fits = [it for it in sorted(there) if it == want.name or (not want.name and slices(it) == want.slices)]
-    if len(fits) != 1:
+    fits = [it for it in there if it == want.name or (not want.name and slices(it) == want.slices)]
+    if not fits:
         raise RequestRefused(f"{want.asked}: {card} can have no such slice, it can have {listed(there)}")
-    name = fits[0]
+    name = min(fits, key=_memory)
     if want.number not in (None, there[name]):
         raise RequestRefused(
             f"{want.asked} has number {there[name]} on {card}, the claim says {want.number}: let "
@@ -73,6 +73,12 @@ def slices(name: str) -> int:
     """How many of the card's slices one of a profile takes."""
     found = efsmi.PROFILE.fullmatch(name)
     return int(found["slices"]) if found else 0
+
+
+def _memory(name: str) -> int:
+    """The GB of a slice of this profile: where a number of slices is all that is asked for, the least do."""
+    found = efsmi.PROFILE.fullmatch(name)
+    return int(found["gigabytes"]) if found else 0
 
 
 def listed(there: Iterable[str]) -> str:
