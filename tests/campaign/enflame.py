@@ -1,4 +1,4 @@
-"""Enflame's cards in the campaign's hands: sliced by the double of their tool, shared, counted, whole."""
+"""Enflame's cards in the hands of the campaign: sliced by the double of their tool, shared, counted."""
 
 from __future__ import annotations
 
