@@ -218,6 +218,8 @@ class Hardware:
         vendors: dict[str, Any] = dict(OFF)
         for name, it in self.vendors.items():
             rules = [offer.rule for offer in self.offers if offer.vendor == name]
+            if isinstance(it, EnflameCards):  # whose indices change, and a resource has cards of its own
+                rules = [{**rule, "devices": [it.uuids[n] for n in rule["devices"]]} for rule in rules]
             vendors[name] = {"enabled": True, "modes": "fixed", **it.settings, "resources": rules}
         return vendors
 
