@@ -52,6 +52,7 @@ from agent.receipting import Receipting
 from agent.reconciling.evidence import Sources, running_pods
 from agent.reconciling.recaller import Recaller
 from agent.reconciling.reconciler import Reconciler
+from agent.registering.beside import Beside
 from agent.registering.renewals import Renewals
 from agent.registering.rivals import Rivals
 from agent.registering.sessions import Sessions
@@ -152,11 +153,20 @@ class Line:
             self._schedulers.look_again,
             Askers(lambda: allocator.promises, scheduled),
         )
+        self._beside = Beside(
+            self._former,
+            self._node.plan,
+            lambda: self._sessions.registrations(),
+            lambda: read(prove=False),
+            lister.allocatable,
+            pace.rivals,
+        )
         self._rivals = Rivals(
             lambda: self._node.vendors.values(),
             self._directory.neighbours,
             lambda it: is_served(self._directory.path / it.name),
             lambda vendor: config.value.config.vendor(vendor).foreign == "yield",
+            lambda: self._beside.found,
             pace.rivals,
             pace.rival_gone,
         )
@@ -170,7 +180,7 @@ class Line:
             Door(
                 self._rivals.closed,
                 self._rivals.changes,
-                lambda resource: self._reconciler.take_back(resource),
+                self._before_registration,
             ),
         )
         self._renewals = Renewals(
@@ -264,6 +274,7 @@ class Line:
             lambda: self._reconciler.follow(self._directory.checkpoint),
             lambda: self._strangers.run(self._directory.checkpoint),
             self._renewals.run,
+            lambda: self._beside.run(self._directory.checkpoint),
             self._rivals.run,
             self._save_on_change,
             self._schedulers.run,
@@ -379,6 +390,10 @@ class Line:
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
         )
+
+    async def _before_registration(self, resource: str) -> None:
+        await self._beside.look()
+        await self._reconciler.take_back(resource)
 
     def _former(self) -> Mapping[str, str]:
         """Resources that other plugins give out to the vendor whose cards they are."""

@@ -21,7 +21,7 @@ YIELDED = "the cards are left to it until it goes"
 
 
 class Rivals:
-    """Known by the names of their sockets. One that has gone counts for a moment more.
+    """Known by the names of their sockets, or by their resources. One that has gone counts for a moment more.
 
     A kubelet that begins removes all sockets, and each plugin makes its own anew when it sees that.
     """
@@ -32,11 +32,13 @@ class Rivals:
         neighbours: Cell[frozenset[Neighbour]],
         is_served: Callable[[Neighbour], bool],
         yields: Callable[[str], bool],
+        beside: Callable[[], Mapping[str, str]] = dict,
         every: float = 2.0,
         gone_after: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`yields` says whether the config leaves a vendor's cards to them.
+        """`yields` says whether the config leaves a vendor's cards to them. `beside`: vendor to a resource of
+        its cards that the kubelet has from somebody else.
 
         Seconds: `every` is between looks, `gone_after` until one whose socket nobody serves has gone.
         """
@@ -44,10 +46,11 @@ class Rivals:
         self._neighbours = neighbours
         self._is_served = is_served
         self._yields = yields
+        self._beside = beside
         self._every = every
         self._gone_after = gone_after
         self._clock = clock
-        #: Vendor to the name of the socket, and when it was last served.
+        #: Vendor to where it shows, and when it last did.
         self._seen: dict[str, tuple[str, float]] = {}
         #: Counts how often what is there became another.
         self.changes: Cell[int] = Cell(0)
@@ -72,17 +75,23 @@ class Rivals:
     @property
     def found(self) -> Mapping[str, str]:
         """Vendor to a sentence on the plugin that is there."""
-        return {name: self._sentence(name, socket) for name, (socket, _) in self._seen.items()}
+        return {name: self._sentence(name, where) for name, (where, _) in self._seen.items()}
 
     def look(self) -> None:
         """See who is there now."""
         now = self._clock()
         for vendor in self._vendors():
-            if socket := self._served(vendor):
-                self._seen[vendor.name] = socket, now
+            if where := self._shows(vendor):
+                self._seen[vendor.name] = where, now
         self._seen = {
-            name: (socket, at) for name, (socket, at) in self._seen.items() if now - at < self._gone_after
+            name: (where, at) for name, (where, at) in self._seen.items() if now - at < self._gone_after
         }
+
+    def _shows(self, vendor: Vendor) -> str:
+        if socket := self._served(vendor):
+            return f"at {socket}"
+        resource = self._beside().get(vendor.name)
+        return f"as {resource}" if resource else ""
 
     def _served(self, vendor: Vendor) -> str:
         there = (
@@ -90,6 +99,6 @@ class Rivals:
         )
         return min((it.name for it in there if self._is_served(it)), default="")
 
-    def _sentence(self, vendor: str, socket: str) -> str:
+    def _sentence(self, vendor: str, where: str) -> str:
         end = YIELDED if self._yields(vendor) else REMEDY.format(vendor=vendor)
-        return f"another device plugin serves cards of {vendor} at {socket}: {end}"
+        return f"another device plugin serves cards of {vendor} {where}: {end}"

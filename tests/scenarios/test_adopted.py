@@ -302,3 +302,25 @@ async def test_beside_enflames_plugin_nothing_is_registered_until_it_has_gone(
     had = {card for it in ours for card in await node.cards_of(it)}
     assert had == {*enflame.uuids} - {enflame.named(plugin.allocated[0][0])}
     await node.refused("one-more", {GCU: 1})
+
+
+@ONLY_ENFLAME
+async def test_beside_a_plugin_of_another_name_that_serves_the_cards_nothing_is_registered_until_it_has_gone(
+    node: Node, enflame: Enflame
+) -> None:
+    dialect(enflame, "none")
+    node.configure()
+
+    async with TinyPlugin(node.kubelet.plugin_dir, SHARED, "of-our-own-make.sock") as plugin:
+        await plugin.publish({f"{minor}-{n}": "Healthy" for minor in enflame.minors for n in range(6)})
+        await plugin.register()
+        await node.counts({SHARED: (24, 24)})
+        # The kubelet writes down what a plugin lists with the next pod that it judges.
+        await node.admit("of the other", {SHARED: 1})
+        await node.start()
+        view = await node.until(lambda it: GCU in it.sessions and it.sessions[GCU].state == "refused")
+        assert f"another device plugin serves cards of enflame as {SHARED}" in view.strangers[GCU]
+        assert node.view.sessions[GCU].registrations == 0
+
+    await node.until(lambda it: not it.troubles)
+    await node.counts({GCU: (3, 3)})
