@@ -23,11 +23,12 @@ from .kubelet import DIRECTORY, NODE
 from .place import ROOT, Place
 from .release import CDI, NAME
 from .space import Space, pod
+from .test_cdi import starts
 from .until import until
 
 sys.path.append(str(ROOT / "tests/vendors/enflame"))
 
-from efml_stub import STUB, EfmlStub
+from efml_stub import STUB, EfmlStub, Instance
 from enflame_tree import Tree
 
 COUNT = "enflame.com/gcu-count"
@@ -50,8 +51,10 @@ echo "card $ENFLAME_VISIBLE_DEVICES"
 echo "slice $TOPS_VISIBLE_DEVICES"
 for it in $(ls /dev); do case $it in gcu*) echo "node $it" ;; esac; done
 echo shown
-exec sleep infinity
 """
+STAYS = f"{LOOK}exec sleep infinity\n"
+#: Fails once it is told to.
+DIES = f"{LOOK}until [ -e /tmp/fail ]; do sleep 0.1; done\nexit 1\n"
 
 
 @dataclass(frozen=True)
@@ -129,9 +132,17 @@ class GCUShare:
         for name, count in offered.items():
             await self.cluster.offers(count, name)
 
-    async def binds(self, name: str, resource: str, count: int, word: Mapping[str, str]) -> Given:
+    async def binds(
+        self,
+        name: str,
+        resource: str,
+        count: int,
+        word: Mapping[str, str],
+        script: str = STAYS,
+        **more: Any,
+    ) -> Given:
         """Make the pod, say where it goes, and wait until it runs; what its container has."""
-        made = pod(name, LOOK, count, resource, schedulerName=SCHEDULER)
+        made = pod(name, script, count, resource, schedulerName=SCHEDULER, **more)
         await self.space.apply(made)
         await self.space.bind(name, {"annotations": word})
         return await self.runs(name)
@@ -197,7 +208,7 @@ async def test_pods_of_document_002_see_the_card_that_was_chosen_and_no_other(
 
     four = await gcushare.binds("gcushare-pod-1", MEMORY, 4, first(2, 4))
     eight = await gcushare.binds("gcushare-pod-2", MEMORY, 8, first(0, 8, 1))
-    await gcushare.space.apply(pod("whole", LOOK, 1, GCU))
+    await gcushare.space.apply(pod("whole", STAYS, 1, GCU))
 
     assert [four, eight, await gcushare.runs("whole")] == [of_card(2), of_card(0), of_card(1)]
     for name in ("gcushare-pod-1", "gcushare-pod-2"):
@@ -213,7 +224,7 @@ async def test_pods_with_slices_see_their_card_alone_and_a_slice_of_the_hardware
 
     shared = await gcushare.binds("shared", SHARED, 2, fourth(2, 2))
     sliced = await gcushare.binds("sliced", DRS, 3, fourth(0, 3, 1, main="3g.20gb:1"))
-    await gcushare.space.apply(pod("whole", LOOK, 1, GCU))
+    await gcushare.space.apply(pod("whole", STAYS, 1, GCU))
 
     [made] = enflame.instances()
     assert (enflame.card(made.slot).minor, made.profile) == (0, "3g.20gb")
@@ -226,8 +237,7 @@ async def test_pods_with_slices_see_their_card_alone_and_a_slice_of_the_hardware
 
     await gcushare.space.kubectl("delete", "pod", "sliced", "--wait=false")
     # For two minutes after its start the agent believes nobody that a pod is gone.
-    await until(lambda: instances(enflame), lambda left: not left, "the slice to go with its pod", 240)
-    assert enflame.drs() == []
+    await until(lambda: sliced_now(enflame), lambda it: it == ([], []), "the slice to go with its pod", 240)
     await until(specs, lambda it: made.uuid not in it, "its CDI name to go")
 
 
@@ -236,8 +246,30 @@ async def specs() -> str:
     return "".join(it.read_text() for it in CDI.glob("*drs-gcu*.json"))
 
 
-async def instances(cards: EfmlStub) -> list[Any]:
-    return cards.instances()
+async def sliced_now(cards: EfmlStub) -> tuple[list[Instance], list[int]]:
+    """The slices of the hardware, and the slots that are switched to have some."""
+    return cards.instances(), cards.drs()
+
+
+@pytest.mark.long
+async def test_a_container_that_starts_after_the_driver_was_loaded_anew_is_told_of_its_slice_made_again(
+    gcushare: GCUShare, enflame: EfmlStub
+) -> None:
+    """What a reboot does to slices, as we assume: they are gone."""
+    await gcushare.starts("enflame-gcushare-v4", **{DRS: 6 * CARDS})
+    told = fourth(2, 1, main="1g.6gb:0")
+    given = await gcushare.binds("lasting", DRS, 1, told, DIES, restartPolicy="Always")
+    [before] = enflame.instances()
+    assert given == of_card(2, f"DRS-{before.uuid}")
+
+    enflame.driver_reload()
+    await gcushare.space.kubectl("exec", "lasting", "--", "touch", "/tmp/fail")
+
+    await until(lambda: starts(gcushare.space, "lasting"), lambda it: it >= 2, "the container to start anew")
+    [after] = enflame.instances()
+    assert (after.slot, after.profile) == (before.slot, before.profile)
+    assert after.uuid != before.uuid
+    assert await gcushare.runs("lasting") == of_card(2, f"DRS-{after.uuid}")
 
 
 @pytest.mark.long
