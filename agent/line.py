@@ -192,7 +192,7 @@ class Line:
         )
 
         # What follows from what the kubelet and the hardware say of allocations.
-        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock)
+        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock, self._former)
         self._reconciler = Reconciler(
             self._ledger,
             sources,
@@ -379,6 +379,10 @@ class Line:
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},
         )
+
+    def _former(self) -> Mapping[str, str]:
+        """Resources that other plugins give out to the vendor whose cards they are."""
+        return {name: it.name for it in self._node.vendors.values() for name in it.former}
 
     @property
     def _others(self) -> Mapping[str, str]:

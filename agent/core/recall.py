@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from agent.core.changes import Recall
 from agent.core.evidence import Granted, Pods
@@ -18,11 +19,19 @@ from agent.core.model import (
     share,
 )
 from agent.core.units import THOUSANDTHS, UNKNOWN, counted_in, units
+from agent.core.vendor import ResourceRule
 
 
-def recall(granted: Iterable[Granted], plan: Plan, now: float) -> list[Recall]:
-    """The allocations behind these answers, as far as the cards of their IDs are known."""
+def recall(
+    granted: Iterable[Granted], plan: Plan, now: float, former: Mapping[str, str] = MappingProxyType({})
+) -> list[Recall]:
+    """The allocations behind these answers, as far as the cards of their IDs are known.
+
+    `former`: resources of other plugins to the vendor whose cards they are, where the plan may lack them.
+    """
     found = []
+    granted = [*granted]
+    plan = {**_lacking({it.resource for it in granted} - plan.keys(), former, plan), **plan}
     for it in granted:
         owner = Owner(it.uid, it.container)
         its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now, it.unit, it.of)
@@ -69,7 +78,7 @@ def _recalled(
     if resource is None or not ids:
         return None
     # The number may be one that an earlier config made of the card.
-    cards = [card for it in ids if (card := _card(resource, it))]
+    cards = [card for it in ids if (card := _card(resource, it)) is not None]
     if len(cards) != len(ids):
         return None
     unit = _counted(resource, ids, cards[0], of) if unit is None else unit
@@ -88,6 +97,17 @@ def _recalled(
     )
 
 
+def _lacking(names: Iterable[str], former: Mapping[str, str], plan: Plan) -> Plan:
+    """These resources of other plugins, each with all cards that its vendor offers now, and no ID on them."""
+    found = {}
+    for name in names:
+        its = [it for it in plan.values() if it.vendor == former.get(name)]
+        cards = {card.uuid: replace(card, ids=None, kept=(), held=()) for it in its for card in it.cards}
+        if its:
+            found[name] = replace(its[0], name=name, rule=ResourceRule(name), cards=tuple(cards.values()))
+    return found
+
+
 def _card(resource: Resource, device_id: str) -> AdvertisedDevice | None:
     """The card of an ID: one that is listed now wins over how another plugin writes those of another card."""
     known = resource.card_of(device_id)
@@ -98,6 +118,8 @@ def _counted(resource: Resource, ids: Sequence[str], card: AdvertisedDevice, of:
     """What another plugin's IDs count memory in, empty where they are as large as our shares."""
     mine = counted_in(resource.rule.sharing)
     its = [it for one in ids if (it := share(one)) and it.between != "::" and one not in card]
+    if its and card.ids is None:
+        return UNKNOWN
     if not its or card.ids is None or card.ids.count is None:
         return mine
     if of and mine:

@@ -547,6 +547,8 @@ class Vendor:
     formats: tuple[Format, ...] = ()
     #: The sockets of other plugins of its cards, by name in the kubelet's directory; * is any text.
     rivals: tuple[str, ...] = ()
+    #: The resources that those give out of its cards: pods keep what they have of one that the config lacks.
+    former: tuple[str, ...] = ()
 
     def makes(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `prepare` makes."""

@@ -27,8 +27,15 @@ class Recaller:
     """
 
     def __init__(
-        self, ledger: Ledger, sources: Sources, plan: Cell[Plan], clock: Callable[[], float]
+        self,
+        ledger: Ledger,
+        sources: Sources,
+        plan: Cell[Plan],
+        clock: Callable[[], float],
+        former: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """`former`: resources that other plugins give out to the vendor whose cards they are."""
+        self._former = former
         self._ledger = ledger
         self._sources = sources
         self._plan = plan
@@ -50,7 +57,8 @@ class Recaller:
         granted = await self._sources.granted(prove=False, sizes=True)
         if granted is None:
             return ()
-        theirs = [it for it in granted if it.resource == resource and it.allocation.startswith(FOREIGN)]
+        names = {resource, *self._former()}
+        theirs = [it for it in granted if it.resource in names and it.allocation.startswith(FOREIGN)]
         fresh = [it for it in theirs if self._ledger.get(it.allocation) is None]
         if fresh and await self._sources.granted(prove=True) is None:
             return ()
@@ -83,7 +91,7 @@ class Recaller:
             if it.allocation in self._left
         ]
         plan = self._plan.value
-        recalled = recall(there, plan, self._clock())
+        recalled = recall(there, plan, self._clock(), self._former())
         self._left = {it.allocation for it in there} - {it.allocation.id for it in recalled}
         # Other plugins' allocations stand there too, and wait for a resource of ours that never comes.
         ours = any(not it.startswith(FOREIGN) for it in self._left)

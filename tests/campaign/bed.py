@@ -25,7 +25,7 @@ from agent.testing.node import NodeKubelet, Pod, RunOptions
 from . import cgroups as pod_cgroups
 from . import kubelets
 from .cgroups import Cgroups
-from .hardware import LAYOUTS, Card, Hardware, MetaXCards, Offer
+from .hardware import LAYOUTS, Card, EnflameCards, Hardware, MetaXCards, Offer
 from .invariants import Look, Place, Told, Violation, swapped, violations
 from .process import Agent
 from .switches import VARIABLE, Switches
@@ -374,7 +374,7 @@ class Bed:
         """The cards that the container has."""
         vendor = next(it.vendor for it in self.hardware.offers if it.name == resource)
         cards = self.hardware.vendors[vendor]
-        if isinstance(cards, MetaXCards):
+        if isinstance(cards, MetaXCards | EnflameCards):
             return cards.told(options)
         return frozenset(options.env.get(cards.visible, "").split(","))
 

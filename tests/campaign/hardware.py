@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.cards import OFF, Cards, Nvidia, Simulated
+from scenarios.enflame import DRS, GCU, MEMORY, SHARED
 
+from .enflame import EnflameCards
 from .invariants import Place
 from .metax import MetaXCards
 
@@ -39,13 +41,18 @@ class Offer:
     replicas: int = 1
     #: Whether hardware is made for each allocation.
     prepares: bool = False
+    #: Of memory: GiB of one ID, of which `replicas` are a card.
+    unit: str = ""
 
     @property
     def rule(self) -> Mapping[str, Any]:
-        sharing = (
-            {"kind": "replicas", "replicas": self.replicas} if self.replicas > 1 else {"kind": "exclusive"}
-        )
-        return {"name": self.name, "devices": list(self.cards), "sharing": sharing}
+        return {"name": self.name, "devices": list(self.cards), "sharing": self._sharing, "ids": "uuid"}
+
+    @property
+    def _sharing(self) -> Mapping[str, Any]:
+        if self.unit:
+            return {"kind": "memory", "unit": self.unit}
+        return {"kind": "replicas", "replicas": self.replicas} if self.replicas > 1 else {"kind": "exclusive"}
 
 
 class SimulatedCards(Simulated):
@@ -146,11 +153,14 @@ class NvidiaCards(Nvidia):
         self.stub.recovery(index, 0, announce=False)
 
 
+AnyCards = SimulatedCards | NvidiaCards | MetaXCards | EnflameCards
+
+
 @dataclass
 class Hardware:
     """All cards of the node, and the truth of them: which are broken until they are reset."""
 
-    vendors: Mapping[str, SimulatedCards | NvidiaCards | MetaXCards]
+    vendors: Mapping[str, AnyCards]
     offers: tuple[Offer, ...]
     broken: set[Card] = field(default_factory=set)
     cordoned: set[Card] = field(default_factory=set)
@@ -208,7 +218,9 @@ class Hardware:
         vendors: dict[str, Any] = dict(OFF)
         for name, it in self.vendors.items():
             rules = [offer.rule for offer in self.offers if offer.vendor == name]
-            vendors[name] = {"enabled": True, **it.settings, "resources": rules}
+            if isinstance(it, EnflameCards):  # whose indices change, and a resource has cards of its own
+                rules = [{**rule, "devices": [it.uuids[n] for n in rule["devices"]]} for rule in rules]
+            vendors[name] = {"enabled": True, "modes": "fixed", **it.settings, "resources": rules}
         return vendors
 
     def slices(self) -> list[Mapping[str, Any]]:
@@ -268,18 +280,34 @@ def metax(directory: Path) -> Hardware:
     )
 
 
+def enflame(directory: Path) -> Hardware:
+    """Enflame's cards, each in a way of its own: sliced by the hardware, in slices, in units, and whole."""
+    return Hardware(
+        {"enflame": EnflameCards(directory, 5, sliced=2)},
+        (
+            Offer(DRS, "enflame", (0, 1), 6, prepares=True),
+            Offer(SHARED, "enflame", (2,), 6),
+            Offer(MEMORY, "enflame", (3,), 16, unit="1"),
+            Offer(GCU, "enflame", (4,)),
+        ),
+    )
+
+
 LAYOUTS: Mapping[str, Callable[[Path], Hardware]] = {
     "sliced": sliced,
     "mixed": mixed,
     "plain": plain,
     "metax": metax,
+    "enflame": enflame,
 }
 
 __all__ = [
     "FOREIGN",
     "LAYOUTS",
+    "AnyCards",
     "Card",
     "Cards",
+    "EnflameCards",
     "Hardware",
     "MetaXCards",
     "NvidiaCards",

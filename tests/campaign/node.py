@@ -24,11 +24,11 @@ def main() -> None:
     _live_faster(float(os.environ.get(SPEED, 1)))
     from agent.demo import node
     from campaign import failpoints
-    from campaign.pace import PACE
+    from campaign.pace import pace
 
     config = json.loads(Path(sys.argv[1]).read_text())
     failpoints.install(switches, Path(config["agent"]["stateDir"]))
-    node.PACE = PACE
+    node.PACE = pace(config["vendors"])
     node.main()
 
 

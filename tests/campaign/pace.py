@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from agent.core.health import Timing
 from agent.demo.node import PACE as PACE_OF_DEMO
 from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
+from agent.pace import Pace
 
 PACE = replace(
     PACE_OF_DEMO,
@@ -27,3 +30,13 @@ PACE = replace(
     ),
     deadlines=Deadlines(open=5.0, discover=0.5, call=0.5, prepare=1.0),
 )
+
+#: Who runs a tool for each step is waited for longer.
+SLOW = ("enflame",)
+
+
+def pace(vendors: Mapping[str, Mapping[str, Any]]) -> Pace:
+    """As fast as the node's vendors are."""
+    if not any(vendors.get(name, {}).get("enabled") for name in SLOW):
+        return PACE
+    return replace(PACE, deadlines=Deadlines(open=5.0, discover=5.0, call=3.0, prepare=9.0))

@@ -239,6 +239,26 @@ async def test_what_gcushare_gave_a_pod_stays_its_own_in_our_hands(
 
 
 @ONLY_ENFLAME
+@pytest.mark.parametrize(("resource", "writing"), [(MEMORY, "{}-0"), ("enflame-tech.com/gcu", "{}")])
+async def test_a_card_of_a_resource_that_is_ours_no_more_waits_for_its_pod(
+    node: Node, enflame: Enflame, resource: str, writing: str
+) -> None:
+    dialect(enflame, "none")
+    ids = [writing.format(it) for it in enflame.minors]
+    old = await served_before(node, resource, [ids[:1], ids[1:]], 1)
+    node.configure()
+
+    await node.start()
+
+    await node.until(lambda it: confirmed(it, old.pod))
+    await node.counts({GCU: (3, 3), resource: (1, 1)})
+    waits = f"{GCU} waits for 1 card that pods hold as {resource}: default/old"
+    assert node.view.waits[GCU] == (waits,)
+    await node.kubelet.delete(old.pod.uid)
+    await node.counts({GCU: (4, 4)})
+
+
+@ONLY_ENFLAME
 async def test_a_whole_card_of_enflames_own_plugin_stays_its_pods(node: Node, enflame: Enflame) -> None:
     dialect(enflame, "gcushare-v1")
     minors = [str(it) for it in enflame.minors]

@@ -188,3 +188,17 @@ async def test_the_node_tells_schedulers_which_slices_are_to_be_had_and_how_many
     await node.admit("shared", {SHARED: 2})
     await node.admit("sliced", {DRS: 3})
     await eventually(lambda: told(node) == (taken, sixths, count))
+
+
+@ANY_KUBELET
+async def test_what_no_profile_or_no_single_card_has_is_refused_with_what_there_is(
+    node: Node, enflame: Enflame
+) -> None:
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+
+    assert "it can have 1g.6gb, 3g.20gb, 6g.40gb" in (await node.refused("two", {DRS: 2})).message
+    seven = (await node.refused("seven", {SHARED: 7})).message
+
+    assert "7 asked for, the largest free card has 6" in seven
+    assert enflame.slices == []
+    assert enflame.stub.drs() == []

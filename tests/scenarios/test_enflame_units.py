@@ -92,3 +92,22 @@ async def test_the_smallest_unit_is_chosen_where_the_config_says_auto(node: Node
     pod = await node.admit("one", {MEMORY: 100})
     [it] = in_use(await node.until(lambda it: confirmed(it, pod)))
     assert it.unit == "0.01"
+
+
+@pytest.mark.parametrize("ids", ["short", "uuid"])
+async def test_units_are_known_again_from_the_kubelet_when_the_checkpoint_is_lost(
+    node: Node, enflame: Enflame, ids: str
+) -> None:
+    enflame.sized(*[16 * GB] * 4)
+    enflame.dialect = "gcushare-v1"
+    await node.start({"name": MEMORY, "ids": ids})
+    await node.counts({MEMORY: (64, 64)})
+    pod = await node.admit("pod", {MEMORY: 4})
+    await node.until(lambda it: confirmed(it, pod))
+    await node.stop()
+    (node.state / "checkpoint.json").write_text("torn")
+
+    await node.start()
+
+    view = await node.until(lambda it: confirmed(it, pod))
+    assert [(it.unit, it.cards) for it in owned_by(view, pod)] == [("1", tuple(await node.cards_of(pod)))]

@@ -24,6 +24,8 @@ __all__ = ["SETTINGS", "register_backend"]
 FIRST = ("none", "gcushare-v1")
 #: Enflame's own plugin, and GCUShare's two (gcushare v3.6.5, pkg/consts).
 RIVALS = ("enflame.sock", "enflamegcushare*.sock")
+#: Under which Enflame's plugin gives out whole cards a second time unless it is told not to.
+ALIAS = "enflame-tech.com/gcu"
 
 
 @hookimpl
@@ -61,6 +63,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         libraries=partial(places.searched, options.for_backend()),
         host_parts=host_parts(options, sliced=sliced),
         rivals=RIVALS,
+        former=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),
         signs=Signs(
             (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDOR, sysfs=root
         ),

@@ -7,9 +7,12 @@ from abc import abstractmethod
 from random import Random
 
 from ..bed import Bed
-from ..hardware import MetaXCards, NvidiaCards, SimulatedCards
+from ..hardware import AnyCards, EnflameCards, MetaXCards, NvidiaCards
 from ..traffic import Traffic
 from .fault import Fault, Kind
+
+#: What the driver takes along where it really goes: its slices.
+KEPT = (MetaXCards, EnflameCards)
 
 
 class _OfVendor(Fault):
@@ -17,7 +20,7 @@ class _OfVendor(Fault):
 
     def __init__(self, rng: Random) -> None:
         super().__init__(rng)
-        self.cards: SimulatedCards | NvidiaCards | MetaXCards | None = None
+        self.cards: AnyCards | None = None
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         name = self.rng.choice(sorted(bed.hardware.vendors))
@@ -26,9 +29,7 @@ class _OfVendor(Fault):
         await self.hit(self.cards, bed, traffic)
 
     @abstractmethod
-    async def hit(
-        self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic
-    ) -> None: ...
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None: ...
 
     async def mend(self, bed: Bed) -> None:
         assert self.cards is not None
@@ -36,7 +37,7 @@ class _OfVendor(Fault):
 
 
 class Segfault(_OfVendor):
-    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
         cards.segfault()
         traffic.begin()
         await asyncio.sleep(self.rng.uniform(0, 0.4))
@@ -45,7 +46,7 @@ class Segfault(_OfVendor):
 class Hang(_OfVendor):
     """A call does not return, for less or for more time than the agent has patience."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
         pause = self.rng.choice((0.2, 0.7, 1.5))
         self.detail += f", {pause:g} s"
         cards.hang()
@@ -56,7 +57,7 @@ class Hang(_OfVendor):
 class HangInPrepare(_OfVendor):
     """The library hangs while it makes hardware; in half of the cases the agent is killed over it."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
         call = self.rng.choice(("prepare", "release", "partitions"))
         killed = self.rng.random() < 0.5
         self.detail += f", in {call}{', then killed' if killed else ''}"
@@ -74,7 +75,7 @@ class HangInPrepare(_OfVendor):
 
 
 class Garbage(_OfVendor):
-    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
         cards.garbage()
         await traffic.some()
         await asyncio.sleep(self.rng.uniform(0, 0.3))
@@ -86,8 +87,8 @@ class DriverGone(_OfVendor):
     MetaX's is only not found; "driver loaded anew" takes its slices, too.
     """
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
-        cards.hide() if isinstance(cards, MetaXCards) else cards.unload()
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
+        cards.hide() if isinstance(cards, KEPT) else cards.unload()
         pause = self.rng.choice((0.1, 0.4, 1.0))
         self.detail += f", {pause:g} s"
         traffic.begin()
@@ -95,7 +96,7 @@ class DriverGone(_OfVendor):
 
     async def mend(self, bed: Bed) -> None:
         assert self.cards is not None
-        self.cards.show() if isinstance(self.cards, MetaXCards) else self.cards.load()
+        self.cards.show() if isinstance(self.cards, KEPT) else self.cards.load()
         if isinstance(self.cards, NvidiaCards):  # whose faults end with that, if the agent saw it
             for card in [it for it in bed.hardware.broken if it.vendor == self.cards.vendor]:
                 bed.hardware.reset(card)
@@ -105,7 +106,7 @@ class DriverGone(_OfVendor):
 class CardGone(_OfVendor):
     """A card is not listed any more, and comes back."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
         its = [it for it in bed.hardware.cards() if it.vendor == cards.vendor]
         self.gone = self.rng.choice(its).index
         pause = self.rng.choice((0.1, 0.4, 1.0))
@@ -122,7 +123,7 @@ class CardGone(_OfVendor):
 class Renumbered(_OfVendor):
     """Every card of the vendor gets another minor, under the agent or while it is away."""
 
-    async def hit(self, cards: SimulatedCards | NvidiaCards | MetaXCards, bed: Bed, traffic: Traffic) -> None:
+    async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
         away = self.rng.random() < 0.5
         self.detail += " while the agent is away" if away else ""
         if away:

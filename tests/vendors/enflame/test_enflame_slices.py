@@ -593,3 +593,12 @@ def test_profiles_on_disk_that_make_no_sense_are_learned_anew(host: Host, text: 
     (host.directory / profiles.FILE).write_text(text)
 
     assert _attributes(host.opened(), 0)["profiles"] == "1g.6gb:0,3g.20gb:1,6g.40gb:2"
+
+
+def test_without_a_claim_it_is_the_smallest_profile_of_as_many_sixths() -> None:
+    there = {"1g.12gb": 4, "1g.6gb": 0, "3g.20gb": 1}
+
+    assert profiles.chosen(profiles.wanted(asked(1)), there, "GCU-0") == ("1g.6gb", 0)
+    assert profiles.chosen(profiles.wanted(asked(1, profile="1g.12gb")), there, "GCU-0") == ("1g.12gb", 4)
+    with pytest.raises(RequestRefused, match=r"can have no such slice, it can have 1g\.12gb, 1g\.6gb, 3g"):
+        profiles.chosen(profiles.wanted(asked(2)), there, "GCU-0")
