@@ -85,7 +85,7 @@ agent_image() {
 
 kubectl() {  # the cluster's binary by the name that it takes for a command
   local built
-  built=$(find build/peers -name 'cluster-*' ! -name '*.stamp' ! -name '*.new' | sort | tail -n 1)
+  built=$(find build/peers/ -name 'cluster-*' ! -name '*.stamp' ! -name '*.new' | sort | tail -n 1)
   ln -sf "../peers/${built##*/}" build/tools/kubectl
 }
 

@@ -60,7 +60,7 @@ inside() {  # the first process of the node: makes it, runs the command and buri
   # The host's directories as they are; what is written there stays in this node.
   mkdir -p "$dir/upper"
   mount -t tmpfs -o mode=755 node "$dir/upper"
-  for at in /etc /var /usr/lib /dev; do
+  for at in /etc /var /usr/lib /usr/local /dev; do
     mkdir -p "$dir/upper$at" "$dir/upper/work$at"
     mount -t overlay -o "lowerdir=$at,upperdir=$dir/upper$at,workdir=$dir/upper/work$at" node "$at"
   done

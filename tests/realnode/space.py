@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from .api import Api, Object
+from .kubelet import NODE
 from .release import IMAGE
 from .until import PATIENCE, until
 
@@ -82,6 +84,18 @@ class Space:
     async def apply(self, *objects: Object) -> None:
         named = [{**it, "metadata": {**it["metadata"], "namespace": self.name}} for it in objects]
         await self._api.apply(*named)
+
+    async def bind(self, name: str, metadata: Mapping[str, Any]) -> None:
+        """Write a scheduler's word on the pod, which waits for one of its own, and bind it to the node."""
+        await self.kubectl("patch", "pod", name, f"--patch={json.dumps({'metadata': metadata})}")
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+        }
+        path = f"/api/v1/namespaces/{self.name}/pods/{name}/binding"
+        await self.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(binding))
 
     async def pods(self, app: str = "") -> list[Object]:
         """All pods, or those of one app."""

@@ -119,15 +119,7 @@ class Koordinator:
         )
         self.pods[name] = bound
         metadata = {"annotations": dict(bound.annotations), "labels": dict(bound.labels)}
-        await self.space.kubectl("patch", "pod", name, f"--patch={json.dumps({'metadata': metadata})}")
-        binding = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
-        }
-        path = f"/api/v1/namespaces/{self.space.name}/pods/{name}/binding"
-        await self.space.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(binding))
+        await self.space.bind(name, metadata)
         return [it["id"] for it in self.parts(name)]
 
     def parts(self, name: str) -> list[dict[str, Any]]:
