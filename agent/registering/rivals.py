@@ -55,11 +55,7 @@ class Rivals:
     async def run(self) -> None:
         """Look for ever: a plugin that is killed leaves its socket."""
         while True:
-            before = self.found
             self.look()
-            if self.found != before:
-                log.warning("other device plugins", found=dict(self.found))
-                self.changes.set(self.changes.value + 1)
             await anyio.sleep(self._every)
 
     def closed(self, vendor: str) -> SessionStatus | None:
@@ -75,14 +71,17 @@ class Rivals:
         return {name: self._sentence(name, socket) for name, (socket, _) in self._seen.items()}
 
     def look(self) -> None:
-        """See who is there now."""
-        now = self._clock()
+        """See who is there now, and say what became another, whoever looks first."""
+        now, before = self._clock(), self.found
         for vendor in self._vendors():
             if socket := self._served(vendor):
                 self._seen[vendor.name] = socket, now
         self._seen = {
             name: (socket, at) for name, (socket, at) in self._seen.items() if now - at < self._gone_after
         }
+        if self.found != before:
+            log.warning("other device plugins", found=dict(self.found))
+            self.changes.set(self.changes.value + 1)
 
     def _served(self, vendor: Vendor) -> str:
         there = (
