@@ -215,11 +215,12 @@ async def _annotations_gone(api: Api, node_name: str) -> str:
 
 
 async def _extended_gone(api: Api, node_name: str) -> str:
-    from agent.cluster.extended import ExtendedWriter
+    from agent.cluster.extended import EXTENDED, ExtendedWriter
 
     by_hand = (
         "kubectl patch node NODE --subresource=status --type=merge -p "
-        """'{"status":{"capacity":{"NAME":null},"allocatable":{"NAME":null}}}'"""
+        f"""'{{"metadata":{{"annotations":{{"{EXTENDED}":null}}}},"""
+        """"status":{"capacity":{"NAME":null},"allocatable":{"NAME":null}}}'"""
     )
     what = f"extended resources of {node_name}"
     return await _owned_gone(ExtendedWriter, api, what, node_name, by_hand)

@@ -81,6 +81,7 @@ def test_the_first_of_its_resources_is_what_cards_are_called(file: Path, names: 
         (b'{"registerResource": []}', ": registerResource: expected a list"),
         (b'{"registerResource": [1]}', ": registerResource: expected a list"),
         (b"[" * 100_000, ": is too deep to be read"),
+        (b'{"version": ' + b"1" * 5_000 + b"}", ": is no JSON: "),
     ],
 )
 def test_a_file_that_can_not_be_used_is_refused_with_its_place(file: Path, content: bytes, why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -319,7 +320,11 @@ async def test_extended_resources_that_vendors_had_counted_go_and_those_of_other
         server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
         server.forbid("patch", "/api/v1/nodes/n/status")
         assert await unlabelled(machine, kubeconfig) == 1
-        assert "extended resources of n are not removed: 403" in capsys.readouterr().err
+        refusal = capsys.readouterr().err
+        assert "extended resources of n are not removed: 403" in refusal
+        by_hand = json.loads(refusal.partition("-p '")[2].partition("'")[0])
+        assert by_hand["metadata"] == {"annotations": dict.fromkeys(annotations)}
+        assert by_hand["status"] == {"capacity": {"NAME": None}, "allocatable": {"NAME": None}}
         server.permit("patch", "/api/v1/nodes/n/status")
 
         assert await unlabelled(machine, kubeconfig) == 0

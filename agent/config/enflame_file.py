@@ -76,6 +76,8 @@ def _read(there: Beside) -> dict[str, Any]:
         raise ConfigError(f"{there.path}:{error.lineno}: is no JSON: {error.msg}") from None
     except RecursionError:
         raise ConfigError(f"{there.path}: is too deep to be read") from None
+    except ValueError as error:  # Python reads no number of more than 4,300 digits
+        raise ConfigError(f"{there.path}: is no JSON: {error}") from None
     if not isinstance(said, dict):
         raise ConfigError(f"{there.path}: expected a JSON object, found {found(said)}")
     return said

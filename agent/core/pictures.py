@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.core.attribution import heard, places
@@ -107,9 +107,17 @@ def _reserved(
 
 
 def _promised(planned: Resource, pod: Candidate, claim: Claim) -> Iterator[Holding]:
-    """An init container's goes to those after it."""
+    """An init container's goes to those after it. Who asks for more than a card has is promised all of it."""
     asked = (it for it in pod.containers if it.name == claim.container and (it.restartable or not it.init))
     count = next((it.limits.get(planned.name, 0) for it in asked), 0)
     its = Holding(planned.name, "", 0, _shown(pod), claim.container, False, claim.parameters)
-    each = Counter(claim.devices[n % len(claim.devices)] for n in range(count) if claim.devices)
-    yield from (replace(its, uuid=uuid, count=taken) for uuid, taken in each.items())
+    has = {card.uuid: card.shares for card in planned.cards}
+    for uuid, wanted in _in_turn(claim.devices, count).items():
+        if taken := min(wanted, has.get(uuid, 0)):
+            yield replace(its, uuid=uuid, count=taken)
+
+
+def _in_turn(uuids: Sequence[str], count: int) -> Mapping[str, int]:
+    """How many each takes; `count` is what a pod asks for, and may be any number."""
+    each, more = divmod(count, len(uuids)) if uuids else (0, 0)
+    return {uuid: each + (n < more) for n, uuid in enumerate(uuids)}

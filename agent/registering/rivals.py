@@ -58,11 +58,7 @@ class Rivals:
     async def run(self) -> None:
         """Look for ever: a plugin that is killed leaves its socket."""
         while True:
-            before = self.found
             self.look()
-            if self.found != before:
-                log.warning("other device plugins", found=dict(self.found))
-                self.changes.set(self.changes.value + 1)
             await anyio.sleep(self._every)
 
     def closed(self, vendor: str) -> SessionStatus | None:
@@ -78,14 +74,17 @@ class Rivals:
         return {name: self._sentence(name, where) for name, (where, _) in self._seen.items()}
 
     def look(self) -> None:
-        """See who is there now."""
-        now = self._clock()
+        """See who is there now, and say what became another, whoever looks first."""
+        now, before = self._clock(), self.found
         for vendor in self._vendors():
             if where := self._shows(vendor):
                 self._seen[vendor.name] = where, now
         self._seen = {
             name: (where, at) for name, (where, at) in self._seen.items() if now - at < self._gone_after
         }
+        if self.found != before:
+            log.warning("other device plugins", found=dict(self.found))
+            self.changes.set(self.changes.value + 1)
 
     def _shows(self, vendor: Vendor) -> str:
         if socket := self._served(vendor):

@@ -20,11 +20,13 @@ CARD = "acme.com/card"
 
 
 def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
-    """One claim for each container, on the card that the annotation names."""
+    """One claim for each container, on the cards that the annotation names."""
     card = pod.annotations.get(CARD)
     if card == "nonsense":
         raise ValueError("makes no sense")
-    return [Claim(pod.uid, pod.namespace, pod.name, it.name, (card,)) for it in pod.containers if card]
+    return [
+        Claim(pod.uid, pod.namespace, pod.name, it.name, tuple(card.split())) for it in pod.containers if card
+    ]
 
 
 ACME = Vendor(
@@ -109,6 +111,27 @@ def test_what_is_promised_to_an_init_container_is_not_counted_beside_those_after
     found = picture(replace(VIEW, pods=(waiting,)), ACME)
 
     assert [(it.container, it.count) for it in found.holdings] == [("c1", 1)]
+
+
+def test_a_pod_that_asks_for_more_than_there_is_is_shown_with_all_that_is_there() -> None:
+    mad = pod("mad", 1.0, {GPU: 10**15}, card="a")
+
+    found = picture(replace(VIEW, pods=(mad,)), ACME)
+
+    assert {it.uuid: it.count for it in found.holdings} == {"a": 4}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "counts"), [(1, {"a": 1}), (3, {"a": 2, "b": 1}), (10**15, {"a": 4, "b": 4})]
+)
+def test_what_is_promised_on_several_cards_is_counted_on_them_in_turn(
+    wanted: int, counts: Mapping[str, int]
+) -> None:
+    waiting = pod("p", 1.0, {GPU: wanted}, card="a b")
+
+    found = picture(replace(VIEW, pods=(waiting,)), ACME)
+
+    assert {it.uuid: it.count for it in found.holdings} == counts
 
 
 def test_shares_of_several_cards_count_where_they_lie() -> None:

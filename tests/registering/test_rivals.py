@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from structlog.testing import capture_logs
+
 from agent.core.cell import Cell
 from agent.core.model import SessionStatus
 from agent.core.vendor import ContainerEdits, Vendor
@@ -86,3 +88,20 @@ def test_one_that_went_a_moment_ago_may_come_back() -> None:
     directory.now += 0.2
     assert rivals.closed("acme") is None
     assert rivals.found == {}
+
+
+def test_what_became_another_is_told_by_whoever_looks_first() -> None:
+    directory = Directory()
+    rivals = directory.rivals()
+    directory.put("acme.sock")
+
+    with capture_logs() as told:
+        rivals.closed("acme")
+        rivals.look()
+
+    assert [it["event"] for it in told] == ["other device plugins"]
+    assert rivals.changes.value == 1
+    directory.put()
+    directory.now += 5.1
+    rivals.closed("acme")
+    assert rivals.changes.value == 2

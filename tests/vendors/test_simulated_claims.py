@@ -62,6 +62,12 @@ def test_an_annotation_that_is_no_json_is_a_value_error(text: str) -> None:
     assert list(found) == []  # "{}" is
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5_000])
+def test_an_annotation_that_python_does_not_read_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"too deep|digits"):
+        claims(pod(text), "example.com/xpu", CARDS)
+
+
 def test_a_pod_with_devices_says_which_container_has_which() -> None:
     its = (
         Given("main", "x", 2, ("c0", "c1")),

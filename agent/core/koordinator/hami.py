@@ -64,7 +64,7 @@ def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
         said: Any = json.loads(text)
     except RecursionError as exc:
         raise ValueError(f"{METAX_ALLOCATED} is too deep to be read") from exc
-    except json.JSONDecodeError as exc:
+    except ValueError as exc:
         raise ValueError(f"{METAX_ALLOCATED} is no JSON: {exc}") from exc
     if not isinstance(said, list) or not all(isinstance(its, list) for its in said):
         raise ValueError(f"{METAX_ALLOCATED} is no list of lists")

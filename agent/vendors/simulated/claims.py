@@ -22,7 +22,10 @@ def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
     text = pod.annotations.get(ANNOTATION)
     if text is None:
         return ()
-    said: Any = json.loads(text)
+    try:
+        said: Any = json.loads(text)
+    except RecursionError as exc:
+        raise ValueError(f"{ANNOTATION} is too deep to be read") from exc
     if not isinstance(said, dict):
         raise ValueError(f"{ANNOTATION} is no JSON object: {text[:40]!r}")
     return [_claim(pod, name, its, devices) for name, its in said.items()]

@@ -188,7 +188,10 @@ def test_records_that_make_no_sense_are_refused_saying_why(record: object, says:
     assert says in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a":{},"a":{}}', "[" * 100_000, '{"a":1}', "null"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"a":{},"a":{}}', "[" * 100_000, '{"a":1}', "null", '{"a":' + "1" * 5_000 + "}"],
+)
 def test_a_hostile_text_is_no_record(text: str) -> None:
     with pytest.raises(ValueError, match=RECORDS):
         read(text)

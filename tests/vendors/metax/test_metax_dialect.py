@@ -87,6 +87,7 @@ def otherwise(pod: Candidate, **more: str) -> Candidate:
         ('[[{"uuid":"GPU-00000000-metax","compute":10,"vRam":512}]]', "promise different things"),
         ("[[]]", "promise different things"),
         ("no json", "is no JSON"),
+        ("1" * 5_000, f"{METAX_ALLOCATED} is no JSON"),
         ('[[{"uuid":"GPU-of-another-node","compute":10,"vRam":1024}]]', "is not here"),
     ],
 )

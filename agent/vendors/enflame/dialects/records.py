@@ -71,7 +71,7 @@ def _containers(text: str) -> Mapping[str, Any]:
         said: Any = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError as exc:
         raise ValueError(f"{RECORDS} is too deep to be read") from exc
-    except json.JSONDecodeError as exc:
+    except ValueError as exc:
         raise ValueError(f"{RECORDS} is no JSON: {exc}") from exc
     if not isinstance(said, dict) or len(said) > MAX_RECORDS:
         raise ValueError(f"{RECORDS} is no JSON object of up to {MAX_RECORDS} containers")
@@ -134,6 +134,6 @@ def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"{RECORDS} names {shorten(key, 40)!r} twice")
+            raise ValueError(f"{shorten(key, 40)!r} stands there twice")
         found[key] = value
     return found
