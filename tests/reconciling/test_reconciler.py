@@ -453,6 +453,22 @@ async def test_what_an_undone_allocate_left_on_the_hardware_goes_with_its_intent
     assert it.states() == {"a1": "released"}
 
 
+# What others gave before
+
+
+def given(text: str) -> Sequence[Entry]:
+    """The kubelet's file: what another plugin gave of the card, and what ended since."""
+    return [entry("", f"uid-{it}", ids=[f"a::{number}"]) for number, it in enumerate(text.split())]
+
+
+async def test_of_what_others_gave_that_is_recorded_which_the_proven_file_holds() -> None:
+    node = Node(entries=given("web gone"), proven=given("web"))
+
+    await node.reconciler.take_back(XPU)
+
+    assert [it.ids for it in node.ledger.all()] == [("a::0",)]
+
+
 # Doubt
 
 
