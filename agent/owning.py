@@ -12,6 +12,7 @@ from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import DeviceStatus, NodeSnapshot, VendorState
 from agent.core.owned import Owned
+from agent.core.text import shorten
 from agent.core.vendor import Device, Fault, Vendor
 from agent.settling import Settling
 
@@ -47,17 +48,20 @@ class Owning(Settling, Generic[T]):
         values: dict[str, T | None] = {}
         awaited: set[str] = set()
         trouble: list[str] = []
+        owners: dict[str, str] = {}
         for status in self._snapshot.value.vendors:
             vendor = self._vendors().get(status.name)
             if vendor is None or not self._keys(vendor):
                 continue
+            its = {key for key in self._keys(vendor) if owners.setdefault(key, vendor.name) == vendor.name}
+            trouble += _anothers(self._keys(vendor), owners, vendor.name)
             try:
                 found = self._of(vendor, self._config.value.config, opened=status.state is VendorState.OPEN)
             except VendorError as exc:
                 trouble.append(str(exc))
                 found = None
-            values |= found or {}
-            awaited |= set() if found is not None else {*self._keys(vendor)}
+            values |= {key: value for key, value in (found or {}).items() if key in its}
+            awaited |= set() if found is not None else its
         self.wanted.set(Owned(values, frozenset(awaited)))
         self._tell("; ".join(trouble))
 
@@ -78,6 +82,15 @@ class Owning(Settling, Generic[T]):
         Raises:
             VendorError: It can not, or may not.
         """
+
+
+def _anothers(keys: Iterable[str], owners: Mapping[str, str], vendor: str) -> list[str]:
+    """A sentence for each key that a vendor which comes first has as its own, too."""
+    return [
+        f"{vendor}: {shorten(key)} is {owners[key]}'s, and is not written for {vendor}"
+        for key in keys
+        if owners[key] != vendor
+    ]
 
 
 def _fault(it: DeviceStatus) -> Fault | None:
