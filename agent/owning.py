@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
@@ -22,6 +22,10 @@ T = TypeVar("T")
 class Owning(Settling, Generic[T]):
     """Keeps `wanted` as config and devices are. Whoever writes the Node reads it."""
 
+    #: What the log says where something is wrong, and once it is no more.
+    fails: ClassVar[str]
+    again: ClassVar[str]
+
     def __init__(
         self,
         config: Cell[ConfigState],
@@ -29,12 +33,10 @@ class Owning(Settling, Generic[T]):
         vendors: Callable[[], Mapping[str, Vendor]],
         more: Iterable[Cell[Any]] = (),
         *,
-        settle: float,
-        fails: str,
-        again: str,
+        settle: float = 0.05,
     ) -> None:
-        """`more`: cells that decide, too."""
-        super().__init__((config, snapshot, *more), settle, fails=fails, again=again)
+        """`more`: cells that decide, too. `settle`: seconds after a change, so that many at once are one."""
+        super().__init__((config, snapshot, *more), settle, fails=self.fails, again=self.again)
         self._config = config
         self._snapshot = snapshot
         self._vendors = vendors
