@@ -16,6 +16,9 @@ from agent.owning import Owning
 class Annotating(Owning[str]):
     """Those of `Vendor.annotations`."""
 
+    fails = "annotations not made"
+    again = "annotations are made again"
+
     def __init__(
         self,
         config: Cell[ConfigState],
@@ -25,16 +28,8 @@ class Annotating(Owning[str]):
         *,
         settle: float = 0.05,
     ) -> None:
-        """`settle`: seconds after a change, so that many at once are one."""
-        super().__init__(
-            config,
-            snapshot,
-            vendors,
-            (ledger.changes,),
-            settle=settle,
-            fails="annotations not made",
-            again="annotations are made again",
-        )
+        """What is given out decides, too."""
+        super().__init__(config, snapshot, vendors, (ledger.changes,), settle=settle)
         self._ledger = ledger
 
     def _keys(self, vendor: Vendor) -> tuple[str, ...]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from agent.config import Config, ConfigState
-from agent.core.cell import Cell
+from agent.config import Config
 from agent.core.extended import made
-from agent.core.model import NodeSnapshot
 from agent.core.vendor import Device, Vendor
 from agent.owning import Owning
 
@@ -15,23 +13,8 @@ from agent.owning import Owning
 class Extending(Owning[int]):
     """Those of `Vendor.extended_resources`."""
 
-    def __init__(
-        self,
-        config: Cell[ConfigState],
-        snapshot: Cell[NodeSnapshot],
-        vendors: Callable[[], Mapping[str, Vendor]],
-        *,
-        settle: float = 0.05,
-    ) -> None:
-        """`settle`: seconds after a change, so that many at once are one."""
-        super().__init__(
-            config,
-            snapshot,
-            vendors,
-            settle=settle,
-            fails="extended resources not counted",
-            again="extended resources are counted again",
-        )
+    fails = "extended resources not counted"
+    again = "extended resources are counted again"
 
     def _keys(self, vendor: Vendor) -> tuple[str, ...]:
         return vendor.extended_resource_keys

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import DeviceStatus, NodeSnapshot, VendorState
 from agent.core.owned import Owned
+from agent.core.text import shorten
 from agent.core.vendor import Device, Fault, Vendor
 from agent.settling import Settling
 
@@ -21,6 +22,10 @@ T = TypeVar("T")
 class Owning(Settling, Generic[T]):
     """Keeps `wanted` as config and devices are. Whoever writes the Node reads it."""
 
+    #: What the log says where something is wrong, and once it is no more.
+    fails: ClassVar[str]
+    again: ClassVar[str]
+
     def __init__(
         self,
         config: Cell[ConfigState],
@@ -28,12 +33,10 @@ class Owning(Settling, Generic[T]):
         vendors: Callable[[], Mapping[str, Vendor]],
         more: Iterable[Cell[Any]] = (),
         *,
-        settle: float,
-        fails: str,
-        again: str,
+        settle: float = 0.05,
     ) -> None:
-        """`more`: cells that decide, too."""
-        super().__init__((config, snapshot, *more), settle, fails=fails, again=again)
+        """`more`: cells that decide, too. `settle`: seconds after a change, so that many at once are one."""
+        super().__init__((config, snapshot, *more), settle, fails=self.fails, again=self.again)
         self._config = config
         self._snapshot = snapshot
         self._vendors = vendors
@@ -47,17 +50,20 @@ class Owning(Settling, Generic[T]):
         values: dict[str, T | None] = {}
         awaited: set[str] = set()
         trouble: list[str] = []
+        owners: dict[str, str] = {}
         for status in self._snapshot.value.vendors:
             vendor = self._vendors().get(status.name)
             if vendor is None or not self._keys(vendor):
                 continue
+            its = {key for key in self._keys(vendor) if owners.setdefault(key, vendor.name) == vendor.name}
+            trouble += _anothers(self._keys(vendor), owners, vendor.name)
             try:
                 found = self._of(vendor, self._config.value.config, opened=status.state is VendorState.OPEN)
             except VendorError as exc:
                 trouble.append(str(exc))
                 found = None
-            values |= found or {}
-            awaited |= set() if found is not None else {*self._keys(vendor)}
+            values |= {key: value for key, value in (found or {}).items() if key in its}
+            awaited |= set() if found is not None else its
         self.wanted.set(Owned(values, frozenset(awaited)))
         self._tell("; ".join(trouble))
 
@@ -78,6 +84,15 @@ class Owning(Settling, Generic[T]):
         Raises:
             VendorError: It can not, or may not.
         """
+
+
+def _anothers(keys: Iterable[str], owners: Mapping[str, str], vendor: str) -> list[str]:
+    """A sentence for each key that a vendor which comes first has as its own, too."""
+    return [
+        f"{vendor}: {shorten(key)} is {owners[key]}'s, and is not written for {vendor}"
+        for key in keys
+        if owners[key] != vendor
+    ]
 
 
 def _fault(it: DeviceStatus) -> Fault | None:

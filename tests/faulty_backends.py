@@ -21,6 +21,7 @@ from agent.core.vendor import (
     Fault,
     HealthEvent,
     Link,
+    NoRoom,
     Partition,
     Request,
     RequestRefused,
@@ -165,6 +166,9 @@ class Good(Backend):
 
     def do_refuse(self) -> None:
         raise RequestRefused("half a card was asked for; a quarter works")
+
+    def do_lack_room(self) -> None:
+        raise NoRoom("half a card was asked for; a quarter is free")
 
     def do_unavailable(self) -> None:
         reason = self.settings.get("reason", "driver-not-loaded")

@@ -121,6 +121,23 @@ async def test_a_device_has_a_fault_where_nobody_new_gets_it(
     assert seen == [fault]
 
 
+async def test_a_key_of_two_vendors_is_the_first_ones_and_that_is_said() -> None:
+    both = VendorStatus("acme", VendorState.OPEN), VendorStatus("brio", VendorState.OPEN)
+    here = Here(there=NodeSnapshot(both))
+    brio = acme(lambda *_: {KEY: "brio", "brio.com/own": "brio"}, keys=(KEY, "brio.com/own"))
+    here.vendors["brio"] = replace(brio, name="brio")
+
+    assert await here.once() == Annotated({KEY: "", "brio.com/own": "brio"})
+    assert here.annotating.error == f"brio: {KEY} is acme's, and is not written for brio"
+
+    here.snapshot.set(NodeSnapshot((VendorStatus("acme", VendorState.STARTING), both[1])))
+    assert await here.once() == Annotated({"brio.com/own": "brio"}, frozenset({KEY}))
+
+    here.snapshot.set(NodeSnapshot(both[1:]))
+    assert await here.once() == Annotated({KEY: "brio", "brio.com/own": "brio"})
+    assert here.annotating.error == ""
+
+
 async def test_a_vendor_that_left_the_config_wants_nothing() -> None:
     here = Here()
     assert await here.once() == Annotated({KEY: "c0 c1"})

@@ -14,10 +14,10 @@ from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
     InOtherMode,
     InsufficientMemory,
+    InsufficientRoom,
     InsufficientShares,
     InvalidRequest,
     NotAllocated,
-    NotServable,
     PromisedElsewhere,
     VendorError,
 )
@@ -78,10 +78,13 @@ class Allocator:
                 raise
 
     async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
-        """A scheduler gives away the room of a pod that has ended before its slices are gone."""
+        """Answer; where slices are in the way, once more without those that are over.
+
+        A scheduler gives away the room of a pod that has ended before its slices are gone.
+        """
         try:
             return await self._answers(resource, containers)
-        except NotServable:
+        except InsufficientRoom:
             if self._make_room is None or not await self._make_room():
                 raise
         return await self._answers(resource, containers)

@@ -10,6 +10,7 @@ AgentError
 │   ├── GivenTwice
 │   ├── InOtherMode
 │   ├── InsufficientMemory
+│   ├── InsufficientRoom
 │   ├── InsufficientShares
 │   ├── InvalidRequest
 │   ├── NotAllocated
@@ -167,6 +168,13 @@ class InsufficientMemory(AllocationError):
             f'invalid allocation request for "{resource}": {shortage}: {asked} of {unit} GiB asked for, '
             f"{_largest(largest)}; units of one container lie on one card"
         )
+
+
+class InsufficientRoom(AllocationError):
+    """Raised when slices on a card are in the way of a request, in its vendor's words; they may be over."""
+
+    def __init__(self, resource: str, why: str) -> None:
+        super().__init__(f'invalid allocation request for "{resource}": {why}')
 
 
 class InsufficientShares(AllocationError):

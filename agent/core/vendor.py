@@ -76,6 +76,13 @@ class RequestRefused(ValueError):
     """
 
 
+class NoRoom(RequestRefused):
+    """Raised by `prepare` where others' slices are in the way of a request: once they are gone, it fits.
+
+    Of our own those of pods that have ended are let go of at once then, and `prepare` is called again.
+    """
+
+
 class SettingsError(ValueError):
     """Raised by `register_backend` when a vendor's own settings are wrong; `path` leads to the value."""
 
@@ -327,6 +334,7 @@ class Backend(ABC):
 
         Raises:
             RequestRefused: The request can not be served as it is; the pod shows why. Nothing of it is left.
+            NoRoom: The same, while other slices lie on the card.
         """
         return ()
 

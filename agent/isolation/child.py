@@ -24,7 +24,15 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Backend, BackendUnavailable, HealthEvent, Request, RequestRefused, overrides
+from agent.core.vendor import (
+    Backend,
+    BackendUnavailable,
+    HealthEvent,
+    NoRoom,
+    Request,
+    RequestRefused,
+    overrides,
+)
 
 CALLS = frozenset(
     {
@@ -159,6 +167,8 @@ def error(exc: Exception) -> dict[str, str]:
     """An exception as the agent reads it."""
     if isinstance(exc, BackendUnavailable):
         kind, reason, message = "unavailable", str(exc.reason), str(exc.message)
+    elif isinstance(exc, NoRoom):
+        kind, reason, message = "no-room", "refused", str(exc)
     elif isinstance(exc, RequestRefused):
         kind, reason, message = "refused", "refused", str(exc)
     else:

@@ -57,7 +57,7 @@ def failed(reason: str) -> Lost:
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An exception of the backend, as its process tells it."""
 
-    type: Literal["unavailable", "refused", "failed"]
+    type: Literal["unavailable", "refused", "no-room", "failed"]
     reason: str
     message: str
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import anyio
 import structlog
 
-from agent.core.errors import NotServable, VendorCrashed, VendorError, VendorTimeout
+from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.core.vendor import Device, Fault, HealthEvent, Link, State
 from agent.isolation import answers, contact
@@ -25,6 +25,8 @@ EVENTS_LOST = "events-lost"
 TOLERATED = frozenset({"links", "usage", "cdi"})
 #: Calls after which containers may need other CDI specs than before.
 MAKING = frozenset({"prepare", "release"})
+#: What each refusal of a request is, by the word of the process for it.
+REFUSALS = {"refused": NotServable, "no-room": InsufficientRoom}
 
 
 class Sink(Protocol):
@@ -259,7 +261,7 @@ class Service:
         except _Costly as exc:
             call.fail(exc.error)
             raise exc.lost from exc
-        except (VendorError, NotServable) as exc:
+        except (VendorError, NotServable, InsufficientRoom) as exc:
             call.fail(exc)
         else:
             call.succeed(value)
@@ -270,6 +272,7 @@ class Service:
         Raises:
             VendorError: Nothing that could be used.
             NotServable: The backend refuses the request as it is.
+            InsufficientRoom: It refuses it while other slices lie on the card.
             _Costly: The process is of no use any more.
         """
         try:
@@ -277,8 +280,8 @@ class Service:
         except Refused as exc:
             if method == "discover":
                 raise _Costly(exc, self._refusal("discover", exc)) from exc
-            if method == "prepare" and exc.failure.type == "refused":
-                raise NotServable(args[0].resource, exc.failure.message) from exc
+            if method == "prepare" and (refusal := REFUSALS.get(exc.failure.type)):
+                raise refusal(args[0].resource, exc.failure.message) from exc
             raise
         except TimeoutError:
             error = VendorTimeout(self._vendor, method, seconds)

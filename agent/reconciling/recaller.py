@@ -10,7 +10,7 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.core.changes import Recall
-from agent.core.evidence import Evidence
+from agent.core.evidence import Evidence, Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, Source
 from agent.core.recall import recall, recall_pods
@@ -55,18 +55,22 @@ class Recaller:
     async def at_once(self, resource: str) -> Sequence[Recall]:
         """Record what the kubelet's checkpoint says of a resource that others served; what it was."""
         granted = await self._sources.granted(prove=False, sizes=True)
+        if self._fresh(resource, granted or ()):
+            granted = await self._sources.granted(prove=True, sizes=True)
         if granted is None:
             return ()
-        names = {resource, *self._former()}
-        theirs = [it for it in granted if it.resource in names and it.allocation.startswith(FOREIGN)]
-        fresh = [it for it in theirs if self._ledger.get(it.allocation) is None]
-        if fresh and await self._sources.granted(prove=True) is None:
-            return ()
+        fresh = self._fresh(resource, granted)
         async with self._turn:
             if self._left is not None:
                 self._left |= {it.allocation for it in fresh}
             self._sizes = {**self._sizes, **{it.allocation: it.of for it in fresh}}
         return await self.once(Evidence(granted))
+
+    def _fresh(self, resource: str, granted: Sequence[Granted]) -> list[Granted]:
+        """What others gave of a resource, and of those that they served for our vendors, unknown here."""
+        names = {resource, *self._former()}
+        theirs = [it for it in granted if it.resource in names and it.allocation.startswith(FOREIGN)]
+        return [it for it in theirs if self._ledger.get(it.allocation) is None]
 
     async def once(self, evidence: Evidence) -> Sequence[Recall]:
         """Record what can be taken back now; what it was."""

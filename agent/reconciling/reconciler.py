@@ -70,6 +70,7 @@ class Reconciler:
         self._written_within = written_within
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
+        self._passing: set[asyncio.Task[Sequence[Change | Recall]]] = set()
         #: The life of the kubelet whose checkpoint was last proven.
         self._known_life = ""
         self._doubted: dict[str, float] = {}
@@ -116,11 +117,18 @@ class Reconciler:
         such a pod still, the kubelet is asked to write it anew, and given a moment for it.
         """
         before, until = self.actions["release"], anyio.current_time() + self._written_within
-        await self.once()
+        await self._whole_pass()
         while self.actions["release"] == before and self._asked_lately() and anyio.current_time() < until:
             await anyio.sleep(self._written_within / 40)
-            await self.once()
+            await self._whole_pass()
         return self.actions["release"] > before
+
+    async def _whole_pass(self) -> None:
+        """A pass that goes on where the caller is cut off: what it has let go of by then must be told."""
+        passing = asyncio.create_task(self.once())
+        self._passing.add(passing)
+        passing.add_done_callback(self._passing.discard)
+        await asyncio.shield(passing)
 
     def _asked_lately(self) -> bool:
         """Whether the kubelet was asked a moment ago, by this pass or one before, to write its checkpoint."""

@@ -19,6 +19,7 @@ from agent.core.errors import (
     CordonedDevice,
     GivenTwice,
     InOtherMode,
+    InsufficientRoom,
     InvalidRequest,
     NotAllocated,
     NotPromised,
@@ -457,12 +458,13 @@ async def test_a_prepare_that_fails_is_released_and_forgotten() -> None:
 @pytest.mark.parametrize(
     ("error", "room", "served"),
     [
-        (NotServable(WHOLE, "30 percent are free"), True, True),
-        (NotServable(WHOLE, "30 percent are free"), False, False),
+        (InsufficientRoom(WHOLE, "30 percent are free"), True, True),
+        (InsufficientRoom(WHOLE, "30 percent are free"), False, False),
+        (NotServable(WHOLE, "no such profile"), True, False),
         (VendorError("the driver is away"), True, False),
         (VendorCrashed("acme", "killed"), True, False),
     ],
-    ids=["room-made", "none-made", "away", "crash"],
+    ids=["room-made", "none-made", "no-such", "away", "crash"],
 )
 async def test_a_request_without_room_is_tried_once_more_where_somebodys_is_over(
     error: Exception, room: bool, served: bool
@@ -483,7 +485,7 @@ async def test_a_request_without_room_is_tried_once_more_where_somebodys_is_over
             await there.allocator.allocate(WHOLE, [["c0"]])
 
     assert [it.state for it in there.ledger.all()] == [AllocationState.DONE] * served
-    assert asked == ["room"] * isinstance(error, NotServable)
+    assert asked == ["room"] * isinstance(error, InsufficientRoom)
 
 
 async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from grpclib.const import Status
 
-from agent.core.errors import AllocationError, VendorCrashed, VendorError, VendorTimeout
+from agent.core.errors import AllocationError, InsufficientRoom, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.core.vendor import HealthEvent, Link, Partition, Request, State, Usage
 from agent.isolation.supervisor import Deadlines, VendorProcess
@@ -146,6 +146,18 @@ async def test_a_request_that_is_refused_is_so_in_the_backends_own_words_and_cos
         )
         assert as_status(refused.value).status is Status.FAILED_PRECONDITION
         assert await process.call("partitions") == ()
+        assert sink.losses == []
+
+
+async def test_a_request_without_room_is_told_from_one_that_can_never_be_served(
+    sink: Recorder, in_process: bool
+) -> None:
+    async with serving(sink, in_process=in_process, does={"prepare": "lack_room"}) as process:
+        await sink.until(lambda: sink.lists)
+
+        with pytest.raises(InsufficientRoom, match="half a card was asked for; a quarter is free"):
+            await process.call("prepare", Request("a", "acme.com/xpu", ("i",)), ("dev-a",))
+
         assert sink.losses == []
 
 

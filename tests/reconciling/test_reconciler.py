@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,6 +71,7 @@ class Node:
     release_error: str = "the driver is away"
     rebooted: bool = False
     every: float = 0.001
+    written_within: float = 10.0
     #: What the kubelet does when it is asked to write its checkpoint.
     ask: Callable[[], object] = lambda: None
     log: list[str] = field(default_factory=list)
@@ -99,7 +101,7 @@ class Node:
             every=self.every,
             grace=GRACE,
             doubt_again=DOUBT_AGAIN,
-            written_within=0.01,
+            written_within=self.written_within,
         )
 
     def ask_again(self, resource: str) -> None:
@@ -451,6 +453,22 @@ async def test_what_an_undone_allocate_left_on_the_hardware_goes_with_its_intent
     assert it.states() == {"a1": "released"}
 
 
+# What others gave before
+
+
+def given(text: str) -> Sequence[Entry]:
+    """The kubelet's file: what another plugin gave of the card, and what ended since."""
+    return [entry("", f"uid-{it}", ids=[f"a::{number}"]) for number, it in enumerate(text.split())]
+
+
+async def test_of_what_others_gave_that_is_recorded_which_the_proven_file_holds() -> None:
+    node = Node(entries=given("web gone"), proven=given("web"))
+
+    await node.reconciler.take_back(XPU)
+
+    assert [it.ids for it in node.ledger.all()] == [("a::0",)]
+
+
 # Doubt
 
 
@@ -501,9 +519,42 @@ async def test_room_is_waited_for_where_a_pass_before_has_asked_the_kubelet_alre
     assert node.states() == {"a1": "released"}
 
 
+class Stuck(Node):
+    """Its hardware lets go of the second allocation only once it is told to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gate, self.reached, self.told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def release(self, vendor: str, mark: str) -> None:
+        if any(it.startswith("release") for it in self.log):
+            self.reached.set()
+            await self.gate.wait()
+        await super().release(vendor, mark)
+
+    async def changed(self) -> None:
+        self.told.set()
+
+
+async def test_room_that_nobody_waits_for_any_more_is_made_and_told_all_the_same() -> None:
+    node = Stuck([held("a1"), held("a2")], prepares=True)
+    node.now += GRACE * 2
+    making = asyncio.ensure_future(node.reconciler.make_room())
+    await node.reached.wait()
+
+    making.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    node.gate.set()
+    async with asyncio.timeout(10):
+        await node.told.wait()
+
+    assert node.states() == {"a1": "released", "a2": "released"}
+
+
 async def test_no_room_is_made_of_whom_the_kubelet_shows_or_goes_on_to_grant() -> None:
-    alive = Node([held(since=999.0)], entries=[entry("a1")], pods=ALIVE)
-    granted = Node([held(since=999.0)], entries=[entry("a1")])
+    alive = Node([held(since=999.0)], entries=[entry("a1")], pods=ALIVE, written_within=0.01)
+    granted = Node([held(since=999.0)], entries=[entry("a1")], written_within=0.01)
 
     assert not await alive.reconciler.make_room()
     assert not await granted.reconciler.make_room()

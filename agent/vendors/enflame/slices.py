@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from agent.core.vendor import Partition, Request, RequestRefused
+from agent.core.vendor import NoRoom, Partition, Request, RequestRefused
 from agent.vendors.common import ownfiles
 
 from . import efsmi, facts, profiles, turn
@@ -191,6 +191,7 @@ class Slices:
 
         Raises:
             RequestRefused: It can not be served as it is.
+            NoRoom: Not beside what lies on the card.
             EfsmiError: efsmi fails.
             OSError: The journal can not be written.
         """
@@ -273,7 +274,9 @@ class Slices:
         if failed is None:
             raise EfsmiError((efsmi.NAME,), f"made a slice {name} on {card.uuid} that is not to be found")
         if failed.status is not None and failed.status > 0:
-            raise RequestRefused(f"no slice {name} is made on {card.uuid}: {failed}") from failed
+            # Where slices lie is not counted: what is free may be in pieces.
+            refusal = NoRoom if there else RequestRefused
+            raise refusal(f"no slice {name} is made on {card.uuid}: {failed}") from failed
         raise failed
 
     # Ending
@@ -377,7 +380,7 @@ def _fits(it: Found, want: profiles.Wanted) -> bool:
 def _room_for(
     want: profiles.Wanted, name: str, offered: Mapping[str, int], card: Card, there: Sequence[Found]
 ) -> None:
-    """Raises RequestRefused where the card has not so much left; says what would fit."""
+    """Raises NoRoom where the card has not so much left; says what would fit."""
     total = max(map(profiles.slices, offered))
     free = total - sum(it.slices for it in there)
     if profiles.slices(name) <= free:
@@ -385,7 +388,7 @@ def _room_for(
     foreign = sum(1 for it in there if it.allocation is None)
     others = f", {foreign} slices on it are not ours" if foreign else ""
     fits = profiles.listed(it for it in offered if profiles.slices(it) <= free)
-    raise RequestRefused(
+    raise NoRoom(
         f"{want.asked}: {name} takes {profiles.slices(name)} of {total} slices, {card.uuid} has "
         f"{max(0, free)} left{others}; what fits: {fits}"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from agent.core.vendor import RequestRefused
+from agent.core.vendor import NoRoom, RequestRefused
 
 #: Annotation of a pod.
 ANNOTATION = "metax-tech.com/sgpu-qos-policy"
@@ -48,12 +48,12 @@ def fitting(wanted: Qos | None, there: Qos | None, card: str) -> Qos | None:
     card, and it takes any.
 
     Raises:
-        RequestRefused: Slices of another policy lie there.
+        NoRoom: Slices of another policy lie there.
     """
     if wanted is None or wanted is there:
         return None
     if there is not None:
-        raise RequestRefused(
+        raise NoRoom(
             f"{ANNOTATION} is {wanted}, and the slices on {card} are {there}: a card has one policy; "
             f"ask for {there}, or wait until its slices are gone"
         )

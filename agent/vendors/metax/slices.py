@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from agent.core.vendor import Request, RequestRefused
+from agent.core.vendor import NoRoom, Request, RequestRefused
 
 from . import facts, qos
 from .abi import MAX_SLICES
@@ -130,6 +130,7 @@ class Slices:
 
         Raises:
             RequestRefused: It can not be served as it is.
+            NoRoom: Not beside what lies on the card.
             MxsmlError: The library refuses.
         """
         _markable(request.allocation)
@@ -313,11 +314,9 @@ def _not_all(failed: Sequence[MxsmlError], cards: Sequence[Card]) -> None:
 
 
 def _room_for(wanted: Slice, layout: Layout) -> None:
-    """Raises RequestRefused where the card has not so much left."""
+    """Raises NoRoom where the card has not so much left."""
     if len(layout.found) >= MAX_SLICES:
-        raise RequestRefused(
-            f"{wanted.card} has {MAX_SLICES} slices already, which is all that a card can have"
-        )
+        raise NoRoom(f"{wanted.card} has {MAX_SLICES} slices already, which is all that a card can have")
     quota = layout.quota
     if quota and quota.free_vram < wanted.memory:
         raise _short(f"{wanted.memory} MiB", f"{quota.free_vram} MiB", wanted, layout)
@@ -325,9 +324,9 @@ def _room_for(wanted: Slice, layout: Layout) -> None:
         raise _short(f"{wanted.compute} percent", f"{quota.free_compute} percent", wanted, layout)
 
 
-def _short(asked: str, free: str, wanted: Slice, layout: Layout) -> RequestRefused:
+def _short(asked: str, free: str, wanted: Slice, layout: Layout) -> NoRoom:
     others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
-    return RequestRefused(f"{asked} of {wanted.card} are asked for, {free} of it are free{others}")
+    return NoRoom(f"{asked} of {wanted.card} are asked for, {free} of it are free{others}")
 
 
 def _markable(allocation: str) -> None:

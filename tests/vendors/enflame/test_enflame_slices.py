@@ -9,7 +9,7 @@ import pytest
 from efml_stub import FORMATS, EfmlStub
 from enflame_host import OTHER, OURS, THIRD, Host, asked, marks, uuid
 
-from agent.core.vendor import Partition, RequestRefused
+from agent.core.vendor import NoRoom, Partition, RequestRefused
 from agent.vendors.enflame import profiles
 from agent.vendors.enflame.abi import VirtMode
 from agent.vendors.enflame.backend import EnflameBackend
@@ -176,11 +176,23 @@ def test_what_can_not_be_served_is_refused_with_what_works_and_leaves_nothing(
     before = (stub.instances(), stub.drs())
     backend = host.opened()
 
-    with pytest.raises(RequestRefused, match=says):
+    with pytest.raises(RequestRefused, match=says) as refused:
         backend.prepare(request_, [uuid(2)])  # type: ignore[arg-type]
+
+    assert isinstance(refused.value, NoRoom) == ("left" in says)
 
     assert (stub.instances(), stub.drs()) == before
     assert host.journal == []
+
+
+def test_free_slices_that_make_no_profile_beside_others_are_no_room(
+    backend: EnflameBackend, stub: EfmlStub
+) -> None:
+    stub.make_instance(2, "1g.6gb")
+    stub.efsmi_fails("create", text="Error: no place for it")
+
+    with pytest.raises(NoRoom, match="no place for it"):
+        backend.prepare(asked(3), [uuid(2)])
 
 
 def test_a_card_of_another_product_is_asked_for_its_profiles_and_let_be_whole_again(

@@ -12,7 +12,7 @@ import pytest
 from metax_host import CARD, MIB, OTHER, OURS, THIRD, Host, asked, claim, in_a_process, marks
 from mxsml_stub import MxsmlStub
 
-from agent.core.vendor import BackendUnavailable, RequestRefused
+from agent.core.vendor import BackendUnavailable, NoRoom, RequestRefused
 from agent.vendors.common import ownfiles
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.backend import MetaxBackend
@@ -220,7 +220,7 @@ def test_what_a_card_has_no_room_for_is_refused_with_what_is_free(
 ) -> None:
     stub.make_slice(0, WHOLE - 512, 1)
 
-    with pytest.raises(RequestRefused, match=r"1024 MiB .* 512 MiB of it are free, 1 slices .* not ours"):
+    with pytest.raises(NoRoom, match=r"1024 MiB .* 512 MiB of it are free, 1 slices .* not ours"):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [None]
@@ -232,7 +232,7 @@ def test_compute_that_a_card_has_no_more_is_refused_with_what_is_free(
 ) -> None:
     sgpu.prepare(asked(claim(60)), [stub.uuid(0)])
 
-    with pytest.raises(RequestRefused, match=r"(60|100) percent of GPU-.* asked for, 40 percent of it are"):
+    with pytest.raises(NoRoom, match=r"(60|100) percent of GPU-.* asked for, 40 percent of it are"):
         sgpu.prepare(asked(asks, allocation=OTHER), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [OURS]
@@ -242,7 +242,7 @@ def test_a_seventeenth_slice_is_refused(sgpu: MetaxBackend, stub: MxsmlStub) -> 
     for _ in range(16):
         stub.make_slice(0, 128, 1)
 
-    with pytest.raises(RequestRefused, match="16 slices already"):
+    with pytest.raises(NoRoom, match="16 slices already"):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
 
@@ -274,7 +274,7 @@ def test_another_policy_on_a_card_with_slices_is_refused_naming_both(
 ) -> None:
     sgpu.prepare(asked(claim(qos="fixed-share")), [stub.uuid(0)])
 
-    with pytest.raises(RequestRefused, match=r"burst-share.*fixed-share"):
+    with pytest.raises(NoRoom, match=r"burst-share.*fixed-share"):
         sgpu.prepare(asked(claim(qos="burst-share"), allocation=OTHER), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [OURS]
@@ -285,7 +285,7 @@ def test_the_policy_of_foreign_slices_counts_too(sgpu: MetaxBackend, stub: Mxsml
     stub.make_slice(0, 128, 1)
     stub.sched_class(0, SchedClass.BURST_SHARE)
 
-    with pytest.raises(RequestRefused, match=r"best-effort.*burst-share"):
+    with pytest.raises(NoRoom, match=r"best-effort.*burst-share"):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
 
