@@ -263,10 +263,21 @@ class Promises:
 
         def promise(it: Allocation, grant: Granted) -> Claim | None:
             claim = self._of(it, pods.get(grant.uid), grant.container)
-            fits = claim is not None and (not claim.devices or set(claim.devices) == set(it.cards))
-            return claim if fits else None
+            if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
+                return claim
+            return (
+                replace(claim, devices=tuple(dict.fromkeys(it.cards))) if self._is_like(it, claim) else None
+            )
 
         return exchanged(self.in_use, granted, promise)
+
+    def _is_like(self, it: Allocation, claim: Claim) -> bool:
+        """Whether it is what was promised of another card: the kubelet took equal pods in its own order.
+
+        What a scheduler promised of one card is not made of another where nobody asks schedulers.
+        """
+        is_heard = self.scene.plan[it.resource].rule.placement != "local"
+        return is_heard and _made_with(it) == claim.parameters
 
     def of_shown(self, it: Allocation) -> Claim | None:
         """What was promised to whom PodResources alone shows, if that can be so.
@@ -298,7 +309,7 @@ class Promises:
 
     def handed(self, it: Allocation, claim: Claim | None) -> Mapping[str, str] | None:
         """What it was answered with, where this claim would have had another answer."""
-        was = (it.claim.parameters if it.claim else {}) if it.handed is None else it.handed
+        was = _made_with(it)
         now = claim.parameters if claim else {}
         return was if was != now and self._answer(it, was) != self._answer(it, now) else None
 
@@ -312,6 +323,11 @@ class Promises:
             return vendor.container_edits(devices, replace(requested(it), parameters=parameters))
         except Exception:  # contributors' code; what it says here is nobody's answer
             return parameters
+
+
+def _made_with(it: Allocation) -> Mapping[str, str]:
+    """The parameters that it was answered with."""
+    return (it.claim.parameters if it.claim else {}) if it.handed is None else it.handed
 
 
 def holder(it: Allocation, resource: str) -> str:
