@@ -25,6 +25,7 @@ from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.koordinator.hami import HAMI, METAX
 from agent.core.model import Allocation, NodeSnapshot, Resource, Source
+from agent.core.modes import elsewhere
 from agent.core.placement import prefer
 from agent.core.text import shorten
 from agent.core.units import counted_in, on_one_card
@@ -80,12 +81,33 @@ class Promises:
     def preferred(
         self, planned: Resource, available: Sequence[str], required: Sequence[str], size: int
     ) -> list[str]:
-        """The IDs to take."""
+        """The IDs to take; of a card that went to another resource a moment ago where no others do."""
+        gone = self._gone(planned)
+        others = [one for one in available if one not in gone or one in required] if gone else available
+        chosen = self._among(planned, others, available, required, size)
+        return chosen if chosen or not gone else self._among(planned, available, available, required, size)
+
+    def _among(
+        self,
+        planned: Resource,
+        among: Sequence[str],
+        available: Sequence[str],
+        required: Sequence[str],
+        size: int,
+    ) -> list[str]:
         topology, room = self.scene.topology, self._room(planned, available)
         if planned.vendor not in self.scene.vendors or planned.rule.placement == "local":
-            return prefer(planned, available, required, size, topology, room)
+            return prefer(planned, among, required, size, topology, room)
         waiting = self._waiting(planned.name, available)
-        return steering.steered(planned, available, required, size, topology, waiting, room)
+        return steering.steered(planned, among, required, size, topology, waiting, room)
+
+    def _gone(self, planned: Resource) -> frozenset[str]:
+        """The IDs of cards that another resource has, and of which neither plan nor kubelet has heard."""
+        if not planned.beside:
+            return frozenset()
+        theirs = [it for it in self.in_use if it.resource in planned.beside]
+        cards = (it for it in planned.cards if it.healthy and elsewhere(planned, it.uuid, theirs))
+        return frozenset(one for card in cards for one in card)
 
     def _room(self, planned: Resource, free: Collection[str]) -> Mapping[str, int] | None:
         """Card to how much memory is left by the ledger, less those whose IDs the kubelet gives out now."""

@@ -270,6 +270,20 @@ async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with
     await room.allocator.allocate(UNCUT, [["c4"]])
 
 
+async def test_a_card_that_went_to_another_resource_a_moment_ago_is_not_preferred_to_one_that_is_free() -> (
+    None
+):
+    """The kubelet asks before it has heard of it."""
+    room = Room(dynamic=True)
+    await room.allocator.allocate(SHARE, [["c4::0"]])
+
+    assert room.allocator.preferred(UNCUT, ["c4", "c5"], [], 1) == ["c5"]
+    assert room.allocator.preferred(UNCUT, ["c4", "c5"], ["c4"], 1) == ["c4"]
+    assert room.allocator.preferred(UNCUT, ["c4"], [], 1) == ["c4"]
+    assert {*room.allocator.preferred(UNCUT, ["c4", "c5"], [], 2)} == {"c4", "c5"}
+    assert room.allocator.preferred(SHARE, ["c4::1", "c5::0"], [], 1)
+
+
 async def test_a_share_that_a_scheduler_put_on_a_card_in_another_mode_is_refused() -> None:
     pod = Candidate("u", "default", "p", (PodContainer("main", {SHARE: 1}),))
     dialect = Dialect("d", lambda *_: [Claim("u", "default", "p", "main", ("c4",))])
