@@ -341,8 +341,9 @@ class Promises:
         if vendor is None:
             return parameters
         devices = devices_of(self.scene, it.cards)
+        request = replace(requested(it), parameters=parameters, partitions=it.partitions)
         try:
-            return vendor.container_edits(devices, replace(requested(it), parameters=parameters))
+            return vendor.container_edits(devices, request)
         except Exception:  # contributors' code; what it says here is nobody's answer
             return parameters
 
