@@ -152,9 +152,10 @@ class Allocator:
             admit(self._scene(), resource, ids)  # a card may have failed while its slice was made
         cards = devices_of(self._scene(), choice.instead) or devices
         distinct = list({it.uuid: it for it in cards}.values())
-        edits = usable(vendor.name, vendor.container_edits(distinct, request))
         # What stands in the ledger may bear another's claim by now.
         known = self._ledger.get(allocation.id) or allocation
+        request = replace(request, partitions=known.partitions)
+        edits = usable(vendor.name, vendor.container_edits(distinct, request))
         # The kubelet's time to write the answer down begins now, however long it took to make it.
         self._ledger.record(replace(known, state=AllocationState.DONE, since=self._clock()))
         if choice.claim is not None:

@@ -25,6 +25,7 @@ from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.koordinator.hami import HAMI, METAX
 from agent.core.model import Allocation, NodeSnapshot, Resource, Source
+from agent.core.modes import elsewhere
 from agent.core.placement import prefer
 from agent.core.text import shorten
 from agent.core.units import counted_in, on_one_card
@@ -80,12 +81,33 @@ class Promises:
     def preferred(
         self, planned: Resource, available: Sequence[str], required: Sequence[str], size: int
     ) -> list[str]:
-        """The IDs to take."""
+        """The IDs to take; of a card that went to another resource a moment ago where no others do."""
+        gone = self._gone(planned)
+        others = [one for one in available if one not in gone or one in required] if gone else available
+        chosen = self._among(planned, others, available, required, size)
+        return chosen if chosen or not gone else self._among(planned, available, available, required, size)
+
+    def _among(
+        self,
+        planned: Resource,
+        among: Sequence[str],
+        available: Sequence[str],
+        required: Sequence[str],
+        size: int,
+    ) -> list[str]:
         topology, room = self.scene.topology, self._room(planned, available)
         if planned.vendor not in self.scene.vendors or planned.rule.placement == "local":
-            return prefer(planned, available, required, size, topology, room)
+            return prefer(planned, among, required, size, topology, room)
         waiting = self._waiting(planned.name, available)
-        return steering.steered(planned, available, required, size, topology, waiting, room)
+        return steering.steered(planned, among, required, size, topology, waiting, room)
+
+    def _gone(self, planned: Resource) -> frozenset[str]:
+        """The IDs of cards that another resource has, and of which neither plan nor kubelet has heard."""
+        if not planned.beside:
+            return frozenset()
+        theirs = [it for it in self.in_use if it.resource in planned.beside]
+        cards = (it for it in planned.cards if it.healthy and elsewhere(planned, it.uuid, theirs))
+        return frozenset(one for card in cards for one in card)
 
     def _room(self, planned: Resource, free: Collection[str]) -> Mapping[str, int] | None:
         """Card to how much memory is left by the ledger, less those whose IDs the kubelet gives out now."""
@@ -263,10 +285,21 @@ class Promises:
 
         def promise(it: Allocation, grant: Granted) -> Claim | None:
             claim = self._of(it, pods.get(grant.uid), grant.container)
-            fits = claim is not None and (not claim.devices or set(claim.devices) == set(it.cards))
-            return claim if fits else None
+            if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
+                return claim
+            return (
+                replace(claim, devices=tuple(dict.fromkeys(it.cards))) if self._is_like(it, claim) else None
+            )
 
         return exchanged(self.in_use, granted, promise)
+
+    def _is_like(self, it: Allocation, claim: Claim) -> bool:
+        """Whether it is what was promised of another card: the kubelet took equal pods in its own order.
+
+        What a scheduler promised of one card is not made of another where nobody asks schedulers.
+        """
+        is_heard = self.scene.plan[it.resource].rule.placement != "local"
+        return is_heard and _made_with(it) == claim.parameters
 
     def of_shown(self, it: Allocation) -> Claim | None:
         """What was promised to whom PodResources alone shows, if that can be so.
@@ -298,7 +331,7 @@ class Promises:
 
     def handed(self, it: Allocation, claim: Claim | None) -> Mapping[str, str] | None:
         """What it was answered with, where this claim would have had another answer."""
-        was = (it.claim.parameters if it.claim else {}) if it.handed is None else it.handed
+        was = _made_with(it)
         now = claim.parameters if claim else {}
         return was if was != now and self._answer(it, was) != self._answer(it, now) else None
 
@@ -308,10 +341,16 @@ class Promises:
         if vendor is None:
             return parameters
         devices = devices_of(self.scene, it.cards)
+        request = replace(requested(it), parameters=parameters, partitions=it.partitions)
         try:
-            return vendor.container_edits(devices, replace(requested(it), parameters=parameters))
+            return vendor.container_edits(devices, request)
         except Exception:  # contributors' code; what it says here is nobody's answer
             return parameters
+
+
+def _made_with(it: Allocation) -> Mapping[str, str]:
+    """The parameters that it was answered with."""
+    return (it.claim.parameters if it.claim else {}) if it.handed is None else it.handed
 
 
 def holder(it: Allocation, resource: str) -> str:

@@ -234,6 +234,8 @@ class Request:
     ids: tuple[str, ...]
     #: What a scheduler's claim says of the hardware to make, in the vendor's own words.
     parameters: Mapping[str, str] = field(default_factory=dict)
+    #: Where its container's edits are made: slices that the hardware made for it, by the vendor's ids.
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

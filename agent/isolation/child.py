@@ -255,7 +255,7 @@ def _load(where: str) -> type[Backend]:
 
 
 def _request(raw: Mapping[str, Any]) -> Request:
-    return Request(**{**raw, "ids": tuple(raw["ids"])})
+    return Request(**{**raw, "ids": tuple(raw["ids"]), "partitions": tuple(raw.get("partitions", ()))})
 
 
 class Watch:

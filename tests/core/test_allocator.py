@@ -271,6 +271,20 @@ async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with
     await room.allocator.allocate(UNCUT, [["c4"]])
 
 
+async def test_a_card_that_went_to_another_resource_a_moment_ago_is_not_preferred_to_one_that_is_free() -> (
+    None
+):
+    """The kubelet asks before it has heard of it."""
+    room = Room(dynamic=True)
+    await room.allocator.allocate(SHARE, [["c4::0"]])
+
+    assert room.allocator.preferred(UNCUT, ["c4", "c5"], [], 1) == ["c5"]
+    assert room.allocator.preferred(UNCUT, ["c4", "c5"], ["c4"], 1) == ["c4"]
+    assert room.allocator.preferred(UNCUT, ["c4"], [], 1) == ["c4"]
+    assert {*room.allocator.preferred(UNCUT, ["c4", "c5"], [], 2)} == {"c4", "c5"}
+    assert room.allocator.preferred(SHARE, ["c4::1", "c5::0"], [], 1)
+
+
 async def test_a_share_that_a_scheduler_put_on_a_card_in_another_mode_is_refused() -> None:
     pod = Candidate("u", "default", "p", (PodContainer("main", {SHARE: 1}),))
     dialect = Dialect("d", lambda *_: [Claim("u", "default", "p", "main", ("c4",))])
@@ -990,6 +1004,36 @@ async def test_two_pods_that_got_each_others_cards_are_both_served() -> None:
     [_, it] = room.ledger.all()
     assert it.claim is not None
     assert (it.claim.pod, it.claim.devices) == ("early", ("c1",))
+
+
+async def test_whose_card_an_equal_pod_has_is_known_by_its_claim_with_the_card_that_it_has() -> None:
+    """The kubelet took them in another order than they were bound; who waits is to have what is left."""
+    room = heeding(bound("early", "c0", created=1), bound("late", "c1", created=2))
+    await room.allocator.allocate(WHOLE, [["c0"]])
+    [it] = room.ledger.all()
+
+    grants = [Granted(it.id, "uid-late", "main", WHOLE, ("c0",))]
+    assert room.allocator.swaps.exchange(grants) == (it.id,)
+
+    [it] = room.ledger.all()
+    assert it.claim is not None
+    assert (it.claim.pod, it.claim.devices, it.handed) == ("late", ("c0",), None)
+    assert room.allocator.swaps.exchange(grants) == ()
+
+
+@pytest.mark.parametrize(
+    ("placement", "parameters"), [("local", {}), ("auto", {"priority": "low"})], ids=["unheard", "unlike"]
+)
+async def test_what_was_promised_of_another_card_is_nobodys_claim_on_this_one_unless_it_is_the_same(
+    placement: Placement, parameters: Mapping[str, str]
+) -> None:
+    room = heeding(bound("late", "c1"), placement=placement)
+    claim = Claim("uid-early", "default", "early", "main", ("c0",), parameters)
+    room.ledger.record(Allocation("a", WHOLE, "acme", ("c0",), ("c0",), AllocationState.DONE, 1, claim=claim))
+
+    room.allocator.swaps.exchange([Granted("a", "uid-late", "main", WHOLE, ("c0",))])
+
+    assert [it.claim for it in room.ledger.all()] == [None]
 
 
 async def test_a_share_lies_on_the_chosen_card_whatever_its_ids_are() -> None:

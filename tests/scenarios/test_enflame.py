@@ -97,6 +97,20 @@ async def test_a_slice_of_the_hardware_is_made_for_its_container_and_removed_wit
     assert enflame.stub.drs() == []
 
 
+async def test_a_container_is_told_its_slice_in_the_answer_where_the_setting_says_so(
+    node: Node, enflame: Enflame
+) -> None:
+    counted = {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)}
+    await served(node, "gcushare-v4", counted, drsVariable="env")
+
+    pod = await node.admit("three", {DRS: 3})
+
+    [made] = enflame.slices
+    options = await node.kubelet.run_options(pod.uid, "main")
+    assert options.env["TOPS_VISIBLE_DEVICES"] == f"DRS-{made.uuid}"
+    assert options.cdi_devices == ()
+
+
 @pytest.mark.parametrize("count", [1])
 @pytest.mark.parametrize("other", [SHARED, DRS])
 async def test_of_a_whole_card_and_a_slice_of_it_asked_for_at_once_one_is_given(

@@ -19,7 +19,7 @@ from .node import Node, confirmed, in_use, one
 
 pytestmark = [ONLY_ENFLAME]
 
-SMALL = "1g.6gb:0"
+SMALL, WHOLE = "1g.6gb:0", "6g.40gb:2"
 
 
 @pytest.fixture
@@ -66,11 +66,17 @@ async def test_b1_equal_pods_that_are_bound_in_another_order_than_they_were_plac
             assert gcushare.enflame.minors[made.slot] == minor
 
 
+@pytest.mark.parametrize("resource", [SHARED, DRS])
 async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_card_each_and_are_told(
-    gcushare: GCUShare,
+    gcushare: GCUShare, resource: str
 ) -> None:
+    """Of each its record says that it has its share, which is so; the card stays its scheduler's word."""
     await gcushare.starts("gcushare-v4", offered(3))
-    pods = [gcushare.binds(one(f"on-{minor}", SHARED, 6), fourth(minor, 6, minor)) for minor in range(3)]
+    record = {"main": WHOLE} if resource == DRS else {}
+    pods = [
+        gcushare.binds(one(f"on-{minor}", resource, 6), fourth(minor, 6, minor, **record))
+        for minor in range(3)
+    ]
 
     for pod in reversed(pods):
         await gcushare.node.admit_pod(pod)
@@ -79,6 +85,13 @@ async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_car
     assert set().union(*has) == {*gcushare.enflame.uuids}
     moved = {pod.name for n, pod in enumerate(pods) if has[n] != {gcushare.enflame.named(str(n))}}
     await gcushare.process.until(lambda it: {one["pod"] for one in it["unheeded"]} == moved)
+    for minor, pod in enumerate(pods):
+        records = await gcushare.records(pod, "main")
+        assert gcushare.read(pod)[f"{ASSIGNED}-minor"] == str(minor)
+        if resource == DRS:
+            uuid = records["main"]["instanceUUID"]
+            (made,) = (it for it in gcushare.enflame.slices if it.uuid == uuid)
+            assert {gcushare.enflame.uuids[made.slot]} == has[minor]
 
 
 async def test_b2_a_pod_that_bypassed_the_scheduler_takes_no_other_pods_record(gcushare: GCUShare) -> None:

@@ -84,6 +84,17 @@ async def test_of_a_whole_card_and_a_share_of_it_asked_for_at_once_one_is_given(
     assert len(in_use(node.view)) == 1
 
 
+async def test_a_whole_card_and_a_share_asked_for_at_once_get_a_card_each(node: Node) -> None:
+    """Whether the kubelet has heard of the mode by then or not."""
+    await served(node)
+    pods = (one("alone", WHOLE), one("share", SHARED))
+
+    await node.admit_at_once(*pods)
+
+    has = [await node.cards_of(pod) for pod in pods]
+    assert set().union(*has) == {*node.cards.uuids}
+
+
 async def test_whole_cards_and_units_of_memory_lie_side_by_side(node: Node) -> None:
     vendor = {"enabled": True, **node.cards.settings, "modes": "dynamic"}
     rules = [whole(WHOLE), by_memory(SHARED, "1")]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from agent.core.vendor import ContainerEdits, Device, DeviceNode, Request
 
 from . import facts
+from .cdi import PREFIX, SLICE
 from .options import Options
 
 #: Read by enflame-container-runtime, which lets the container see these cards and no others.
@@ -24,13 +25,20 @@ def container_edits(options: Options, devices: Sequence[Device], request: Reques
     env = {VISIBLE: ",".join(str(it) for it in sorted(_minors(devices)))}
     if options.isolation and request.resource == options.brand.shared:
         env |= _isolated(options.slice_count, len(request.ids), devices)
+    by_name = request.resource == options.brand.drs and options.drs_variable == "cdi"
+    if request.resource == options.brand.drs and not by_name:
+        env |= _slice(request.partitions)
     return ContainerEdits(
         env=env,
         device_nodes=tuple(_nodes(devices)) if options.device_nodes else (),
-        cdi_devices=(f"{facts.CDI_KIND}={request.allocation}",)
-        if request.resource == options.brand.drs
-        else (),
+        cdi_devices=(f"{facts.CDI_KIND}={request.allocation}",) if by_name else (),
     )
+
+
+def _slice(partitions: Sequence[str]) -> Mapping[str, str]:
+    """The slice as it is now: of one that is made again, with another uuid, a container hears nothing."""
+    uuids = [it.partition(":")[2] for it in partitions]
+    return {SLICE: ",".join(PREFIX + it for it in uuids)} if uuids else {}
 
 
 def _minors(devices: Iterable[Device]) -> Iterator[int]:

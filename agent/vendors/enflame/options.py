@@ -15,6 +15,8 @@ from .facts import DRIVER_ROOT
 from .names import Brand
 
 DialectName = Literal["none", "gcushare-v1", "gcushare-v4", "hami"]
+#: How a container learns which slice of the hardware is its own.
+Variable = Literal["cdi", "env"]
 Unit = Literal["1", "0.1", "0.01", "0.001", "auto"]
 #: GCUShare's slices of a card that nothing keeps apart: more than there are units of memory help nobody.
 MAX_SLICES = 128
@@ -45,6 +47,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Annotated[int, Meta(ge=2, le=MAX_SLICES)], of_agent(f"a whole number from 2 to {MAX_SLICES}")
     ] = 6
     device_nodes: Annotated[bool, of_agent("true or false")] = True
+    drs_variable: Annotated[Variable, of_agent("cdi or env")] = "cdi"
     isolation: Annotated[bool, of_agent("true or false")] = False
     library: Annotated[
         _Library,

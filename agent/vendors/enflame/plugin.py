@@ -43,7 +43,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings={**options.for_backend(), facts.DRS_WANTED: sliced},
         defaults=DEFAULTS,
         prepares=sliced,
-        by_cdi=sliced,
+        by_cdi=sliced and options.drs_variable == "cdi",
         prepared=(brand.drs,) if sliced else (),
         resources=offers,
         judge=partial(judge, options),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.core.vendor import Device, DeviceNode, Request
@@ -46,6 +48,15 @@ def test_a_container_with_a_slice_of_the_hardware_names_it_by_its_allocation() -
     edits = container_edits(Options(), [card(3)], asked("enflame.com/drs-gcu"))
 
     assert edits.cdi_devices == ("enflame.com/drs-gcu=0123456789abcdef",)
+
+
+def test_a_container_with_a_slice_of_the_hardware_is_told_its_uuid_where_the_setting_says_so() -> None:
+    options, request = Options(drs_variable="env"), asked("enflame.com/drs-gcu")
+
+    edits = container_edits(options, [card(3)], replace(request, partitions=("2:0a1b-2c",)))
+
+    assert (edits.env, edits.cdi_devices) == ({VISIBLE: "3", "TOPS_VISIBLE_DEVICES": "DRS-0a1b-2c"}, ())
+    assert container_edits(options, [card(3)], asked()).env == {VISIBLE: "3"}
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,12 @@ def test_hardware_is_made_for_its_own_resource_and_where_the_dialect_has_it(
     assert [it.name for it in vendor.dialects] == ([] if dialect == "none" else [dialect])
 
 
+def test_no_slice_is_named_to_cdi_where_the_answer_tells_of_it() -> None:
+    vendor = register_backend({"dialect": "gcushare-v4", "drsVariable": "env"})
+
+    assert (vendor.prepares, vendor.by_cdi) == (True, False)
+
+
 def test_the_node_is_labelled_as_gcu_feature_discovery_does() -> None:
     vendor = register_backend({})
     assert vendor.labels is not None

@@ -45,6 +45,7 @@ def test_the_resource_of_a_whole_card_names_all_others() -> None:
         ({"registerResource": "a.b/c d"}, ("registerResource",), "such as enflame.com/gcu"),
         ({"symbolPrefix": "Efml; rm"}, ("symbolPrefix",), "such as Erml"),
         ({"efsmi": "efsmi"}, ("efsmi",), "the absolute path of Enflame's tool efsmi"),
+        ({"drsVariable": "file"}, ("drsVariable",), 'cdi or env, found "file"'),
         ({"deviceNodes": "yes"}, ("deviceNodes",), 'true or false, found "yes"'),
     ],
 )
