@@ -31,8 +31,8 @@ class EnflameCards(Enflame):
         self._own = directory / "state/vendors/enflame"
         self._counts = [0] * count
         self._order = list(range(count))
-        for slot in range(sliced):
-            self.stub.make_instance(slot)
+        self._sliced = range(sliced)
+        self.foreigners_come()
 
     # Faults
 
@@ -88,6 +88,11 @@ class EnflameCards(Enflame):
         self.stub.efsmi_kills(command, when, caller=caller)
 
     # Slices
+
+    def foreigners_come(self) -> None:
+        """Let cards have a slice each that nobody of ours made."""
+        for slot in self._sliced:
+            self.stub.make_instance(slot)
 
     def make(self) -> str:
         """Make a slice as a person would, on a card that is sliced already; empty where none has room."""

@@ -169,6 +169,8 @@ class Hardware:
     cordoned: set[Card] = field(default_factory=set)
     #: "dynamic" where a card that several resources offer is the first's that takes of it.
     modes: str = "fixed"
+    #: How many times as long one waits for what must hold: each step of a slice may be a program of its own.
+    patience: float = 1.0
 
     def cards(self) -> list[Card]:
         """Every card that is offered, in order."""
@@ -321,6 +323,7 @@ def enflame(directory: Path) -> Hardware:
             Offer(GCU, "enflame", (0, 1, 2, 3, 4)),
         ),
         modes="dynamic",
+        patience=3.0,
     )
 
 

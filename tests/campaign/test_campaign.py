@@ -75,10 +75,9 @@ async def test_wherever_metax_s_library_dies_no_slice_is_without_an_owner_and_no
 async def test_wherever_enflame_s_tool_dies_no_slice_is_without_an_owner_and_no_owner_without_a_slice(
     kubelet: KubeletKind,
 ) -> None:
-    switches = {it for it in OF_ENFLAME if "drs-" in it}  # which not every slice comes by
-    names = [*(it for it in OF_ENFLAME if it not in switches), "slice lost under a container"]
+    names = [*OF_ENFLAME, "slice lost under a container", "kill at allocate/prepared"]
 
-    result = await run(planned(kubelet, "enflame", [*names, "kill at allocate/prepared"]))
+    result = await run(planned(kubelet, "enflame", names))
 
     assert not result.violations, told(result)
     assert [str(it) for it in result.struck if not all(it.reached)] == []

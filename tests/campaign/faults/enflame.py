@@ -11,6 +11,7 @@ from scenarios.enflame import DRS
 
 from ..bed import LOOK, Bed
 from ..enflame import EnflameCards
+from ..hardware import Offer
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
 
@@ -20,7 +21,7 @@ REACHED = 8.0
 STEPS = tuple((command, when) for command in ("create", "destroy") for when in ("before", "after"))
 #: ... and by which a card's first and last one do, where nobody else has one there.
 SWITCHES = tuple((command, "after") for command in ("drs-on", "drs-off"))
-REMOVING = {"destroy", "drs-off"}
+REMOVING, SWITCHING = {"destroy", "drs-off"}, {"drs-on", "drs-off"}
 
 
 def cards(bed: Bed) -> EnflameCards:
@@ -58,6 +59,8 @@ class DiesAt(Fault):
         its = cards(bed)
         (offer,) = (it for it in bed.hardware.offers if it.name == DRS)
         await bed.make_room(offer, 4)
+        if self._command in SWITCHING:
+            await self._alone(bed, traffic, offer)
         removes = self._command in REMOVING
         uid = await _admitted(bed, traffic) if removes else ""
         if removes and not uid:
@@ -77,8 +80,24 @@ class DiesAt(Fault):
         if not reached:
             raise Unreached(self._command)
 
+    async def _alone(self, bed: Bed, traffic: Traffic, offer: Offer) -> None:
+        """Let nobody have a slice anywhere, and every card be whole: the next slice switches its card."""
+        its = cards(bed)
+        await traffic.end()
+        await bed.make_room(offer, len(offer.cards) * offer.replicas)
+        await bed.settle()
+        for name in bed.hardware.foreign():
+            its.take(name)
+        for slot in offer.cards:
+            its.stub.set_drs(slot, on=False)
+        bed.takes_stock()
+
     async def mend(self, bed: Bed) -> None:
         await bed.revive()
+        if self._command in SWITCHING:
+            await bed.settle()  # what is being made is nobody's yet
+            cards(bed).foreigners_come()
+            bed.takes_stock()
 
 
 class MadeByHand(Fault):
