@@ -92,7 +92,7 @@ class Bed:
         self.forgetful = False
         #: Whether one fault strikes alone: then it is worth waiting until the agent serves again.
         self.alone = True
-        self._foreign = hardware.foreign()
+        self.foreign = hardware.foreign()
         self._read_to = 0
         switches = root / "switches"
         switches.mkdir()
@@ -190,7 +190,7 @@ class Bed:
 
     def takes_stock(self) -> None:
         """Slices of others are those that there are now."""
-        self._foreign = self.hardware.foreign()
+        self.foreign = self.hardware.foreign()
 
     async def make_room(self, offer: Offer, count: int = 1) -> None:
         """Delete pods, and repair cards, until so many IDs of the resource are free.
@@ -373,7 +373,7 @@ class Bed:
             expected=self.hardware.expected(held),
             broken=frozenset(map(self.hardware.uuid, self.hardware.broken)),
             cordoned=frozenset(map(self.hardware.uuid, self.hardware.cordoned)),
-            foreign=self._foreign,
+            foreign=self.foreign,
             slices=self.hardware.slices(),
             prepared=frozenset(it.name for it in self.hardware.offers if it.prepares),
         )

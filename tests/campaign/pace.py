@@ -40,4 +40,5 @@ def pace(vendors: Mapping[str, Mapping[str, Any]]) -> Pace:
     if not any(vendors.get(name, {}).get("enabled") for name in SLOW):
         return PACE
     deadlines = Deadlines(open=5.0, discover=5.0, call=3.0, prepare=9.0)
-    return replace(PACE, reconcile=0.4, deadlines=deadlines)
+    session = replace(PACE.session, allocate=10.0)
+    return replace(PACE, reconcile=0.4, deadlines=deadlines, session=session)
