@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,10 @@ class Broken(Exception):
         self.words = words
 
 
+class NoRoom(Exception):
+    """Raised when a node can not have what a fault needs: a mistake of the campaign's own."""
+
+
 class Bed:
     def __init__(
         self,
@@ -88,7 +92,7 @@ class Bed:
         self.forgetful = False
         #: Whether one fault strikes alone: then it is worth waiting until the agent serves again.
         self.alone = True
-        self._foreign = hardware.foreign()
+        self.foreign = hardware.foreign()
         self._read_to = 0
         switches = root / "switches"
         switches.mkdir()
@@ -186,33 +190,57 @@ class Bed:
 
     def takes_stock(self) -> None:
         """Slices of others are those that there are now."""
-        self._foreign = self.hardware.foreign()
+        self.foreign = self.hardware.foreign()
 
     async def make_room(self, offer: Offer, count: int = 1) -> None:
-        """Delete pods, and repair cards, until so many IDs of the resource are free."""
-        while self.free(offer) < count:
-            pods = self.pods.items()
-            holders = [uid for uid, pod in pods if any(offer.name in it.limits for it in pod.containers)]
-            if holders:
-                await self.delete(holders[0])
-            else:
-                await self._repair(offer)
+        """Delete pods, and repair cards, until so many IDs of the resource are free.
 
-    async def _repair(self, offer: Offer) -> None:
+        Raises:
+            NoRoom: However many go, there are not so many.
+        """
+        rivals = self.hardware.rivals(offer)
+        while await self._room(offer) < count:
+            if holder := self._holder({offer.name}) or self._holder(rivals):
+                await self.delete(holder)
+            elif not await self._repair(offer):
+                raise NoRoom(f"{offer.name} has no {count} IDs, with all pods gone and all cards well")
+        if rivals:
+            await self.comes(self.counted)  # a card is free once we saw that its pods are gone
+
+    def _holder(self, names: Collection[str]) -> str:
+        """A pod that has some of these resources; empty where none has."""
+        its = (
+            uid for uid, pod in self.pods.items() if any({*names} & it.limits.keys() for it in pod.containers)
+        )
+        return next(its, "")
+
+    async def _repair(self, offer: Offer) -> bool:
+        """Repair broken cards up to the first cordoned one, which is given back; whether there were any."""
+        repaired = False
         for card in (Card(offer.vendor, index) for index in offer.cards):
             if card in self.hardware.broken:
                 self.hardware.reset(card)
+                repaired = True
             if card in self.hardware.cordoned and not await self.say("uncordon", card):
                 self.hardware.cordoned.discard(card)
-            else:
-                continue
-            await self.until(self.counted)
-            return
+                await self.until(self.counted)
+                return True
+        return repaired
+
+    async def _room(self, offer: Offer) -> int:
+        """IDs of the resource that surely can be had of cards that no other resource has."""
+        held: Mapping[Place, frozenset[str]] = {}
+        with suppress(*kubelets.Down):
+            held = await self._held()
+        others = {place: ids for place, ids in held.items() if place[2] != offer.name}
+        return self.hardware.expected(others)[offer.name][1] - self._given(offer)
 
     def free(self, offer: Offer) -> int:
         """IDs of the resource that surely can be had: those on broken cards may be held, too."""
-        taken = sum(it.limits.get(offer.name, 0) for pod in self.pods.values() for it in pod.containers)
-        return self.hardware.expected({})[offer.name][1] - taken
+        return self.hardware.expected({})[offer.name][1] - self._given(offer)
+
+    def _given(self, offer: Offer) -> int:
+        return sum(it.limits.get(offer.name, 0) for pod in self.pods.values() for it in pod.containers)
 
     # The agent
 
@@ -345,7 +373,7 @@ class Bed:
             expected=self.hardware.expected(held),
             broken=frozenset(map(self.hardware.uuid, self.hardware.broken)),
             cordoned=frozenset(map(self.hardware.uuid, self.hardware.cordoned)),
-            foreign=self._foreign,
+            foreign=self.foreign,
             slices=self.hardware.slices(),
             prepared=frozenset(it.name for it in self.hardware.offers if it.prepares),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ class EnflameCards(Enflame):
         self._own = directory / "state/vendors/enflame"
         self._counts = [0] * count
         self._order = list(range(count))
-        for slot in range(sliced):
-            self.stub.make_instance(slot)
+        self._sliced = range(sliced)
+        self.foreigners_come()
 
     # Faults
 
@@ -47,6 +48,11 @@ class EnflameCards(Enflame):
 
     def heal(self, index: int) -> None:
         """A count is no less for that nobody counts."""
+
+    def load(self) -> None:
+        """Load the driver anew: slices, those of others too, and counts are gone."""
+        super().load()
+        self._counts = [0] * len(self._counts)
 
     def hide(self) -> None:
         """Let the library answer nothing; the driver is there, and keeps what it has."""
@@ -77,7 +83,24 @@ class EnflameCards(Enflame):
         super().behave()
         self.stub.efsmi_works()
 
+    def dies_at(self, command: str, when: str, *, caller: bool) -> None:
+        """Let the tool die, or the vendor's process that runs it, at a command, once."""
+        self.stub.efsmi_kills(command, when, caller=caller)
+
     # Slices
+
+    def foreigners_come(self) -> None:
+        """Let cards have a slice each that nobody of ours made."""
+        for slot in self._sliced:
+            self.stub.make_instance(slot)
+
+    def make(self) -> str:
+        """Make a slice as a person would, on a card that is sliced already; empty where none has room."""
+        for slot in self.stub.drs():
+            with suppress(Exception):  # the tool's own word for a card without room
+                it = self.stub.make_instance(slot)
+                return f"{it.id}:{it.uuid}"
+        return ""
 
     def there(self) -> Iterator[Mapping[str, Any]]:
         """As the campaign sees slices: the card's uuid, and whose it is by what the vendor wrote down."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,10 +44,12 @@ class Offer:
     prepares: bool = False
     #: Of memory: GiB of one ID, of which `replicas` are a card.
     unit: str = ""
+    #: What its IDs are made of.
+    ids: str = "uuid"
 
     @property
     def rule(self) -> Mapping[str, Any]:
-        return {"name": self.name, "devices": list(self.cards), "sharing": self._sharing, "ids": "uuid"}
+        return {"name": self.name, "devices": list(self.cards), "sharing": self._sharing, "ids": self.ids}
 
     @property
     def _sharing(self) -> Mapping[str, Any]:
@@ -164,10 +167,15 @@ class Hardware:
     offers: tuple[Offer, ...]
     broken: set[Card] = field(default_factory=set)
     cordoned: set[Card] = field(default_factory=set)
+    #: "dynamic" where a card that several resources offer is the first's that takes of it.
+    modes: str = "fixed"
+    #: How many times as long one waits for what must hold: each step of a slice may be a program of its own.
+    patience: float = 1.0
 
     def cards(self) -> list[Card]:
         """Every card that is offered, in order."""
-        return [Card(offer.vendor, index) for offer in self.offers for index in offer.cards]
+        its = (Card(offer.vendor, index) for offer in self.offers for index in offer.cards)
+        return list(dict.fromkeys(its))
 
     def well(self) -> list[Card]:
         return [card for card in self.cards() if card not in self.broken | self.cordoned]
@@ -199,15 +207,39 @@ class Hardware:
         return {it.name: (len(it.cards) * it.replicas, self._allocatable(it, held)) for it in self.offers}
 
     def _allocatable(self, offer: Offer, held: Mapping[Place, frozenset[str]]) -> int:
-        """A cordoned card offers what is held of it, and no more."""
-        taken = {it for (_, _, resource), ids in held.items() if resource == offer.name for it in ids}
+        """A card that is cordoned, or another resource's for now, offers what is held of it, and no more."""
         count = 0
         for card in (Card(offer.vendor, index) for index in offer.cards):
-            if card in self.cordoned - self.broken:
-                count += sum(it.partition("::")[0] == self.uuid(card) for it in taken)
+            taken = self._taken(card, held)
+            if card in self.cordoned - self.broken or taken.keys() - {offer.name}:
+                count += taken[offer.name] if card not in self.broken else 0
             elif card not in self.broken:
                 count += offer.replicas
         return count
+
+    def _taken(self, card: Card, held: Mapping[Place, frozenset[str]]) -> Counter[str]:
+        """How many IDs of the card each resource has given out."""
+        names = self._names(card)
+        of_card = {it.name for it in self.offers if it.vendor == card.vendor and card.index in it.cards}
+        found = (
+            resource
+            for (_, _, resource), ids in held.items()
+            if resource in of_card
+            for it in ids
+            if it.partition("::")[0] in names
+        )
+        return Counter(found)
+
+    def _names(self, card: Card) -> frozenset[str]:
+        """What IDs of the card begin with."""
+        its = self.vendors[card.vendor]
+        minors = {str(its.minors[card.index])} if isinstance(its, EnflameCards) else set()
+        return frozenset({self.uuid(card), *minors})
+
+    def rivals(self, offer: Offer) -> frozenset[str]:
+        """The other resources that offer some of its cards."""
+        its = (it for it in self.offers if it is not offer and it.vendor == offer.vendor)
+        return frozenset(it.name for it in its if not set(it.cards).isdisjoint(offer.cards))
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -218,9 +250,9 @@ class Hardware:
         vendors: dict[str, Any] = dict(OFF)
         for name, it in self.vendors.items():
             rules = [offer.rule for offer in self.offers if offer.vendor == name]
-            if isinstance(it, EnflameCards):  # whose indices change, and a resource has cards of its own
+            if isinstance(it, EnflameCards):  # whose indices change, and not every resource has every card
                 rules = [{**rule, "devices": [it.uuids[n] for n in rule["devices"]]} for rule in rules]
-            vendors[name] = {"enabled": True, "modes": "fixed", **it.settings, "resources": rules}
+            vendors[name] = {"enabled": True, "modes": self.modes, **it.settings, "resources": rules}
         return vendors
 
     def slices(self) -> list[Mapping[str, Any]]:
@@ -281,15 +313,17 @@ def metax(directory: Path) -> Hardware:
 
 
 def enflame(directory: Path) -> Hardware:
-    """Enflame's cards, each in a way of its own: sliced by the hardware, in slices, in units, and whole."""
+    """Enflame's cards, each the first's that takes of it: whole, in slices of either kind, in units."""
     return Hardware(
         {"enflame": EnflameCards(directory, 5, sliced=2)},
         (
-            Offer(DRS, "enflame", (0, 1), 6, prepares=True),
-            Offer(SHARED, "enflame", (2,), 6),
-            Offer(MEMORY, "enflame", (3,), 16, unit="1"),
-            Offer(GCU, "enflame", (4,)),
+            Offer(DRS, "enflame", (0, 1, 2), 6, prepares=True),
+            Offer(SHARED, "enflame", (0, 1, 2), 6, ids="minor"),
+            Offer(MEMORY, "enflame", (3, 4), 16, unit="1"),
+            Offer(GCU, "enflame", (0, 1, 2, 3, 4)),
         ),
+        modes="dynamic",
+        patience=3.0,
     )
 
 

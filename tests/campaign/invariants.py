@@ -60,7 +60,15 @@ def violations(look: Look) -> list[Violation]:
     """Everything that does not hold."""
     if not look.document:
         return [Violation("away", "the agent shows nothing")]
-    return [*_doubled(look), *_lost(look), *_leaked(look), *_slices(look), *_view(look), *_forgotten(look)]
+    return [
+        *_doubled(look),
+        *_shared(look),
+        *_lost(look),
+        *_leaked(look),
+        *_slices(look),
+        *_view(look),
+        *_forgotten(look),
+    ]
 
 
 def swapped(look: Look, told: Sequence[Told]) -> Iterator[Violation]:
@@ -103,6 +111,19 @@ def _doubled(look: Look) -> Iterator[Violation]:
     for (resource, it), uids in owners.items():
         if len(uids) > 1:
             yield Violation("doubled", f"ours: {resource} {it} is held by {sorted(uids)}")
+
+
+def _shared(look: Look) -> Iterator[Violation]:
+    """A card that two resources have given out."""
+    living = {uid for uid, _, _ in look.admitted}
+    resources: dict[str, set[str]] = defaultdict(set)
+    for it in look.in_use:
+        if (it["owner"] or {}).get("uid") in living:
+            for card in it["devices"]:
+                resources[card].add(it["resource"])
+    for card, names in resources.items():
+        if len(names) > 1:
+            yield Violation("doubled", f"ours: {card} is given out as {sorted(names)}")
 
 
 def _lost(look: Look) -> Iterator[Violation]:

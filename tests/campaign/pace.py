@@ -39,4 +39,6 @@ def pace(vendors: Mapping[str, Mapping[str, Any]]) -> Pace:
     """As fast as the node's vendors are."""
     if not any(vendors.get(name, {}).get("enabled") for name in SLOW):
         return PACE
-    return replace(PACE, deadlines=Deadlines(open=5.0, discover=5.0, call=3.0, prepare=9.0))
+    deadlines = Deadlines(open=5.0, discover=5.0, call=3.0, prepare=9.0)
+    session = replace(PACE.session, allocate=10.0)
+    return replace(PACE, reconcile=0.4, deadlines=deadlines, session=session)

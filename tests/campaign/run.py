@@ -154,7 +154,7 @@ async def _strike(plan: Plan, number: int, bag: _Bag, node: Bed, where: str) -> 
                 await fault.mend(node)
         await node.revive()
         await traffic.end()
-        await node.settle(plan.cap)
+        await node.settle(plan.cap * node.hardware.patience)
         found = list(_costs(node))
     except Broken as exc:
         found, evidence = exc.violations, _evidence(exc, node)

@@ -11,7 +11,7 @@ from scenarios.kubelets import built, simulated
 from scenarios.kubelets import kinds as kubelets_of
 
 from .bed import Bed
-from .faults import KINDS, Fault, Kind, metax
+from .faults import KINDS, Fault, Kind, enflame, metax
 from .hardware import SimulatedCards
 from .run import Plan, Result, run
 from .traffic import Traffic
@@ -22,8 +22,12 @@ AFTER = {
     "card is reset": [BREAKS, "card is reset"],
     "operator clears a fault": [BREAKS, "operator clears a fault"],
 }
-OF_METAX = [it.name for it in metax.KINDS]
-NAMES = [name for kind in KINDS if kind not in (*OF_METAX, BREAKS) for name in AFTER.get(kind, [kind])]
+LOADED = "driver loaded anew"
+OF_METAX = [*(it.name for it in metax.KINDS), LOADED]
+OF_ENFLAME = [*(it.name for it in enflame.KINDS), LOADED]
+NAMES = [
+    name for kind in KINDS if kind not in (*OF_METAX, *OF_ENFLAME, BREAKS) for name in AFTER.get(kind, [kind])
+]
 #: Half of the faults on either node: two tests of a minute are sooner done than one of two.
 HALVES = {"sliced": NAMES[: len(NAMES) // 2], "mixed": NAMES[len(NAMES) // 2 :]}
 #: Those that only some kubelets can show.
@@ -67,6 +71,18 @@ async def test_wherever_metax_s_library_dies_no_slice_is_without_an_owner_and_no
     assert [str(it) for it in result.struck if not all(it.reached)] == []
 
 
+@pytest.mark.timeout(300)
+async def test_wherever_enflame_s_tool_dies_no_slice_is_without_an_owner_and_no_owner_without_a_slice(
+    kubelet: KubeletKind,
+) -> None:
+    names = [*OF_ENFLAME, "slice lost under a container", "kill at allocate/prepared"]
+
+    result = await run(planned(kubelet, "enflame", names))
+
+    assert not result.violations, told(result)
+    assert [str(it) for it in result.struck if not all(it.reached)] == []
+
+
 def planned(kubelet: KubeletKind, layout: str, names: list[str]) -> Plan:
     kinds = [KINDS[name] for name in names]
     if kubelet.binary:
@@ -97,7 +113,15 @@ class KilledByNobody(Fault):
         assert await bed.agent.ended()
 
 
-@pytest.mark.parametrize(("fault", "kind"), [(SliceOfSomebodyTaken, "foreign"), (KilledByNobody, "exit")])
+class MoreThanThereIs(Fault):
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        await bed.make_room(bed.hardware.offers[0], 100)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [(SliceOfSomebodyTaken, "foreign"), (KilledByNobody, "exit"), (MoreThanThereIs, "campaign")],
+)
 async def test_what_does_not_hold_ends_the_campaign(fault: type[Fault], kind: str) -> None:
     plan = Plan(1, 5, simulated()[:1], ["sliced"], [Kind("doctored", fault)], cap=2.0)
 

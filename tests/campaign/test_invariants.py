@@ -80,6 +80,12 @@ def test_what_is_well_holds() -> None:
             TWICE, "doubled", "the kubelet: example.com/xpu card-0", id="an ID twice with the kubelet"
         ),
         pytest.param(TWICE, "doubled", "ours: example.com/xpu card-0", id="an ID twice with us"),
+        pytest.param(
+            allocated({**ALLOCATION, "id": "a2", "resource": "example.com/whole", "ids": ["whole-0"]}),
+            "doubled",
+            "card-0 is given out as",
+            id="a card in two ways",
+        ),
         pytest.param(documented(allocations=[]), "lost", "has 0 allocations", id="a pod without allocation"),
         pytest.param(replace(WELL, held={}), "lost", "has 0 of its 1", id="a pod without devices"),
         pytest.param(allocated(state="intent"), "lost", "is intent", id="an allocation half done"),

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -165,6 +166,7 @@ class Efsmi:
         self._run(*_of(card), "--drs", "--destroy-instance", _number(instance, MAX_NUMBER))
 
     def _run(self, *arguments: str) -> str:
+        """The tool is in the group of this process, as all that dies with the agent: one that hangs, too."""
         argv = (self.path, *arguments)
         with self._turn:
             try:
@@ -173,7 +175,6 @@ class Efsmi:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
                     pass_fds=tuple(self.inherited),
                 )
             except OSError as error:
@@ -214,10 +215,20 @@ def _end(tool: subprocess.Popen[bytes]) -> None:
     assert tool.stdout is not None
     tool.stdout.close()
     if tool.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(tool.pid, signal.SIGKILL)
+        for pid in _family(tool.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             tool.wait(1)
+
+
+def _family(pid: int) -> list[int]:
+    """The process and what it started, as Linux lists it where its kernel does."""
+    found = [pid]
+    for it in found:
+        with suppress(OSError):
+            found += map(int, Path(f"/proc/{it}/task/{it}/children").read_text().split())
+    return found
 
 
 def _complaint(said: str) -> str:

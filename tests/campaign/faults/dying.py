@@ -38,6 +38,7 @@ class KillAt(Fault):
         if bed.switches.hit != self.step:
             bed.agent.plan_no_end()
             raise Unreached(self.step)
+        await bed.agent.ended()  # of one that came by just now nobody has heard yet
 
     async def _pass_by(self, bed: Bed, traffic: Traffic, offer: Offer) -> None:
         """Two pods; one that is refused, as a busy node may do for a moment, is followed by another."""

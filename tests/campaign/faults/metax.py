@@ -67,23 +67,6 @@ class DiesAt(Fault):
         await bed.revive()
 
 
-class LoadedAnew(Fault):
-    """The driver is loaded anew: all slices are gone, and containers start again."""
-
-    async def strike(self, bed: Bed, traffic: Traffic) -> None:
-        its = cards(bed)
-        its.unload()
-        traffic.begin()
-        await asyncio.sleep(self.rng.choice((0.1, 0.4, 1.0)))
-        its.load()
-        bed.hardware.broken -= {it for it in bed.hardware.broken if it.vendor == its.vendor}
-        bed.forgetful = True
-        bed.takes_stock()
-
-    async def mend(self, bed: Bed) -> None:
-        await bed.starts_all()
-
-
 KINDS = (
     *(
         Kind(
@@ -94,5 +77,4 @@ KINDS = (
         )
         for symbol, when in STEPS
     ),
-    Kind("driver loaded anew", LoadedAnew, has_metax, mixes=False),
 )

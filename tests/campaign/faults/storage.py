@@ -10,6 +10,7 @@ from contextlib import suppress
 from random import Random
 
 from ..bed import Bed
+from ..enflame import EnflameCards
 from ..process import children
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
@@ -78,6 +79,27 @@ class Deleted(_WhileAway):
                 shutil.rmtree(path)  # what vendors keep there
             else:
                 path.unlink()
+        self._strange = _strange(bed)
+
+    async def mend(self, bed: Bed) -> None:
+        await super().mend(bed)
+        if (
+            self._strange
+        ):  # what nobody knows any more a person takes away, once containers have their own anew
+            await bed.starts_all()
+            for its, name in self._strange:
+                its.take(name)
+            bed.takes_stock()
+
+
+def _strange(bed: Bed) -> list[tuple[EnflameCards, str]]:
+    """Slices that were ours by what the vendor wrote down alone, which is gone: from now on nobody's."""
+    its = next((it for it in bed.hardware.vendors.values() if isinstance(it, EnflameCards)), None)
+    if its is None or any(it["allocation"] for it in its.there()):
+        return []
+    before = bed.foreign
+    bed.takes_stock()
+    return [(its, name) for name in sorted(bed.foreign - before)]
 
 
 class Full(Fault):

@@ -84,7 +84,7 @@ class Garbage(_OfVendor):
 class DriverGone(_OfVendor):
     """The driver is unloaded under running pods, and loaded again: proof for every broken card of it.
 
-    MetaX's is only not found; "driver loaded anew" takes its slices, too.
+    MetaX's and Enflame's are only not found; "driver loaded anew" takes their slices, too.
     """
 
     async def hit(self, cards: AnyCards, bed: Bed, traffic: Traffic) -> None:
@@ -101,6 +101,23 @@ class DriverGone(_OfVendor):
             for card in [it for it in bed.hardware.broken if it.vendor == self.cards.vendor]:
                 bed.hardware.reset(card)
             bed.forgetful = True
+
+
+class LoadedAnew(Fault):
+    """The driver is loaded anew: all slices are gone, and containers start again."""
+
+    async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        its = next(it for it in bed.hardware.vendors.values() if isinstance(it, KEPT))
+        its.unload()
+        traffic.begin()
+        await asyncio.sleep(self.rng.choice((0.1, 0.4, 1.0)))
+        its.load()
+        bed.hardware.broken -= {it for it in bed.hardware.broken if it.vendor == its.vendor}
+        bed.forgetful = True
+        bed.takes_stock()
+
+    async def mend(self, bed: Bed) -> None:
+        await bed.starts_all()
 
 
 class CardGone(_OfVendor):
@@ -135,6 +152,10 @@ class Renumbered(_OfVendor):
         await bed.revive()
 
 
+def is_kept(bed: Bed) -> bool:
+    return any(isinstance(it, KEPT) for it in bed.hardware.vendors.values())
+
+
 def is_sliced(bed: Bed) -> bool:
     return any(it.prepares for it in bed.hardware.offers)
 
@@ -145,6 +166,7 @@ KINDS = (
     Kind("vendor hangs over slices", HangInPrepare, is_sliced, mixes=False),
     Kind("vendor answers garbage", Garbage),
     Kind("driver gone and back", DriverGone, mixes=False),
+    Kind("driver loaded anew", LoadedAnew, is_kept, mixes=False),
     Kind("card gone and back", CardGone),
     Kind("minors renumbered", Renumbered),
 )

@@ -367,6 +367,14 @@ def test_a_tool_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path)
         time.sleep(0.005)  # between looks: the kernel ends it; who is not killed has this test time out
 
 
+def test_a_tool_is_in_the_group_of_who_runs_it_which_dies_with_the_agent(tmp_path: Path) -> None:
+    tool = script(tmp_path / "efsmi", f"open({str(tmp_path / 'group')!r}, 'w').write(str(os.getpgrp()))")
+
+    tool.cards()
+
+    assert int((tmp_path / "group").read_text()) == os.getpgrp()
+
+
 def _runs(pid: int) -> bool:
     """Whether the process runs; one that is dead and not yet reaped does not."""
     try:
