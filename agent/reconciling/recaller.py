@@ -10,10 +10,10 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.core.changes import Recall
-from agent.core.evidence import Evidence
+from agent.core.evidence import Evidence, Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, Source
-from agent.core.recall import recall, recall_pods
+from agent.core.recall import Told, recall, recall_pods
 from agent.reconciling.evidence import FOREIGN, Sources, foreign_id
 
 log = structlog.get_logger(__name__)
@@ -33,9 +33,14 @@ class Recaller:
         plan: Cell[Plan],
         clock: Callable[[], float],
         former: Callable[[], Mapping[str, str]] = dict,
+        told: Told = lambda vendor, variables: None,
     ) -> None:
-        """`former`: resources that other plugins give out to the vendor whose cards they are."""
+        """`former`: resources that other plugins give out to the vendor whose cards they are.
+
+        `told`: which cards such a plugin's answer names.
+        """
         self._former = former
+        self._told = told
         self._ledger = ledger
         self._sources = sources
         self._plan = plan
@@ -59,14 +64,17 @@ class Recaller:
             return ()
         names = {resource, *self._former()}
         theirs = [it for it in granted if it.resource in names and it.allocation.startswith(FOREIGN)]
-        fresh = [it for it in theirs if self._ledger.get(it.allocation) is None]
-        if fresh and await self._sources.granted(prove=True) is None:
+        if self._unknown(theirs) and await self._sources.granted(prove=True) is None:
             return ()
         async with self._turn:
+            fresh = self._unknown(theirs)  # proving took time, and each resource asks
             if self._left is not None:
                 self._left |= {it.allocation for it in fresh}
             self._sizes = {**self._sizes, **{it.allocation: it.of for it in fresh}}
         return await self.once(Evidence(granted))
+
+    def _unknown(self, granted: Sequence[Granted]) -> Sequence[Granted]:
+        return [it for it in granted if self._ledger.get(it.allocation) is None]
 
     async def once(self, evidence: Evidence) -> Sequence[Recall]:
         """Record what can be taken back now; what it was."""
@@ -91,7 +99,7 @@ class Recaller:
             if it.allocation in self._left
         ]
         plan = self._plan.value
-        recalled = recall(there, plan, self._clock(), self._former())
+        recalled = recall(there, plan, self._clock(), self._former(), self._told)
         self._left = {it.allocation for it in there} - {it.allocation.id for it in recalled}
         # Other plugins' allocations stand there too, and wait for a resource of ours that never comes.
         ours = any(not it.startswith(FOREIGN) for it in self._left)
@@ -118,4 +126,8 @@ class Recaller:
                 resource=it.allocation.resource,
                 devices=list(it.allocation.cards),
             )
+            if it.doubt:
+                log.warning(
+                    "allocation counted on the cards of its IDs", allocation=it.allocation.id, reason=it.doubt
+                )
         return recalled
