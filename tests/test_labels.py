@@ -699,6 +699,7 @@ def simulated(tmp_path: Path) -> Path:
         "simulated": {"settings": {"devices": 2}},
         "nvidia": {"settings": {"library": "/nowhere"}},
         "metax": {"enabled": False},
+        "enflame": {"enabled": False},
     }
     config.write_text(json.dumps({"version": "v1", "vendors": vendors}))
     return config

@@ -153,12 +153,14 @@ LONG = {"nvidia-exclusive", "nvidia-cdi", "simulated-slices"}
 KOORDINATOR = {f"koordinator-{it}" for it in ("device", "feed", "shares", "simulated")}
 #: Those of MetaX: test_metax_on_node has the one of slices, scenarios/test_metax_modes whole cards.
 METAX = {"koordinator-metax", "metax-native"}
+#: Those of Enflame: test_enflame_on_node plays their cards with the chart's values.
+ENFLAME = {"enflame-gcushare-v1", "enflame-gcushare-v4"}
 
 
 def test_every_example_is_tried() -> None:
     examples = {it.name for it in EXAMPLES.iterdir() if it.is_dir()}
 
-    assert examples == {*PROMISES, SHARED, *KOORDINATOR, *METAX}
+    assert examples == {*PROMISES, SHARED, *KOORDINATOR, *METAX, *ENFLAME}
 
 
 @pytest.mark.parametrize(
