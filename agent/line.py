@@ -202,7 +202,7 @@ class Line:
         )
 
         # What follows from what the kubelet and the hardware say of allocations.
-        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock, self._former)
+        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock, self._former, self._told)
         self._reconciler = Reconciler(
             self._ledger,
             sources,
@@ -398,6 +398,19 @@ class Line:
     def _former(self) -> Mapping[str, str]:
         """Resources that other plugins give out to the vendor whose cards they are."""
         return {name: it.name for it in self._node.vendors.values() for name in it.former}
+
+    def _told(self, vendor: str, variables: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Which of the vendor's cards these variables of another plugin's answer name."""
+        its = self._node.vendors.get(vendor)
+        if its is None or its.cards_told is None:
+            return None
+        devices = self._node.snapshot.value.present(vendor)
+        try:
+            told = its.cards_told(variables, devices)
+        except Exception:  # contributors' code, and what it reads is others'
+            return ()
+        known = {it.uuid for it in devices}
+        return None if told is None else tuple(dict.fromkeys(it for it in told if it in known))
 
     @property
     def _others(self) -> Mapping[str, str]:

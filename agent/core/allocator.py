@@ -27,6 +27,7 @@ from agent.core.marks import ALLOCATION, marks
 from agent.core.model import Allocation, AllocationState
 from agent.core.modes import elsewhere
 from agent.core.promises import Choice, Promises, devices_of, holder, requested
+from agent.core.slices import of_others
 from agent.core.swaps import Swaps
 from agent.core.units import counted_in
 from agent.core.vendor import ContainerEdits, Device, Request, Vendor
@@ -258,8 +259,8 @@ class Allocator:
     async def _ensure(self, vendor: Vendor, allocation: str) -> bool:
         """Have its hardware made as it is claimed now; whether that is news."""
         it = self._ledger.get(allocation)
-        if it is None:
-            return False
+        if it is None or of_others(it):
+            return False  # its answer names other hardware than we would make
         made = await self._prepare(vendor.name, requested(it), it.cards)
         return self._ledger.made(allocation, made, AllocationState.DONE)
 

@@ -12,6 +12,8 @@ class Recall:
     """An allocation that we did not know, read back from the kubelet."""
 
     allocation: Allocation
+    #: Why it is counted on the cards of its IDs, though its answer names cards.
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Granted:
     unit: str | None = ""
     #: Where another plugin answered: how many IDs it made of the first one's card; 0 where nobody knows.
     of: int = 0
+    #: The variables of another plugin's answer, which may name its cards; empty of ours.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

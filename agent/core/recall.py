@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -18,16 +18,25 @@ from agent.core.model import (
     Source,
     share,
 )
-from agent.core.units import THOUSANDTHS, UNKNOWN, counted_in, units
+from agent.core.units import THOUSANDTHS, UNKNOWN, counted_in, on_one_card, units
 from agent.core.vendor import ResourceRule
+
+#: A vendor's name and the variables of another plugin's answer to the cards that they name, as its Vendor's
+#: `cards_told` says.
+Told = Callable[[str, Mapping[str, str]], tuple[str, ...] | None]
 
 
 def recall(
-    granted: Iterable[Granted], plan: Plan, now: float, former: Mapping[str, str] = MappingProxyType({})
+    granted: Iterable[Granted],
+    plan: Plan,
+    now: float,
+    former: Mapping[str, str] = MappingProxyType({}),
+    told: Told = lambda vendor, variables: None,
 ) -> list[Recall]:
     """The allocations behind these answers, as far as the cards of their IDs are known.
 
     `former`: resources of other plugins to the vendor whose cards they are, where the plan may lack them.
+    `told`: such a plugin may have answered with other cards than those of the IDs that the kubelet chose.
     """
     found = []
     granted = [*granted]
@@ -36,8 +45,21 @@ def recall(
         owner = Owner(it.uid, it.container)
         its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now, it.unit, it.of)
         if its is not None:
-            found.append(Recall(replace(its, diverged=it.cards, handed=it.share or None)))
+            cards, doubt = _cards(it, its, plan[it.resource], told)
+            found.append(Recall(replace(its, diverged=cards, handed=it.share or None), doubt))
     return found
+
+
+def _cards(it: Granted, its: Allocation, resource: Resource, told: Told) -> tuple[tuple[str, ...], str]:
+    """The cards of an answer that are not those of its IDs, and why it is not those that it names."""
+    cards = told(its.vendor, it.variables) if it.variables else None
+    if cards is None or {*cards} == {*its.devices}:
+        return it.cards, ""
+    if not cards:
+        return (), "its answer names no card that is here"
+    if len(cards) > (1 if on_one_card(resource.rule.sharing) else len(its.ids)):
+        return (), f"its answer names {len(cards)} cards, which are too many for its IDs"
+    return cards, ""
 
 
 def recall_pods(pods: Pods, plan: Plan, name: Callable[[str], str], now: float) -> list[Recall]:
@@ -81,7 +103,7 @@ def _recalled(
     cards = [card for it in ids if (card := _card(resource, it)) is not None]
     if len(cards) != len(ids):
         return None
-    unit = _counted(resource, ids, cards[0], of) if unit is None else unit
+    unit = _counted(resource, dict(zip(ids, cards, strict=True)), of) if unit is None else unit
     uuids = tuple(card.uuid for card in cards)
     return Allocation(
         allocation,
@@ -114,15 +136,21 @@ def _card(resource: Resource, device_id: str) -> AdvertisedDevice | None:
     return resource.index.named(device_id) if known is None else known
 
 
-def _counted(resource: Resource, ids: Sequence[str], card: AdvertisedDevice, of: int) -> str:
-    """What another plugin's IDs count memory in, empty where they are as large as our shares."""
+def _counted(resource: Resource, cards: Mapping[str, AdvertisedDevice], of: int) -> str:
+    """What another plugin's IDs count memory in, empty where they are as large as our shares.
+
+    `of`: how many it made of the card of the first one.
+    """
     mine = counted_in(resource.rule.sharing)
-    its = [it for one in ids if (it := share(one)) and it.between != "::" and one not in card]
+    its = {
+        one: it for one, on in cards.items() if one not in on and (it := share(one)) and it.between != "::"
+    }
+    card = next(iter(cards.values()))
     if its and card.ids is None:
         return UNKNOWN
     if not its or card.ids is None or card.ids.count is None:
         return mine
     if of and mine:
         return next((unit for unit in THOUSANDTHS if units(card.memory, unit) == of), UNKNOWN)
-    fits = max(it.number for it in its) < card.shares and of in (0, card.shares)
+    fits = all(it.number < cards[one].shares for one, it in its.items()) and of in (0, card.shares)
     return mine if fits else UNKNOWN

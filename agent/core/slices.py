@@ -15,6 +15,11 @@ from agent.core.vendor import Partition
 OURS = re.compile(r"[0-9a-f]{16}")
 
 
+def of_others(it: Allocation) -> bool:
+    """Whether another plugin answered it. Of what PodResources alone shows nobody knows: that has no uid."""
+    return OURS.fullmatch(it.id) is None and it.owner is not None and bool(it.owner.uid)
+
+
 def slices(
     allocations: Sequence[Allocation], evidence: Evidence, busy: Collection[str] = ()
 ) -> list[Find | Remark | Remove]:

@@ -449,6 +449,7 @@ Judge = Callable[[Sequence[ResourceRule]], None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
+CardsTold = Callable[[Mapping[str, str], Sequence[Device]], Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,6 +560,10 @@ class Vendor:
     rivals: tuple[str, ...] = ()
     #: The resources that those give out of its cards: pods keep what they have of one that the config lacks.
     former: tuple[str, ...] = ()
+    #: The uuids of the cards that the variables of such a plugin's answer name, of these devices: it may have
+    #: given others than those of its IDs. None where they say nothing of cards; empty where what they say
+    #: is no card.
+    cards_told: CardsTold | None = None
 
     def makes(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `prepare` makes."""

@@ -176,6 +176,7 @@ def granted(entry: Entry, registered: Mapping[str, Sequence[str]] = MappingProxy
         marks.share(ours),
         marks.unit(ours) if ours else None,
         0 if ours else _shares(entry, registered.get(entry.resource, ())),
+        {} if ours else entry.edits.env,
     )
 
 

@@ -13,7 +13,7 @@ from agent.core.changes import Recall
 from agent.core.evidence import Evidence, Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, Source
-from agent.core.recall import recall, recall_pods
+from agent.core.recall import Told, recall, recall_pods
 from agent.reconciling.evidence import FOREIGN, Sources, foreign_id
 
 log = structlog.get_logger(__name__)
@@ -33,9 +33,14 @@ class Recaller:
         plan: Cell[Plan],
         clock: Callable[[], float],
         former: Callable[[], Mapping[str, str]] = dict,
+        told: Told = lambda vendor, variables: None,
     ) -> None:
-        """`former`: resources that other plugins give out to the vendor whose cards they are."""
+        """`former`: resources that other plugins give out to the vendor whose cards they are.
+
+        `told`: which cards such a plugin's answer names.
+        """
         self._former = former
+        self._told = told
         self._ledger = ledger
         self._sources = sources
         self._plan = plan
@@ -59,8 +64,8 @@ class Recaller:
             granted = await self._sources.granted(prove=True, sizes=True)
         if granted is None:
             return ()
-        fresh = self._fresh(resource, granted)
         async with self._turn:
+            fresh = self._fresh(resource, granted)  # proving took time, and each resource asks
             if self._left is not None:
                 self._left |= {it.allocation for it in fresh}
             self._sizes = {**self._sizes, **{it.allocation: it.of for it in fresh}}
@@ -95,7 +100,7 @@ class Recaller:
             if it.allocation in self._left
         ]
         plan = self._plan.value
-        recalled = recall(there, plan, self._clock(), self._former())
+        recalled = recall(there, plan, self._clock(), self._former(), self._told)
         self._left = {it.allocation for it in there} - {it.allocation.id for it in recalled}
         # Other plugins' allocations stand there too, and wait for a resource of ours that never comes.
         ours = any(not it.startswith(FOREIGN) for it in self._left)
@@ -122,4 +127,8 @@ class Recaller:
                 resource=it.allocation.resource,
                 devices=list(it.allocation.cards),
             )
+            if it.doubt:
+                log.warning(
+                    "allocation counted on the cards of its IDs", allocation=it.allocation.id, reason=it.doubt
+                )
         return recalled

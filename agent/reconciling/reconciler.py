@@ -116,8 +116,9 @@ class Reconciler:
         A scheduler gives away the room of a pod as soon as it has ended. Where the kubelet's checkpoint has
         such a pod still, the kubelet is asked to write it anew, and given a moment for it.
         """
-        before, until = self.actions["release"], anyio.current_time() + self._written_within
+        before = self.actions["release"]
         await self._whole_pass()
+        until = anyio.current_time() + self._written_within  # the moment begins once it was asked
         while self.actions["release"] == before and self._asked_lately() and anyio.current_time() < until:
             await anyio.sleep(self._written_within / 40)
             await self._whole_pass()

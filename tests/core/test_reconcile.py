@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
 from agent.core.evidence import Evidence, Granted, Pods
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
 from agent.core.plan import Offer, plan
 from agent.core.recall import recall, recall_pods
 from agent.core.reconcile import reconcile
@@ -631,6 +631,59 @@ def test_a_share_is_read_back_on_the_cards_that_its_answer_names() -> None:
     it = found.allocation
     assert (it.devices, it.diverged, it.cards) == (("a",), ("b",), ("b",))
     assert (it.claim, it.handed) == (None, {"core": "30"})
+
+
+ON_ONE = plan(
+    [Offer("acme", (replace(RULE, sharing=replace(RULE.sharing, span_cards=False)),))],
+    node(status("a"), status("b", 1), status("c", 2)),
+    {},
+    {},
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "planned", "cards", "doubt"),
+    [
+        (None, ON_ONE, ("a", "b"), ""),
+        (("c",), ON_ONE, ("c",), ""),
+        (("b", "a"), ON_ONE, ("a", "b"), ""),
+        ((), ON_ONE, ("a", "b"), "its answer names no card that is here"),
+        (("b", "c"), ON_ONE, ("a", "b"), "its answer names 2 cards, which are too many for its IDs"),
+        (("b", "c"), PLAN, ("b", "c"), ""),
+        (("c", "b", "a"), PLAN, ("a", "b"), "its answer names 3 cards, which are too many for its IDs"),
+    ],
+)
+def test_another_plugins_pod_is_counted_on_the_cards_that_its_answer_names_as_far_as_that_can_be(
+    told: tuple[str, ...] | None, planned: Plan, cards: tuple[str, ...], doubt: str
+) -> None:
+    granted = replace(answer("one", "uid-web", "main", "a-1", "b-0"), unit=None, variables={"CARDS": "c"})
+
+    (found,) = recall([granted], planned, NOW, told=lambda vendor, env: told if env == {"CARDS": "c"} else ())
+
+    assert (found.allocation.cards, found.doubt) == (cards, doubt)
+    assert found.allocation.devices == ("a", "b")
+
+
+def test_what_we_answered_ourselves_is_asked_of_no_vendor() -> None:
+    granted = replace(answer("one", "uid-web", "main", "a::1"), cards=("b",))
+
+    (found,) = recall([granted], PLAN, NOW, told=lambda vendor, env: ("c",))
+
+    assert found.allocation.cards == ("b",)
+
+
+@pytest.mark.parametrize(("number", "unit"), [(15, "1"), (16, "unknown")])
+def test_units_of_another_plugin_over_unequal_cards_are_each_of_its_own(number: int, unit: str) -> None:
+    its = [status("a"), status("b", 1)]
+    sized = (
+        replace(it, device=replace(it.device, memory=gib << 30)) for it, gib in zip(its, (4, 16), strict=True)
+    )
+    rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
+    now = plan([Offer("acme", (rule,))], node(*sized), {}, {})
+
+    (found,) = recall([replace(answer("one", "uid-web", "main", "a-3", f"b-{number}"), unit=None)], now, NOW)
+
+    assert found.allocation.unit == unit
 
 
 def test_what_only_pod_resources_shows_is_read_back_without_a_uid() -> None:

@@ -100,6 +100,7 @@ class TinyPlugin:
         self.resource = resource
         self.allocated: list[list[str]] = []
         self.pre_started: list[list[str]] = []
+        self.variables: Mapping[str, str] = {}  # of each answer, beside DEVICES
         self.refuse = ""  # when set: the text that Allocate fails with
         self.hold = asyncio.Event()  # while cleared, Allocate hangs
         self.hold.set()
@@ -177,11 +178,12 @@ class TinyPlugin:
         self.held.set()
         await self.hold.wait()
         self.allocated.append(ids)
-        env = text(1, "DEVICES") + text(2, ",".join(ids))
+        env = {"DEVICES": ",".join(ids), **self.variables}
         node = text(1, "/dev/toy") + text(2, "/dev/null") + text(3, "rw")
         mount = text(1, "/toy") + text(2, "/etc") + b"\x18\x01"
         note = text(1, "toy") + text(2, "yes")
-        container = text(1, env) + text(2, mount) + text(3, node) + text(4, note)
+        container = _joined(text(1, name) + text(2, value) for name, value in env.items())
+        container += text(2, mount) + text(3, node) + text(4, note)
         container += text(5, text(1, "example.com/toy=0"))
         await stream.send_message(text(1, container))
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
 from peers.plugin import TinyPlugin
+from structlog.testing import capture_logs
 
 from agent.core.model import Source
 from agent.testing.node import Pod
 
 from .cards import Simulated
 from .conftest import ONLY_ENFLAME
-from .enflame import GCU, MEMORY, SHARED, Enflame
+from .enflame import DRS, GCU, MEMORY, S60, SHARED, Enflame
 from .node import Node, by_memory, confirmed, in_use, shared, whole
 
 UNITS = "example.com/gcu-memory"
@@ -236,6 +238,157 @@ async def test_what_gcushare_gave_a_pod_stays_its_own_in_our_hands(
     await node.kubelet.delete(old.pod.uid)
     await node.kubelet.delete(beside.uid)
     await node.counts({resource: (4 * of, 4 * of), GCU: (4, 4)})
+
+
+@dataclass(frozen=True, slots=True)
+class Gift:
+    """What GCUShare gave a pod: IDs of any cards, which the kubelet chose, and what it told it."""
+
+    name: str
+    ids: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+async def given_before(node: Node, resource: str, every: list[str], *gifts: Gift) -> list[Pod]:
+    """Let GCUShare serve these IDs and give each pod its own; then it is gone."""
+    pods: list[Pod] = []
+    async with TinyPlugin(node.kubelet.plugin_dir, resource) as plugin:
+        taken: list[str] = []
+        for gift in gifts:
+            taken += gift.ids
+            plugin.variables = gift.variables
+            # What is listed leaves the kubelet no other choice.
+            await plugin.publish(dict.fromkeys(taken, "Healthy"))
+            if not pods:
+                await plugin.register()
+            await node.counts({resource: (len(taken), len(taken))})
+            pods.append(await node.admit(gift.name, {resource: len(gift.ids)}))
+        await plugin.publish(dict.fromkeys(every, "Healthy"))
+        await node.counts({resource: (len(every), len(every))})
+    await node.unserved()
+    return pods
+
+
+def gift(enflame: Enflame, name: str, writing: str, ids: list[tuple[int, int]], told: str) -> Gift:
+    """Slot and number of each ID."""
+    its = (writing.format(uuid=enflame.uuids[it], minor=enflame.minors[it], n=n) for it, n in ids)
+    return Gift(name, tuple(its), {enflame.visible: told})
+
+
+def every(enflame: Enflame, writing: str, of: int) -> list[str]:
+    cards = zip(enflame.uuids, enflame.minors, strict=True)
+    return [writing.format(uuid=uuid, minor=minor, n=n) for uuid, minor in cards for n in range(of)]
+
+
+class TestEightCards:
+    """GCUShare's manual shows one container that has units of seven cards by the kubelet's record."""
+
+    @pytest.fixture
+    def count(self) -> int:
+        return 8
+
+    @ONLY_ENFLAME
+    @pytest.mark.parametrize(
+        ("speaks", "resource", "writing", "of"),
+        [
+            ("gcushare-v1", MEMORY, "{uuid}-_-{n}", 16),
+            ("gcushare-v1", MEMORY, "{minor}-{n}", 16),
+            ("gcushare-v4", SHARED, "{minor}-{n}", 6),
+        ],
+    )
+    async def test_what_gcushare_gave_on_another_card_than_its_ids_say_is_counted_there_and_nowhere_else(
+        self, node: Node, enflame: Enflame, speaks: str, resource: str, writing: str, of: int
+    ) -> None:
+        enflame.sized(*[16 * GB] * 8)
+        enflame.dialect = speaks
+        real, size = enflame.uuids[3], of // 2 - 1
+        told = str(enflame.minors[3])
+        seven = [(slot % 7, 2 + slot // 7) for slot in range(size)]
+        old = await given_before(
+            node,
+            resource,
+            every(enflame, writing, of),
+            gift(enflame, "spread", writing, seven, told),
+            gift(enflame, "beside", writing, [(5, n) for n in range(2)], told),
+        )
+        node.configure()
+
+        await node.start()
+
+        view = await node.until(lambda it: confirmed(it, *old))
+        assert [it.cards for it in in_use(view)] == [(real,), (real,)]
+        everything = {resource: (8 * of, 8 * of)}
+        in_mode = {3, 5, *(slot for slot, _ in seven)}
+        await node.counts({**everything, GCU: (8, 8 - len(in_mode))})
+        await self.restarted(node, *old)
+        await node.counts(everything)
+        others = [await node.admit(f"full-{n}", {resource: of}) for n in range(7)]
+        assert {card for it in others for card in await node.cards_of(it)} == {*enflame.uuids} - {real}
+        await node.refused("too-many", {resource: of - size - 1})
+        rest = await node.admit("rest", {resource: of - size - 2})
+        assert await node.cards_of(rest) == {real}
+        await node.refused("one-more", {resource: 1})
+        await node.kubelet.delete(old[0].uid)
+        last = await node.admit("last", {resource: size})
+        assert await node.cards_of(last) == {real}
+        await node.until(lambda it: confirmed(it, old[1], last, *others))
+        await node.counts(everything)
+
+    async def restarted(self, node: Node, *pods: Pod) -> None:
+        """Let both sides begin anew, and us without what we had written down."""
+        await node.stop()
+        (node.state / "checkpoint.json").unlink()
+        await node.kubelet.restart(readmit=True)
+        await node.start()
+        await node.until(lambda it: confirmed(it, *pods))
+        assert not node.kubelet.refused
+
+
+@ONLY_ENFLAME
+@pytest.mark.parametrize("told", ["no-gcu-has-2GiB-to-run", "none", "all", "17", "1,1", " 1"])
+async def test_an_answer_of_gcushare_that_names_no_card_is_counted_by_its_ids_and_said(
+    node: Node, enflame: Enflame, told: str
+) -> None:
+    dialect(enflame, "gcushare-v1")
+    writing = "{minor}-{n}"
+    (old,) = await given_before(
+        node, MEMORY, every(enflame, writing, 16), gift(enflame, "old", writing, [(0, 0), (0, 1)], told)
+    )
+    node.configure()
+
+    with capture_logs() as logs:
+        await node.start()
+        view = await node.until(lambda it: confirmed(it, old))
+
+    assert [it.cards for it in in_use(view)] == [(enflame.uuids[0],)]
+    said = [it["reason"] for it in logs if it["event"] == "allocation counted on the cards of its IDs"]
+    assert [it.partition(" names ")[0] for it in said] == ["its answer"]
+    await node.counts({MEMORY: (64, 64)})
+
+
+@ONLY_ENFLAME
+async def test_a_slice_of_gcushares_making_stays_foreign_and_is_not_made_again(
+    node: Node, enflame: Enflame
+) -> None:
+    """Its pod's answer names that slice alone, so that another one would lie idle on the card."""
+    enflame.sized(*[S60] * 4)
+    enflame.dialect = "gcushare-v4"
+    writing, slot = "{minor}-{n}", 2
+    theirs = enflame.stub.make_instance(slot)
+    told = {enflame.visible: str(enflame.minors[slot]), "TOPS_VISIBLE_DEVICES": f"DRS-{theirs.uuid}"}
+    ids = tuple(writing.format(minor=enflame.minors[it], n=0) for it in (0,))
+    (old,) = await given_before(node, DRS, every(enflame, writing, 6), Gift("old", ids, told))
+    node.configure()
+
+    await node.start()
+
+    view = await node.until(lambda it: confirmed(it, old))
+    assert [(it.cards, it.partitions) for it in in_use(view)] == [((enflame.uuids[slot],), ())]
+    await node.kubelet.run_options(old.uid, "main")
+    assert [it.uuid for it in enflame.slices] == [theirs.uuid]
+    await node.kubelet.delete(old.uid)
+    await node.until(lambda it: not in_use(it))
+    assert [it.uuid for it in enflame.slices] == [theirs.uuid]
 
 
 @ONLY_ENFLAME

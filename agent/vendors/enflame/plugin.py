@@ -10,6 +10,7 @@ from agent.core.hooks import hookimpl
 from agent.core.vendor import Signs, Vendor
 
 from . import capacities, facts, nodes, places, sysfs
+from .answers import cards_told
 from .dialects import DIALECTS
 from .edits import VISIBLE, container_edits
 from .inspection import formats
@@ -64,6 +65,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         host_parts=host_parts(options, sliced=sliced),
         rivals=RIVALS,
         former=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),
+        cards_told=cards_told,
         signs=Signs(
             (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDOR, sysfs=root
         ),

@@ -1,0 +1,60 @@
+"""Which cards an answer of another plugin names."""
+
+from __future__ import annotations
+
+import pytest
+import strategies
+from hypothesis import given
+
+from agent.core.vendor import Device
+from agent.vendors.enflame.answers import cards_told
+from agent.vendors.enflame.edits import VISIBLE
+
+#: The second and third card are numbered the other way round by their nodes.
+CARDS = (
+    Device("GCU-T0", 0, minor=0),
+    Device("GCU-T1", 1, minor=2),
+    Device("GCU-T2", 2, minor=1),
+    Device("GCU-T9", 3, minor=None),
+    Device("GCU-T1/0", 1, parent="GCU-T1", slice=0),
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "cards"),
+    [
+        ("1", ("GCU-T2",)),
+        ("2,0", ("GCU-T1", "GCU-T0")),
+        ("GCU-T1", ("GCU-T1",)),
+        ("GCU-0", ("GCU-T0",)),
+        ("GCU-T9", ("GCU-T9",)),
+        ("all", ("GCU-T0", "GCU-T1", "GCU-T2", "GCU-T9")),
+    ],
+)
+def test_cards_are_named_by_minor_or_uuid(value: str, cards: tuple[str, ...]) -> None:
+    assert cards_told({VISIBLE: value}, CARDS) == cards
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "none", "void", "ALL", "3", "0,", "0,0", "0,3", " 0", "00", "+1", "-1", "\u0661", "GCU-9", "0;1"],
+)
+def test_what_is_not_cards_in_full_is_none_at_all(value: str) -> None:
+    assert cards_told({VISIBLE: value}, CARDS) == ()
+
+
+def test_an_index_that_is_no_minor_too_is_not_guessed_at() -> None:
+    assert cards_told({VISIBLE: "GCU-1"}, CARDS) == ()
+
+
+def test_a_slice_of_the_hardware_is_no_card() -> None:
+    assert cards_told({VISIBLE: "GCU-T1/0"}, CARDS) == ()
+
+
+def test_an_answer_without_the_variable_says_nothing_of_cards() -> None:
+    assert cards_told({"TOPS_VISIBLE_DEVICES": "0"}, CARDS) is None
+
+
+@given(strategies.hostile_texts)
+def test_hostile_values_name_cards_that_are_there_or_none(value: str) -> None:
+    assert {*(cards_told({VISIBLE: value}, CARDS) or ())} <= {it.uuid for it in CARDS}
