@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from agent.core.vendor import Partition
 
+#: How the id of an allocation begins that another plugin answered.
+FOREIGN = "kubelet-"
 #: (namespace, pod) to container to resource to device IDs, as PodResources lists them.
 Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 

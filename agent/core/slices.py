@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from agent.core.changes import Find, Remark, Remove
-from agent.core.evidence import Evidence
+from agent.core.evidence import FOREIGN, Evidence
 from agent.core.model import Allocation, AllocationState
 from agent.core.vendor import Partition
 
@@ -17,7 +17,7 @@ OURS = re.compile(r"[0-9a-f]{16}")
 
 def of_others(it: Allocation) -> bool:
     """Whether another plugin answered it. Of what PodResources alone shows nobody knows: that has no uid."""
-    return OURS.fullmatch(it.id) is None and it.owner is not None and bool(it.owner.uid)
+    return it.id.startswith(FOREIGN) and it.owner is not None and bool(it.owner.uid)
 
 
 def slices(

@@ -15,7 +15,7 @@ import structlog
 
 from agent.core import marks
 from agent.core.errors import VendorError
-from agent.core.evidence import Evidence, Granted, Pods
+from agent.core.evidence import FOREIGN, Evidence, Granted, Pods
 from agent.core.model import Owner, share
 from agent.core.vendor import Partition
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
@@ -23,8 +23,6 @@ from agent.kubelet.errors import KubeletError
 
 log = structlog.get_logger(__name__)
 
-#: How the id of an allocation begins that another plugin answered.
-FOREIGN = "kubelet-"
 #: A pod's folder in the cgroup tree, as either driver of the kubelet names it; systemd's have _ for -.
 POD_CGROUP = re.compile(r"(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f-_]{27}|[0-9a-f]{32})(?:\.slice)?$")
 #: Folders below a cgroup root that may hold pods: the classes of service, of both drivers and versions.

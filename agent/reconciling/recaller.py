@@ -10,11 +10,11 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.core.changes import Recall
-from agent.core.evidence import Evidence, Granted
+from agent.core.evidence import FOREIGN, Evidence, Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, Source
 from agent.core.recall import Told, recall, recall_pods
-from agent.reconciling.evidence import FOREIGN, Sources, foreign_id
+from agent.reconciling.evidence import Sources, foreign_id
 
 log = structlog.get_logger(__name__)
 

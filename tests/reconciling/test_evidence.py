@@ -12,12 +12,12 @@ import structlog
 
 from agent.core.allocator import ALLOCATION
 from agent.core.errors import VendorError
-from agent.core.evidence import Evidence, Granted, Pods
+from agent.core.evidence import FOREIGN, Evidence, Granted, Pods
 from agent.core.model import Owner
 from agent.core.vendor import ContainerEdits, Partition
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
-from agent.reconciling.evidence import FOREIGN, Sources, allocation_id, running_pods
+from agent.reconciling.evidence import Sources, allocation_id, running_pods
 
 XPU = "example.com/xpu"
 UID = "8f4e6b1a-0000-4000-8000-00000000000a"
