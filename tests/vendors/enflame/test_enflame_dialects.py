@@ -252,7 +252,7 @@ def test_slices_are_nothing_that_the_first_generation_speaks_of() -> None:
 def test_who_sells_the_cards_under_another_name_has_the_names_in_its_own_words() -> None:
     tencent = Brand("tencent.com", "zixiao")
     assert (tencent.whole, tencent.shared) == ("tencent.com/zixiao", "tencent.com/shared-zixiao")
-    said = {tencent.name(key): value for key, value in V4.items()}
+    said = {tencent.key(key): value for key, value in V4.items()}
     found = v4(tencent).claims(pod(tencent.shared, {"a": 5}, said), tencent.shared, CARDS)
     assert (said["tencent.com/zixiao-assigned-minor"], given(found)) == ("3", {"a": "3"})
 

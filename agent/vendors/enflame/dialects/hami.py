@@ -22,11 +22,11 @@ from .v4 import receipt as of_records
 def hami(brand: Brand) -> Dialect:
     """The dialect `hami`: `enflame.com/gcu-memory` counts MiB."""
     keys = keys_of(brand)
-    place = brand.name("enflame.com/gcu-assigned-id")
+    place = brand.key("enflame.com/gcu-assigned-id")
     return Dialect(
         "hami",
         partial(_claims, brand, keys, place),
-        reads=(f"{brand.domain}/", RECORDS),
+        reads=(brand.keys, RECORDS),
         receipt=partial(_receipt, brand, keys),
         receipt_keys=(RECORDS, keys.assigned),
     )

@@ -23,10 +23,10 @@ from .records import RECORDS, Record
 
 def keys_of(brand: Brand) -> Keys:
     return Keys(
-        card=brand.name("enflame.com/gcu-assigned-minor"),
-        size=brand.name("enflame.com/gcu-request-size"),
-        assigned=brand.name("enflame.com/gcu-assigned"),
-        time=brand.name("enflame.com/gcu-assigned-time"),
+        card=brand.key("enflame.com/gcu-assigned-minor"),
+        size=brand.key("enflame.com/gcu-request-size"),
+        assigned=brand.key("enflame.com/gcu-assigned"),
+        time=brand.key("enflame.com/gcu-assigned-time"),
     )
 
 
@@ -36,7 +36,7 @@ def v4(brand: Brand) -> Dialect:
     return Dialect(
         "gcushare-v4",
         partial(_claims, brand, keys),
-        reads=(f"{brand.domain}/", RECORDS),
+        reads=(brand.keys, RECORDS),
         receipt=partial(receipt, brand, keys),
         receipt_keys=(RECORDS, keys.assigned),
     )
