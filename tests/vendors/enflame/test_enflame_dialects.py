@@ -228,6 +228,17 @@ def test_hami_up_to_2_8_names_the_place_of_a_card_and_no_size() -> None:
         hami(ENFLAME).claims(pod(SHARED, {"a": 2}, beyond), SHARED, CARDS)
 
 
+def test_hamis_place_counts_cards_and_neither_their_slices_nor_what_has_no_number() -> None:
+    cards = {"a": 0, "slice-of-a": None, "b": 1, "unnumbered": None}
+    said = {"enflame.com/gcu-assigned-id": "1", "enflame.com/gcu-assigned-time": "1795210908257059937"}
+
+    (claim,) = hami(ENFLAME).claims(pod(SHARED, {"a": 2}, said), SHARED, cards)
+    assert claim.devices == ("b",)
+    beyond = said | {"enflame.com/gcu-assigned-id": "2"}
+    with pytest.raises(ValueError, match="names card 2 from 0 on, there are 2"):
+        hami(ENFLAME).claims(pod(SHARED, {"a": 2}, beyond), SHARED, cards)
+
+
 @pytest.mark.parametrize(("size", "fits"), [("2", True), ("5", True), ("3", False), ("6", False)])
 def test_of_several_containers_hami_may_write_the_first_ones_slices_alone(size: str, *, fits: bool) -> None:
     asks = pod(SHARED, {"a": 2, "b": 3}, V4 | {"enflame.com/gcu-request-size": size})

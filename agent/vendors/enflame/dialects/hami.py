@@ -60,9 +60,10 @@ def _card(pod: Candidate, keys: Keys, place: str, cards: Cards) -> str | None:
     at = of_pod.number(pod.annotations, place)
     if at is None:
         return None
-    if at >= len(cards):
-        raise ValueError(f"{place} names card {at} from 0 on, there are {len(cards)}")
-    return list(cards)[at]
+    whole = [uuid for uuid, its in cards.items() if its is not None]  # a slice has no minor
+    if at >= len(whole):
+        raise ValueError(f"{place} names card {at} from 0 on, there are {len(whole)}")
+    return whole[at]
 
 
 def _check_size(pod: Candidate, keys: Keys, resource: str) -> None:
