@@ -13,7 +13,8 @@ import pytest
 from agent.core.claims import Candidate, Claim, PodContainer
 from agent.vendors.enflame.dialects import DIALECTS, hami, v1, v4
 from agent.vendors.enflame.dialects.records import RECORDS, Record, read, write
-from agent.vendors.enflame.facts import PROFILE, PROFILE_ID
+from agent.vendors.enflame.efsmi import profiles
+from agent.vendors.enflame.facts import PROFILE, PROFILE_ID, slices
 from agent.vendors.enflame.names import ENFLAME, Brand
 
 RECORDED = Path(__file__).with_name("recorded_gcushare.json")
@@ -199,6 +200,14 @@ def test_a_hostile_text_is_no_record(text: str) -> None:
 
 def test_a_record_as_it_was_seen_on_a_real_node_is_read_and_written_word_for_word() -> None:
     assert write(read(ALLOCATED)) == ALLOCATED
+
+
+@pytest.mark.parametrize("name", ["1g.6gb", "12g.100gb", "100g.9999gb"])
+def test_a_record_may_name_every_profile_that_efsmi_can_list(name: str) -> None:
+    (listed,) = profiles(f"| 0 | {name} | 1 | 2 | 6GB | 1 |").rows
+
+    assert read(json.dumps({"a": {"profileName": name}})) == {"a": Record(profile_name=listed.name)}
+    assert slices(name) == listed.slices > 0
 
 
 def test_a_shared_container_is_recorded_as_gcushares_plugin_does() -> None:

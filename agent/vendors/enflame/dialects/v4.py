@@ -13,7 +13,7 @@ from functools import partial
 from agent.core.claims import Candidate, Cards, Claim, Dialect, Given, PodContainer
 from agent.core.koordinator.dialect import OTHER
 
-from ..facts import PROFILE, PROFILE_ID
+from ..facts import PROFILE, PROFILE_ID, slices
 from ..names import Brand
 from . import pod as of_pod
 from . import records
@@ -107,7 +107,7 @@ def _parameters(
         return {}
     if record is None or not has_profile:
         raise ValueError(f"{RECORDS} names no profile of container {it.name}, which asks for {resource}")
-    if records.slices(record.profile_name) != wanted:
+    if slices(record.profile_name) != wanted:
         raise ValueError(
             f"{RECORDS} names {record.profile_name} for container {it.name}, which asks for {wanted} slices"
         )
