@@ -59,11 +59,12 @@ def uninstall(
     take_back: TakeBack = lambda _: False,
     force: bool = False,
 ) -> int:
-    """Remove CDI specs, files for others, sockets, labels, our cards of the Device and the lock; print each.
+    """Remove CDI specs, files for others, sockets and the lock, and what `take_back` does; print each.
 
     Running pods keep their devices, and vendors what they keep of slices. `more`: files that count as the
-    agent's beside those that it has written down. `take_back` raises AgentError where something stays at the
-    API server. `force` goes on while an agent serves; that one writes it all again within a minute.
+    agent's beside those that it has written down. `take_back` removes labels, annotations, extended resources
+    and our cards in the Device, and raises AgentError where something stays at the API server. `force` goes
+    on while an agent serves; that one writes it all again within a minute.
     The list of what is the agent's goes last, and only when all on it is gone.
 
     Raises:
@@ -173,7 +174,8 @@ def take_back(access: Access, node_name: str, told: Told) -> None:
     try:
         stays = anyio.run(_taken_back, access, node_name, told)
     except ApiError as exc:
-        raise NotRemoved(f"labels and Device of {node_name} are not removed: {exc}") from exc
+        what = f"labels, annotations, extended resources and Device of {node_name}"
+        raise NotRemoved(f"{what} are not removed: {exc}") from exc
     if stays:
         raise NotRemoved("; ".join(stays))
 

@@ -126,6 +126,14 @@ def test_a_strange_key_is_told_and_harms_nothing(file: Path) -> None:
     assert warning == f"{file}: mainDevices: unknown key; did you mean 'mainDevice'?"
 
 
+def test_of_many_strange_keys_the_first_are_told_and_the_rest_is_counted(file: Path) -> None:
+    says(file, "enflame.com/gcu", **{f"key-{n}": n for n in range(100)})
+
+    warnings = load(config(file), "node-1").warnings
+    assert len(warnings) == 21
+    assert warnings[-1] == f"{file}: and 80 more unknown keys"
+
+
 def test_what_is_read_back_needs_no_file(file: Path) -> None:
     says(file, "tencent.com/zixiao")
     loaded = load(config(file), "node-1")

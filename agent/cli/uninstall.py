@@ -28,7 +28,9 @@ def add(verbs: Verbs) -> None:
     )
     parser.add_argument("--force", action="store_true", help="also while an agent serves the node")
     parser.add_argument(
-        "--node-name", metavar="N", help="whose labels and Device (default: NODE_NAME, else the host name)"
+        "--node-name",
+        metavar="N",
+        help="whose labels, annotations, counts and Device (default: NODE_NAME, else the host name)",
     )
     parser.add_argument("--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)")
     parser.add_argument(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.cluster.annotated import all_of, patch
@@ -29,8 +29,9 @@ class AnnotationWriter(OwnedWriter[str]):
         return patch(node.annotations, wanted) is not None
 
     @classmethod
-    def _changes(cls, node: Object, wanted: Annotated) -> dict[str, Any] | None:
-        return patch(all_of(node), wanted)
+    def _changes(cls, node: Object, wanted: Annotated) -> Sequence[dict[str, Any]]:
+        changes = patch(all_of(node), wanted)
+        return () if changes is None else (changes,)
 
     @classmethod
     def _written(cls, changes: Mapping[str, Any]) -> Mapping[str, object]:

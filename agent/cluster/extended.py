@@ -1,6 +1,6 @@
 """The extended resources that vendors count for the node, as its Node should have them. Pure.
 
-Which of them are the agent's own stands in an annotation of the Node, in the same patch as they: so they go,
+Which of them are the agent's own stands in an annotation of the Node, in the same patches as they: so they go
 too, when the vendor has left the config meanwhile. Who may patch a Node's status may annotate it by that
 (kubernetes/kubernetes v1.36.0 pkg/registry/core/node/strategy.go: nodeStatusStrategy keeps the spec alone).
 
@@ -12,7 +12,7 @@ ExtendedResourceCapacity), and they are written again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.cluster.api import Object
@@ -32,33 +32,40 @@ def recorded(node: OwnNode) -> frozenset[str]:
     return frozenset(name for name in names if not wrong_key(name))
 
 
-def patch(node: OwnNode, wanted: Extended) -> dict[str, Any] | None:
-    """The merge patch of its status that makes ours those that are wanted; None where they are.
+def patches(node: OwnNode, wanted: Extended) -> list[dict[str, Any]]:
+    """The merge patches of its status that make ours those that are wanted, one after the other.
 
-    One that nobody of ours wrote is not removed. The patch has no resourceVersion: the kubelet writes the
+    What is to go goes last, by itself: an admission policy that names it no more refuses that patch, and what
+    is wanted stands by then. Until it is gone it stays recorded.
+    One that nobody of ours wrote is not removed. No patch has a resourceVersion: the kubelet writes the
     status each few seconds, and nobody else these names.
     """
     before = recorded(node)
     after = {name: count for name, count in wanted.values.items() if count is not None}
     there = node.capacity.keys() | node.allocatable.keys()
     stay = before & wanted.awaited & there
-    gone = before - after.keys() - stay
+    gone = (before - after.keys() - stay) & there
     lists = {"capacity": node.capacity, "allocatable": node.allocatable}
-    status = {key: changed for key, its in lists.items() if (changed := _changed(its, after, gone))}
-    names = ",".join(sorted({*after, *stay})) or None
-    changes: dict[str, Any] = {"status": status} if status else {}
-    if names != node.annotations.get(EXTENDED):
-        changes["metadata"] = {"annotations": {EXTENDED: names}}
-    return changes or None
+    counts = {key: _differing(its, after) for key, its in lists.items()}
+    noted = _record({*after, *stay, *gone})
+    patches = [_patch(counts, {} if noted == node.annotations.get(EXTENDED) else {EXTENDED: noted})]
+    if gone:
+        less = {key: dict.fromkeys(gone & its.keys()) for key, its in lists.items()}
+        patches.append(_patch(less, {EXTENDED: _record({*after, *stay})}))
+    return [it for it in patches if it]
 
 
-def _changed(
-    there: Mapping[str, int], after: Mapping[str, int], gone: frozenset[str]
-) -> dict[str, str | None]:
-    changed: dict[str, str | None] = {
-        name: str(count) for name, count in after.items() if there.get(name) != count
-    }
-    return changed | dict.fromkeys(gone & there.keys())
+def _record(names: Iterable[str]) -> str | None:
+    return ",".join(sorted(names)) or None
+
+
+def _differing(there: Mapping[str, int], after: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(count) for name, count in after.items() if there.get(name) != count}
+
+
+def _patch(counts: Mapping[str, Mapping[str, Any]], notes: Mapping[str, Any]) -> dict[str, Any]:
+    status = {key: its for key, its in counts.items() if its}
+    return ({"status": status} if status else {}) | ({"metadata": {"annotations": notes}} if notes else {})
 
 
 class ExtendedWriter(OwnedWriter[int]):
@@ -74,12 +81,12 @@ class ExtendedWriter(OwnedWriter[int]):
 
     @classmethod
     def _differs(cls, node: OwnNode, wanted: Extended) -> bool:
-        return patch(node, wanted) is not None
+        return bool(patches(node, wanted))
 
     @classmethod
-    def _changes(cls, node: Object, wanted: Extended) -> dict[str, Any] | None:
+    def _changes(cls, node: Object, wanted: Extended) -> Sequence[dict[str, Any]]:
         its = own_node(node)
-        return patch(its, wanted) if its is not None else None
+        return patches(its, wanted) if its is not None else ()
 
     @classmethod
     def _written(cls, changes: Mapping[str, Any]) -> Mapping[str, object]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from agent.cluster.api import Api, Object
@@ -68,17 +69,23 @@ class OwnedWriter(Writer, Generic[T]):
         await self._upkeep.run((self._wanted, self._node), returns)
 
     @classmethod
-    async def write(cls, api: Api, node_name: str, wanted: Owned[T]) -> Mapping[str, object] | None:
-        """Write what differs, of the Node as it is now; what was written by key, None where nothing differs.
+    async def write(
+        cls,
+        api: Api,
+        node_name: str,
+        wanted: Owned[T],
+        wrote: Callable[[Mapping[str, object]], object] = lambda _: None,
+    ) -> bool:
+        """Write what differs, of the Node as it is now; whether anything did. `wrote` is told of each patch.
 
         Raises:
-            ApiError: It refuses, or is away.
+            ApiError: It refuses, or is away. What was written before stays.
         """
-        changes = cls._changes(await api.get(path(node_name)), wanted)
-        if changes is None:
-            return None
-        await api.patch(cls._path(node_name), changes)
-        return cls._written(changes)
+        its = cls._changes(await api.get(path(node_name)), wanted)
+        for changes in its:
+            await api.patch(cls._path(node_name), changes)
+            wrote(cls._written(changes))
+        return bool(its)
 
     @classmethod
     async def remove(cls, api: Api, node_name: str) -> bool:
@@ -87,19 +94,18 @@ class OwnedWriter(Writer, Generic[T]):
         Raises:
             ApiError: It refuses, or is away.
         """
-        return await cls.write(api, node_name, Owned()) is not None
+        return await cls.write(api, node_name, Owned())
 
     async def _write(self, live: bool) -> str:
         wanted, node = self._wanted.value, self._node.value
         if wanted is None or node is None or not self._concerns(node, wanted, live=live):
             return ""
-        written = await self.write(self._api, self._node_name, wanted)
-        if written is not None:
-            self._upkeep.wrote(
-                {key: written[key] for key in written.keys() & wanted.values.keys()} or written
-            )
+        await self.write(self._api, self._node_name, wanted, partial(self._wrote, wanted))
         self._there = wanted
         return ""
+
+    def _wrote(self, wanted: Owned[T], written: Mapping[str, object]) -> None:
+        self._upkeep.wrote({key: written[key] for key in written.keys() & wanted.values.keys()} or written)
 
     def _concerns(self, node: OwnNode, wanted: Owned[T], *, live: bool) -> bool:
         """Whether the Node is looked at: the watch tells of it, late, only what it records as ours."""
@@ -114,8 +120,8 @@ class OwnedWriter(Writer, Generic[T]):
 
     @classmethod
     @abstractmethod
-    def _changes(cls, node: Object, wanted: Owned[T]) -> dict[str, Any] | None:
-        """The merge patch of the Node that makes it so; None where it is."""
+    def _changes(cls, node: Object, wanted: Owned[T]) -> Sequence[dict[str, Any]]:
+        """The merge patches of the Node that make it so, one after the other; none where it is."""
 
     @classmethod
     @abstractmethod

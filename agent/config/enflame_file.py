@@ -7,7 +7,7 @@ Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/config/config.go 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,8 @@ KEYS = (
     *("version", SETTING, "mainDevice", "virtualDevice"),
     *("driverDevice", "utilityBins", "utilityLibs"),
 )
+#: Warnings of unknown keys.
+MAX_DOUBTS = 20
 INSTEAD = "write the resources here, or give NVIDIA's file as the whole configuration"
 _NAME: Path = ("vendors", VENDOR, "settings", SETTING)
 
@@ -56,14 +58,19 @@ def _with_name(config: Config, vendor: VendorSettings, there: Beside) -> Config:
         raise ConfigError(there.error)
     said = _read(there)
     settings = {**vendor.settings, SETTING: _first(there.path, said)}
-    strange = [it for it in said if it not in KEYS]
-    warned = tuple(f"{there.path}: {shorten(it, 60)}: unknown key; {nearest(it, KEYS)}" for it in strange)
     return replace(
         config,
         vendors={**config.vendors, VENDOR: replace(vendor, settings=settings, config_file="")},
-        warnings=(*config.warnings, *warned),
+        warnings=(*config.warnings, *_doubts(there.path, [it for it in said if it not in KEYS])),
         places={**config.places, _NAME: Place(f"{there.path}: {SETTING}[0]")},
     )
+
+
+def _doubts(path: str, strange: Sequence[str]) -> Iterator[str]:
+    for it in strange[:MAX_DOUBTS]:
+        yield f"{path}: {shorten(it, 60)}: unknown key; {nearest(it, KEYS)}"
+    if len(strange) > MAX_DOUBTS:
+        yield f"{path}: and {len(strange) - MAX_DOUBTS} more unknown keys"
 
 
 def _read(there: Beside) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from kubelet.fakes import eventually
 
 from agent.cluster.errors import ApiAway, Forbidden
-from agent.cluster.extended import EXTENDED, ExtendedWriter, patch
+from agent.cluster.extended import EXTENDED, ExtendedWriter, patches
 from agent.cluster.node import OwnNode, own_node, path
 from agent.core.cell import Cell
 from agent.core.extended import Extended
@@ -84,7 +84,24 @@ AWAITED = Extended({}, frozenset({NAME}))
 def test_only_what_differs_is_written_and_nobody_elses_is_touched(
     there: OwnNode, wanted: Extended, expected: Mapping[str, Any] | None
 ) -> None:
-    assert patch(there, wanted) == expected
+    assert patches(there, wanted) == ([expected] if expected else [])
+
+
+OLD, NEW = node({NAME: 8}, NAME), Extended({MORE: 1})
+
+
+def test_what_is_wanted_comes_first_and_what_is_to_go_by_itself() -> None:
+    first, last = patches(OLD, NEW)
+
+    assert first == {**both(board_count="1"), **record(f"{MORE},{NAME}")}
+    assert last == {**both(card_count=None), **record(MORE)}
+
+
+def test_what_is_there_already_and_what_was_removed_by_another_leave_one_patch() -> None:
+    there = node({NAME: 8, MORE: 1}, f"{MORE},{NAME}")
+
+    assert patches(there, NEW) == [{**both(card_count=None), **record(MORE)}]
+    assert patches(node({MORE: 1}, f"{MORE},{NAME}"), NEW) == [record(MORE)]
 
 
 class Here:
@@ -197,3 +214,22 @@ async def test_uninstalling_removes_what_an_agent_wrote_and_nothing_else() -> No
     assert here.counts == {MORE: "2"}
     assert EXTENDED not in here.api.objects[NODE]["metadata"]["annotations"]
     assert not await ExtendedWriter.remove(here.api, "n")
+
+
+async def test_a_name_that_may_not_be_removed_holds_up_none_that_is_wanted() -> None:
+    """As the chart's admission policy does once its nodeStatus.resources has the old name no more."""
+    here = Here(EIGHT, NAME, card_count="8")
+    here.wanted.set(NEW)
+    here.api.fails = [None, None, Forbidden(403, "Forbidden", "no such name")]
+
+    await here.writer.once()
+
+    assert here.counts == {NAME: "8", MORE: "1"}
+    assert "no such name" in here.writer.error
+    assert here.writer.writes == 1
+
+    here.see()
+    await here.writer.once()
+    assert here.counts == {MORE: "1"}
+    assert here.writer.error == ""
+    assert here.api.objects[NODE]["metadata"]["annotations"][EXTENDED] == MORE

@@ -13,6 +13,9 @@ import yaml
 from deploy.test_chart import MATRIX
 from deploy.test_examples import EXAMPLES
 
+from agent.cluster.extended import patches
+from agent.cluster.node import OwnNode, own_node
+from agent.core.extended import Extended
 from deploy.chart import ROOT, Chart, Rendered, helm_of
 
 from .apiserver import KubectlFailed, RealApiServer
@@ -441,6 +444,29 @@ async def test_of_its_nodes_status_an_agent_changes_the_counts_that_are_named(
     changes, metadata, words = OF_STATUS[change]
 
     assert words in await one.does(*status(one, changes, metadata))
+
+
+async def test_a_name_that_the_chart_has_no_more_stays_and_holds_up_none_that_it_has(
+    counting: list[Agent], api_server: RealApiServer
+) -> None:
+    one, old = counting[0], {"acme.com/gcu-count": "8"}
+    lists, notes = {"capacity": old, "allocatable": old}, {"annotations": {RECORD: ",".join(old)}}
+    await api_server.kubectl(*status(one, lists, notes))
+
+    first, last = patches(await told(api_server, one), Extended({COUNT: 9}))
+    assert await one.does(*status(one, first["status"], first["metadata"])) == ""
+    assert _NAMED in await one.does(*status(one, last["status"], last["metadata"]))
+
+    shown = await told(api_server, one)
+    assert (shown.allocatable[COUNT], shown.allocatable["acme.com/gcu-count"]) == (9, 8)
+    assert patches(shown, Extended({COUNT: 9})) == [last]
+
+
+async def told(server: RealApiServer, of: Agent) -> OwnNode:
+    """The agent's node, as the server tells it to an agent."""
+    shown = own_node(json.loads(await server.kubectl("get", "node", of.node, "-o", "json")))
+    assert shown is not None
+    return shown
 
 
 async def test_who_cleans_a_node_takes_back_what_was_counted_for_it_alone(

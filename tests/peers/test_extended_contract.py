@@ -27,7 +27,7 @@ from .apiserver import RealApiServer
 
 PATIENCE = 30.0
 LOOK = 0.01
-NAME = "acme.com/card-count"
+NAME, MORE = "acme.com/card-count", "acme.com/board-count"
 KUBELETS = {"cpu": "8", "acme.com/card": "2"}
 OURS = {NAME: "8"}
 
@@ -101,6 +101,8 @@ async def test_a_nodes_status_gets_keeps_and_loses_a_count(api_server: RealApiSe
 
         here.wanted.set(Extended({NAME: 16000}))
         await here.has({NAME: "16k"}, NAME)
+        here.wanted.set(Extended({MORE: 2}))
+        await here.has({MORE: "2"}, MORE)
         here.wanted.set(Extended())
         await here.has({}, None)
 
@@ -112,7 +114,7 @@ async def test_what_stands_there_already_changes_nothing_on_the_server(
         await here.has(OURS, NAME)
         before = await here.node()
 
-        assert await ExtendedWriter.write(here.api, here.name, Extended({NAME: 8})) is None
+        assert not await ExtendedWriter.write(here.api, here.name, Extended({NAME: 8}))
 
         assert (await here.node())["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 

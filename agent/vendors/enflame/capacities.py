@@ -22,18 +22,17 @@ Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 
 SHARED_CAPACITY = "enflame.com/gcu-shared-capacity"
 DRS_CAPACITY = "enflame.com/gcu-drs-capacity"
-COUNT = "enflame.com/gcu-count"
 #: The dialect in which nobody reads anything.
 UNREAD = "none"
 
 
 def annotation_keys(brand: Brand) -> tuple[str, ...]:
     """Of the Node."""
-    return brand.name(SHARED_CAPACITY), brand.name(DRS_CAPACITY)
+    return brand.key(SHARED_CAPACITY), brand.key(DRS_CAPACITY)
 
 
 def extended_resource_keys(brand: Brand) -> tuple[str, ...]:
-    return (brand.name(COUNT),)
+    return (brand.count,)
 
 
 def node_annotations(
@@ -59,7 +58,7 @@ def node_annotations(
             str(it.minor): _slices(it, brand.shared, seen, grants, 0 if _foreign(it) else sizes[it.uuid])
             for it in shared
         }
-        found[brand.name(SHARED_CAPACITY)] = _json(its)
+        found[brand.key(SHARED_CAPACITY)] = _json(its)
     if sliced := _cards(offered, brand.drs, devices):
         seen = {brand.drs, *both}
         entries = [
@@ -70,7 +69,7 @@ def node_annotations(
             }
             for it in sliced
         ]
-        found[brand.name(DRS_CAPACITY)] = _json({"devices": entries, "profiles": _profiles(sliced)})
+        found[brand.key(DRS_CAPACITY)] = _json({"devices": entries, "profiles": _profiles(sliced)})
     return found
 
 
@@ -84,7 +83,7 @@ def extended_resources(
     brand = options.brand
     offered = offers(rules, devices).rules if options.dialect != UNREAD else ()
     counts = (len(_cards(offered, name, devices)) for name in (brand.shared, brand.memory, brand.drs))
-    return {brand.name(COUNT): next(filter(None, counts), None)}
+    return {brand.count: next(filter(None, counts), None)}
 
 
 def _cards(offered: Sequence[ResourceRule], name: str, devices: Sequence[Device]) -> list[Device]:

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from . import facts
+
 T = TypeVar("T")
 
 NAME = "efsmi"
@@ -40,7 +42,6 @@ MAX_REMARKS, REMARK = 20, 120
 DISABLED, DRS = "Disable", "DRS"
 
 MAX_CARD, MAX_NUMBER = 127, 999_999_999
-PROFILE = re.compile(r"(?P<slices>[1-9][0-9]{0,2})g\.(?P<gigabytes>[1-9][0-9]{0,3})gb", re.ASCII)
 _BUS_ID = re.compile(r"(?:[0-9a-f]{2,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII | re.IGNORECASE)
 _BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 _MEMORY = re.compile(r"([0-9]{1,9})\s*MiB", re.ASCII)
@@ -102,11 +103,11 @@ class Profile:
     @property
     def slices(self) -> int:
         """How many of the card's slices one takes: 3 of 3g.20gb."""
-        return _part(self.name, "slices")
+        return facts.slices(self.name)
 
     @property
     def gigabytes(self) -> int:
-        return _part(self.name, "gigabytes")
+        return facts.gigabytes(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +325,9 @@ def made(before: Sequence[Instance], after: Sequence[Instance], profile: str) ->
     return [it for it in after if it.profile == profile and it.uuid not in known]
 
 
-def _listed(text: str, read: Callable[[Sequence[str]], T], sign: re.Pattern[str] = PROFILE) -> Listing[T]:
+def _listed(
+    text: str, read: Callable[[Sequence[str]], T], sign: re.Pattern[str] = facts.PROFILE_NAME
+) -> Listing[T]:
     """What a listing has in its rows, which are the lines with a word that is the sign of one."""
     rows: list[T] = []
     remarks: list[str] = []
@@ -371,13 +374,8 @@ def _row(upper: Sequence[str], lower: Sequence[str]) -> Row:
     )
 
 
-def _part(profile: str, part: str) -> int:
-    found = PROFILE.fullmatch(profile)
-    return int(found[part]) if found else 0
-
-
 def _profile(word: str) -> str:
-    if not PROFILE.fullmatch(word):
+    if not facts.PROFILE_NAME.fullmatch(word):
         raise ValueError(word)
     return word
 

@@ -5,6 +5,8 @@ Standard library only: the child imports it.
 
 from __future__ import annotations
 
+import re
+
 from agent.core import vendor
 
 #: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
@@ -35,6 +37,9 @@ FOREIGN_SLICES, FOREIGN_SIXTHS = "foreign-slices", "foreign-sixths"
 #: Parameters of a claim on a slice of the hardware: its profile's name, and number.
 PROFILE, PROFILE_ID = "profile", "profile-id"
 
+#: How a profile is called: how many of the card's slices it takes, and its GB.
+PROFILE_NAME = re.compile(r"(?P<slices>[1-9][0-9]{0,2})g\.(?P<gigabytes>[1-9][0-9]{0,3})gb", re.ASCII)
+
 #: How Enflame's exporter makes a card's uuid of what EFML tells.
 UUID = "GCU-"
 
@@ -48,3 +53,17 @@ CDI_FILE = f"{CDI_VENDOR}-{CDI_CLASS}.json"
 DRS_WANTED = "drs"
 #: Reason of the fault of cards that sysfs alone shows.
 NO_LIBRARY = "no-library"
+
+
+def slices(profile: str) -> int:
+    """How many of the card's slices one of a profile takes; 0 where it is no profile's name."""
+    return _part(profile, "slices")
+
+
+def gigabytes(profile: str) -> int:
+    return _part(profile, "gigabytes")
+
+
+def _part(profile: str, part: str) -> int:
+    found = PROFILE_NAME.fullmatch(profile)
+    return int(found[part]) if found else 0

@@ -14,9 +14,6 @@ from agent.core.vendor import Device, ResourceRule
 from . import facts
 from .names import Brand
 
-#: When the labels were made.
-TIME = "enflame.com/gfd.timestamp"
-
 
 def labels(brand: Brand, _: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:
     """How many cards there are, and what each is, where all say the same."""
@@ -33,6 +30,11 @@ def labels(brand: Brand, _: Sequence[ResourceRule], devices: Sequence[Device]) -
         "driverVer": _common(it.attributes.get(facts.DRIVER_VERSION, "") for it in devices),
     }
     return {f"{brand.whole}.{name}": label_value(text) for name, text in found.items() if text}
+
+
+def time(brand: Brand) -> str:
+    """The label that says when the labels were made."""
+    return f"{brand.domain}/gfd.timestamp"
 
 
 def machine(brand: Brand) -> str:

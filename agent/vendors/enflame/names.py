@@ -9,35 +9,48 @@ from dataclasses import dataclass
 class Brand:
     """Whose names are used: `domain/kind` is the whole card, as `enflame.com/gcu`.
 
-    Others' are made of Enflame's by putting theirs in, first the domain, then the kind, wherever they stand.
-    Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/config/config.go (ee04a65).
+    Resources have domain and kind as they are. Annotations are made of Enflame's by putting theirs in, first
+    the domain, then the kind, wherever they stand, also in the domain: those of gcucloud.com/card begin with
+    cardcloud.com/card. So GCUShare's scheduler writes what is read here.
+    Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/config/config.go, ResourceName and
+    ReplaceResource (ee04a65).
     """
 
     domain: str = "enflame.com"
     kind: str = "gcu"
 
-    def name(self, enflames: str) -> str:
-        """What stands for this name of Enflame's: `enflame.com/shared-gcu`."""
+    def key(self, enflames: str) -> str:
+        """The annotation that stands for this one of Enflame's: `enflame.com/gcu-assigned`."""
         return enflames.replace("enflame.com", self.domain).replace("gcu", self.kind)
 
     @property
+    def keys(self) -> str:
+        """How all annotations but `assigned-containers` begin."""
+        return self.key("enflame.com/")
+
+    @property
     def whole(self) -> str:
-        return self.name("enflame.com/gcu")
+        return f"{self.domain}/{self.kind}"
 
     @property
     def memory(self) -> str:
         """Units of memory, as GCUShare counted them in its first generation."""
-        return self.name("enflame.com/gcu-memory")
+        return f"{self.whole}-memory"
 
     @property
     def shared(self) -> str:
         """Slices of a card that nothing keeps apart, as GCUShare counts since its second generation."""
-        return self.name("enflame.com/shared-gcu")
+        return f"{self.domain}/shared-{self.kind}"
 
     @property
     def drs(self) -> str:
         """Slices that the hardware makes."""
-        return self.name("enflame.com/drs-gcu")
+        return f"{self.domain}/drs-{self.kind}"
+
+    @property
+    def count(self) -> str:
+        """How many cards are shared, by which schedulers divide."""
+        return f"{self.whole}-count"
 
 
 ENFLAME = Brand()

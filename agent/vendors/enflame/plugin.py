@@ -14,7 +14,7 @@ from .answers import cards_told
 from .dialects import DIALECTS
 from .edits import VISIBLE, container_edits
 from .inspection import formats
-from .labels import TIME, labels, machine
+from .labels import labels, machine, time
 from .offering import DRS_DIALECTS, judge, named, offering
 from .options import DEFAULTS, SETTINGS, Options
 from .parts import host_parts
@@ -56,7 +56,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         extended_resource_keys=capacities.extended_resource_keys(brand),
         labels=partial(labels, brand),
         machine_label=machine(brand),
-        time_label=brand.name(TIME),
+        time_label=time(brand),
         dialects=(dialect(brand),) if dialect else (),
         formats=formats(brand, first=options.dialect in FIRST),
         visible=VISIBLE,

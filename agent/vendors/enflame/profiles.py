@@ -45,7 +45,7 @@ def wanted(request: Request) -> Wanted:
     if not name:
         count = len(request.ids)
         return Wanted(f"{count} of {request.resource}", slices=count)
-    if not efsmi.PROFILE.fullmatch(name):
+    if not facts.PROFILE_NAME.fullmatch(name):
         raise RequestRefused(f"{name[:40]!r} is no profile of a slice, such as 3g.20gb")
     if number and not MAX_NUMBER.fullmatch(number):
         raise RequestRefused(f"{number[:40]!r} is no number of the profile {name}")
@@ -58,10 +58,10 @@ def chosen(want: Wanted, there: Profiles, card: str) -> tuple[str, int]:
     Raises:
         RequestRefused: The card has no such profile; says which it has.
     """
-    fits = [it for it in there if it == want.name or (not want.name and slices(it) == want.slices)]
+    fits = [it for it in there if it == want.name or (not want.name and facts.slices(it) == want.slices)]
     if not fits:
         raise RequestRefused(f"{want.asked}: {card} can have no such slice, it can have {listed(there)}")
-    name = min(fits, key=_memory)
+    name = min(fits, key=facts.gigabytes)  # where a number of slices is all that is asked for, the least do
     if want.number not in (None, there[name]):
         raise RequestRefused(
             f"{want.asked} has number {there[name]} on {card}, the claim says {want.number}: let "
@@ -70,26 +70,14 @@ def chosen(want: Wanted, there: Profiles, card: str) -> tuple[str, int]:
     return name, there[name]
 
 
-def slices(name: str) -> int:
-    """How many of the card's slices one of a profile takes."""
-    found = efsmi.PROFILE.fullmatch(name)
-    return int(found["slices"]) if found else 0
-
-
-def _memory(name: str) -> int:
-    """The GB of a slice of this profile: where a number of slices is all that is asked for, the least do."""
-    found = efsmi.PROFILE.fullmatch(name)
-    return int(found["gigabytes"]) if found else 0
-
-
 def listed(there: Iterable[str]) -> str:
     """The profiles' names, for people."""
-    return ", ".join(sorted(there, key=slices)) or "none"
+    return ", ".join(sorted(there, key=facts.slices)) or "none"
 
 
 def attribute(there: Profiles) -> str:
     """As devices tell them: NAME:ID, joined by commas."""
-    return ",".join(f"{name}:{there[name]}" for name in sorted(there, key=slices))
+    return ",".join(f"{name}:{there[name]}" for name in sorted(there, key=facts.slices))
 
 
 class Known:
@@ -126,5 +114,5 @@ def _numbers(there: Mapping[object, object]) -> dict[str, int]:
     return {
         name: number
         for name, number in there.items()
-        if isinstance(name, str) and efsmi.PROFILE.fullmatch(name) and type(number) is int and number >= 0
+        if isinstance(name, str) and facts.slices(name) and type(number) is int and number >= 0
     }

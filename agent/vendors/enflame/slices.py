@@ -35,7 +35,7 @@ class Found:
 
     @property
     def slices(self) -> int:
-        return profiles.slices(self.instance.profile)
+        return facts.slices(self.instance.profile)
 
     def partition(self) -> Partition:
         return Partition(f"{self.instance.id}:{self.instance.uuid}", self.card, self.allocation)
@@ -381,15 +381,15 @@ def _room_for(
     want: profiles.Wanted, name: str, offered: Mapping[str, int], card: Card, there: Sequence[Found]
 ) -> None:
     """Raises NoRoom where the card has not so much left; says what would fit."""
-    total = max(map(profiles.slices, offered))
+    total = max(map(facts.slices, offered))
     free = total - sum(it.slices for it in there)
-    if profiles.slices(name) <= free:
+    if facts.slices(name) <= free:
         return
     foreign = sum(1 for it in there if it.allocation is None)
     others = f", {foreign} slices on it are not ours" if foreign else ""
-    fits = profiles.listed(it for it in offered if profiles.slices(it) <= free)
+    fits = profiles.listed(it for it in offered if facts.slices(it) <= free)
     raise NoRoom(
-        f"{want.asked}: {name} takes {profiles.slices(name)} of {total} slices, {card.uuid} has "
+        f"{want.asked}: {name} takes {facts.slices(name)} of {total} slices, {card.uuid} has "
         f"{max(0, free)} left{others}; what fits: {fits}"
     )
 

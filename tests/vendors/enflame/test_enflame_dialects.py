@@ -13,7 +13,8 @@ import pytest
 from agent.core.claims import Candidate, Claim, PodContainer
 from agent.vendors.enflame.dialects import DIALECTS, hami, v1, v4
 from agent.vendors.enflame.dialects.records import RECORDS, Record, read, write
-from agent.vendors.enflame.facts import PROFILE, PROFILE_ID
+from agent.vendors.enflame.efsmi import profiles
+from agent.vendors.enflame.facts import PROFILE, PROFILE_ID, slices
 from agent.vendors.enflame.names import ENFLAME, Brand
 
 RECORDED = Path(__file__).with_name("recorded_gcushare.json")
@@ -201,6 +202,14 @@ def test_a_record_as_it_was_seen_on_a_real_node_is_read_and_written_word_for_wor
     assert write(read(ALLOCATED)) == ALLOCATED
 
 
+@pytest.mark.parametrize("name", ["1g.6gb", "12g.100gb", "100g.9999gb"])
+def test_a_record_may_name_every_profile_that_efsmi_can_list(name: str) -> None:
+    (listed,) = profiles(f"| 0 | {name} | 1 | 2 | 6GB | 1 |").rows
+
+    assert read(json.dumps({"a": {"profileName": name}})) == {"a": Record(profile_name=listed.name)}
+    assert slices(name) == listed.slices > 0
+
+
 def test_a_shared_container_is_recorded_as_gcushares_plugin_does() -> None:
     assert (
         write({"b": Record(allocated=True), "a": Record()})
@@ -228,6 +237,17 @@ def test_hami_up_to_2_8_names_the_place_of_a_card_and_no_size() -> None:
         hami(ENFLAME).claims(pod(SHARED, {"a": 2}, beyond), SHARED, CARDS)
 
 
+def test_hamis_place_counts_cards_and_neither_their_slices_nor_what_has_no_number() -> None:
+    cards = {"a": 0, "slice-of-a": None, "b": 1, "unnumbered": None}
+    said = {"enflame.com/gcu-assigned-id": "1", "enflame.com/gcu-assigned-time": "1795210908257059937"}
+
+    (claim,) = hami(ENFLAME).claims(pod(SHARED, {"a": 2}, said), SHARED, cards)
+    assert claim.devices == ("b",)
+    beyond = said | {"enflame.com/gcu-assigned-id": "2"}
+    with pytest.raises(ValueError, match="names card 2 from 0 on, there are 2"):
+        hami(ENFLAME).claims(pod(SHARED, {"a": 2}, beyond), SHARED, cards)
+
+
 @pytest.mark.parametrize(("size", "fits"), [("2", True), ("5", True), ("3", False), ("6", False)])
 def test_of_several_containers_hami_may_write_the_first_ones_slices_alone(size: str, *, fits: bool) -> None:
     asks = pod(SHARED, {"a": 2, "b": 3}, V4 | {"enflame.com/gcu-request-size": size})
@@ -252,7 +272,7 @@ def test_slices_are_nothing_that_the_first_generation_speaks_of() -> None:
 def test_who_sells_the_cards_under_another_name_has_the_names_in_its_own_words() -> None:
     tencent = Brand("tencent.com", "zixiao")
     assert (tencent.whole, tencent.shared) == ("tencent.com/zixiao", "tencent.com/shared-zixiao")
-    said = {tencent.name(key): value for key, value in V4.items()}
+    said = {tencent.key(key): value for key, value in V4.items()}
     found = v4(tencent).claims(pod(tencent.shared, {"a": 5}, said), tencent.shared, CARDS)
     assert (said["tencent.com/zixiao-assigned-minor"], given(found)) == ("3", {"a": "3"})
 

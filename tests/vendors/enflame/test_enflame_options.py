@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.core.vendor import SettingsError
+from agent.vendors.enflame.dialects import DIALECTS
+from agent.vendors.enflame.dialects.v4 import keys_of, v4
+from agent.vendors.enflame.names import Brand
 from agent.vendors.enflame.options import DEFAULTS, SETTINGS, Options
 
 
@@ -31,6 +36,36 @@ def test_the_resource_of_a_whole_card_names_all_others() -> None:
     brand = Options.read({"registerResource": "tencent.com/zixiao"}).brand
 
     assert (brand.whole, brand.memory) == ("tencent.com/zixiao", "tencent.com/zixiao-memory")
+
+
+LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?|[a-z]{0,3}gcu[a-z]{0,3}|enflame", fullmatch=True)
+
+
+@given(st.lists(LABELS, min_size=2, max_size=3).map(".".join), LABELS)
+def test_whatever_cards_are_called_resources_have_that_domain_and_that_kind(domain: str, kind: str) -> None:
+    brand = Options.read({"registerResource": f"{domain}/{kind}"}).brand
+
+    assert (brand.whole, brand.memory) == (f"{domain}/{kind}", f"{domain}/{kind}-memory")
+    assert (brand.shared, brand.drs) == (f"{domain}/shared-{kind}", f"{domain}/drs-{kind}")
+    assert brand.count == f"{domain}/{kind}-count"
+
+
+@given(st.lists(LABELS, min_size=2, max_size=3).map(".".join), LABELS)
+def test_whatever_cards_are_called_a_dialect_reads_what_it_tells_and_writes(domain: str, kind: str) -> None:
+    brand = Brand(domain, kind)
+
+    for made in DIALECTS.values():
+        dialect = made(brand)
+        assert all(key.startswith(dialect.reads) for key in dialect.receipt_keys)
+    assert keys_of(brand).card.startswith(brand.keys)
+    assert brand.keys == f"{domain}/" or "gcu" in domain
+
+
+def test_annotations_have_the_kind_in_the_domain_too_as_gcushares_scheduler_writes_them() -> None:
+    brand = Brand("gcucloud.com", "card")
+
+    assert keys_of(brand).card == "cardcloud.com/card-assigned-minor"
+    assert v4(brand).reads[0] == "cardcloud.com/"
 
 
 @pytest.mark.parametrize(

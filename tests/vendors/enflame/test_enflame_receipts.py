@@ -178,7 +178,7 @@ def test_where_hostile_words_stand_nothing_is_written_over_them(dialect: Any) ->
 
 def test_a_receipt_bears_the_names_of_who_sells_the_cards() -> None:
     tencent = Brand("tencent.com", "zixiao")
-    said = {tencent.name(key): text for key, text in V4.items()}
+    said = {tencent.key(key): text for key, text in V4.items()}
     asks = pod(tencent.shared, {"a": 1}, said)
     assert told(v4(tencent), asks, has(tencent.shared, "a")) == {
         RECORDS: '{"a":{"allocated":true}}',

@@ -22,11 +22,11 @@ from .v4 import receipt as of_records
 def hami(brand: Brand) -> Dialect:
     """The dialect `hami`: `enflame.com/gcu-memory` counts MiB."""
     keys = keys_of(brand)
-    place = brand.name("enflame.com/gcu-assigned-id")
+    place = brand.key("enflame.com/gcu-assigned-id")
     return Dialect(
         "hami",
         partial(_claims, brand, keys, place),
-        reads=(f"{brand.domain}/", RECORDS),
+        reads=(brand.keys, RECORDS),
         receipt=partial(_receipt, brand, keys),
         receipt_keys=(RECORDS, keys.assigned),
     )
@@ -60,9 +60,10 @@ def _card(pod: Candidate, keys: Keys, place: str, cards: Cards) -> str | None:
     at = of_pod.number(pod.annotations, place)
     if at is None:
         return None
-    if at >= len(cards):
-        raise ValueError(f"{place} names card {at} from 0 on, there are {len(cards)}")
-    return list(cards)[at]
+    whole = [uuid for uuid, its in cards.items() if its is not None]  # a slice has no minor
+    if at >= len(whole):
+        raise ValueError(f"{place} names card {at} from 0 on, there are {len(whole)}")
+    return whole[at]
 
 
 def _check_size(pod: Candidate, keys: Keys, resource: str) -> None:

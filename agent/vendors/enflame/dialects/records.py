@@ -14,10 +14,10 @@ from typing import Any
 
 from agent.core.text import shorten
 
+from ..facts import PROFILE_NAME
+
 RECORDS = "assigned-containers"
 MAX_RECORDS = 500
-#: Six slices are a card; its first digits are how many of them the profile takes.
-_PROFILE = re.compile(r"([1-9][0-9]?)g\.[1-9][0-9]{0,3}gb")
 _ID = re.compile(r"0|[1-9][0-9]{0,5}")
 _UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _DONE = {"true": True, "false": False}
@@ -38,7 +38,7 @@ class Record:
 #: JSON's name of each field, what it may be, and that in words.
 _TEXTS = {
     "profileID": ("profile_id", _ID, "a number such as '1'"),
-    "profileName": ("profile_name", _PROFILE, "a profile such as '3g.20gb'"),
+    "profileName": ("profile_name", PROFILE_NAME, "a profile such as '3g.20gb'"),
     "instanceID": ("instance_id", _ID, "a number such as '2'"),
     "instanceUUID": ("instance_uuid", _UUID, "the uuid of a slice"),
 }
@@ -97,18 +97,6 @@ def write_old(done: Mapping[str, bool]) -> str:
 
 def _compact(its: Mapping[str, Any]) -> str:
     return json.dumps(its, separators=(",", ":"))
-
-
-def slices(profile: str) -> int:
-    """How many of its card's slices a profile takes, which its name begins with.
-
-    Raises:
-        ValueError: It is no profile's name.
-    """
-    found = _PROFILE.fullmatch(profile)
-    if found is None:
-        raise ValueError(f"'{shorten(profile, 40)}' is no profile such as '3g.20gb'")
-    return int(found[1])
 
 
 def _record(name: str, said: Any) -> Record:

@@ -22,15 +22,15 @@ _MIB = 1024
 def v1(brand: Brand) -> Dialect:
     """The dialect `gcushare-v1`: `enflame.com/gcu-memory` counts units of memory."""
     keys = Keys(
-        card=brand.name("enflame.com/gcu-device-id"),
-        size=brand.name("enflame.com/gcu-device-memory-request"),
-        assigned=brand.name("enflame.com/gcu-device-assigned"),
-        time=brand.name("enflame.com/gcu-device-assign-time"),
+        card=brand.key("enflame.com/gcu-device-id"),
+        size=brand.key("enflame.com/gcu-device-memory-request"),
+        assigned=brand.key("enflame.com/gcu-device-assigned"),
+        time=brand.key("enflame.com/gcu-device-assign-time"),
     )
     return Dialect(
         "gcushare-v1",
         partial(_claims, brand, keys),
-        reads=(f"{brand.domain}/",),
+        reads=(brand.keys,),
         receipt=partial(_receipt, brand, keys),
         receipt_keys=(keys.assigned,),
     )

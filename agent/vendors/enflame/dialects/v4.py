@@ -13,7 +13,7 @@ from functools import partial
 from agent.core.claims import Candidate, Cards, Claim, Dialect, Given, PodContainer
 from agent.core.koordinator.dialect import OTHER
 
-from ..facts import PROFILE, PROFILE_ID
+from ..facts import PROFILE, PROFILE_ID, slices
 from ..names import Brand
 from . import pod as of_pod
 from . import records
@@ -23,10 +23,10 @@ from .records import RECORDS, Record
 
 def keys_of(brand: Brand) -> Keys:
     return Keys(
-        card=brand.name("enflame.com/gcu-assigned-minor"),
-        size=brand.name("enflame.com/gcu-request-size"),
-        assigned=brand.name("enflame.com/gcu-assigned"),
-        time=brand.name("enflame.com/gcu-assigned-time"),
+        card=brand.key("enflame.com/gcu-assigned-minor"),
+        size=brand.key("enflame.com/gcu-request-size"),
+        assigned=brand.key("enflame.com/gcu-assigned"),
+        time=brand.key("enflame.com/gcu-assigned-time"),
     )
 
 
@@ -36,7 +36,7 @@ def v4(brand: Brand) -> Dialect:
     return Dialect(
         "gcushare-v4",
         partial(_claims, brand, keys),
-        reads=(f"{brand.domain}/", RECORDS),
+        reads=(brand.keys, RECORDS),
         receipt=partial(receipt, brand, keys),
         receipt_keys=(RECORDS, keys.assigned),
     )
@@ -107,7 +107,7 @@ def _parameters(
         return {}
     if record is None or not has_profile:
         raise ValueError(f"{RECORDS} names no profile of container {it.name}, which asks for {resource}")
-    if records.slices(record.profile_name) != wanted:
+    if slices(record.profile_name) != wanted:
         raise ValueError(
             f"{RECORDS} names {record.profile_name} for container {it.name}, which asks for {wanted} slices"
         )
