@@ -458,8 +458,8 @@ class Signs:
 
     #: Files, directories and device nodes of its driver, absolute.
     driver: tuple[str, ...] = ()
-    #: Who made its cards, as sysfs writes it below `bus/pci/devices`: 0x10de.
-    pci: str = ""
+    #: Who makes its cards, as sysfs writes it below `bus/pci/devices`: 0x10de.
+    pci: tuple[str, ...] = ()
     sysfs: str = "/sys"
 
 

@@ -32,6 +32,15 @@ SOCKET = Ailment(
     "remove it from this node: kubectl -n kube-system get daemonsets | grep device-plugin, then kubectl "
     "delete daemonset NAME or give it a nodeSelector that leaves this node out; it served {socket}",
 )
+YIELDED = Ailment(
+    CHECK,
+    "yielded-plugin",
+    Severity.WARNS,
+    "another device plugin has the cards, as the configuration says",
+    "Where foreign is `yield` the agent registers nothing of a vendor while another plugin of its cards "
+    "runs: pods are served by that one, with what it gives and without what the agent would.",
+    "nothing while it is to have the cards; remove it from this node and the agent takes over: {socket}",
+)
 AGENT = Ailment(
     CHECK,
     "foreign-agent",
@@ -76,12 +85,14 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
     if others.why:
         yield not_made(CHECK, others.why)
     serving = around.sockets.admin.pid
-    marks, rivals = _marks(around), _rivals(around)
+    marks, rivals, yielding = _marks(around), _rivals(around), _yielding(around)
     for path, there in (others.value or {}).items():
         if there.state != "listens":
             continue
         if OURS.fullmatch(path.name):
             yield from _agent(path, there, serving)
+        elif any(fnmatchcase(path.name, it) for it in yielding):
+            yield YIELDED.found(f"{there} listens at {path}", socket=path)
         elif _is_marked(path.name, marks) or any(fnmatchcase(path.name, it) for it in rivals):
             yield SOCKET.found(f"{there} listens at {path}", socket=path)
 
@@ -110,6 +121,12 @@ def _rivals(around: Surroundings) -> tuple[str, ...]:
     """How the vendors themselves know such sockets."""
     its = (it.vendor for it in around.configuration.plugins if it.vendor and around.has_cards(it.name))
     return tuple(name for it in its for name in it.rivals)
+
+
+def _yielding(around: Surroundings) -> tuple[str, ...]:
+    """Those to which the configuration leaves the cards."""
+    its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    return tuple(name for it in its if around.config.vendor(it.name).foreign == "yield" for name in it.rivals)
 
 
 def _registered(around: Surroundings) -> Iterator[Finding]:

@@ -38,13 +38,13 @@ def _looked_for(vendor: Vendor, signs: Signs) -> str:
     libraries = tuple(vendor.libraries() if vendor.libraries else ())
     if any(map(_may_load, libraries)) or on_the_bus(signs):
         return ""
-    cards = (f"a PCI device of {signs.pci}",) if signs.pci else ()
+    cards = (f"a PCI device of {' or '.join(signs.pci)}",) if signs.pci else ()
     return _words(vendor.name, (*signs.driver, *cards, *libraries))
 
 
 def on_the_bus(signs: Signs) -> bool:
     """Whether a PCI device of the vendor's is here, with a driver or without."""
-    return signs.pci in _makers(signs.sysfs)
+    return not frozenset(signs.pci).isdisjoint(_makers(signs.sysfs))
 
 
 def _may_load(library: str) -> bool:

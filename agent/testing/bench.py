@@ -108,6 +108,11 @@ class Bench:
             raise NotMade("there is no device")
         return devices
 
+    @property
+    def making(self) -> str:
+        """A resource whose containers need hardware that is made."""
+        return next(iter(self.vendor.prepared), self.vendor.resource)
+
     def injector(self) -> FaultInjector:
         if self.faults is None:
             raise NotMade("there is no fault injector")

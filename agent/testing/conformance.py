@@ -207,7 +207,7 @@ async def prepare_ensures(bench: Bench) -> None:
         talk.needs("prepare")
         uuid = (await talk.discover())[0].uuid
         before = await talk.ask("partitions")
-        request = Request(MARK, bench.vendor.resource, (uuid,))
+        request = Request(MARK, bench.making, (uuid,))
         made = await talk.ask("prepare", request, (uuid,))
         again = await talk.ask("prepare", request, (uuid,))
         ours = [it for it in await talk.ask("partitions") if it.allocation == MARK]
@@ -226,7 +226,7 @@ async def prepared_outlives_the_process(bench: Bench) -> None:
         async with bench.opened(directory=Path(directory)) as talk:
             talk.needs("prepare")
             uuid = (await talk.discover())[0].uuid
-            made = await talk.ask("prepare", Request(MARK, bench.vendor.resource, (uuid,)), (uuid,))
+            made = await talk.ask("prepare", Request(MARK, bench.making, (uuid,)), (uuid,))
         async with bench.opened(directory=Path(directory)) as talk:
             await talk.discover()
             there = await talk.ask("partitions")
@@ -246,7 +246,7 @@ async def slices_of_others_stay(bench: Bench) -> None:
         async with bench.opened() as talk:
             await talk.discover()
             before = await talk.ask("partitions")
-            await talk.ask("prepare", Request(MARK, bench.vendor.resource, (uuid,)), (uuid,))
+            await talk.ask("prepare", Request(MARK, bench.making, (uuid,)), (uuid,))
             for mark in (MARK, ""):
                 await talk.ask("release", mark)
             after = await talk.ask("partitions")
@@ -270,7 +270,7 @@ async def _die_at(step: str, bench: Bench, faults: CrashInjector, directory: Pat
     async with bench.opened(directory=directory) as talk:
         uuid = (await talk.discover())[0].uuid
         before = await talk.ask("partitions")
-        request = Request(MARK, bench.vendor.resource, (uuid,))
+        request = Request(MARK, bench.making, (uuid,))
         faults.crash_at(step)
         try:
             await talk.ask("prepare", request, (uuid,))

@@ -20,6 +20,7 @@ from testing.plugin import ClosingServer, ToyPlugin, devices
 from agent.core.hooks import hookimpl
 from agent.core.vendor import HostPart, Vendor
 from agent.core.view import View
+from agent.doctor import device_plugins
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
@@ -133,6 +134,13 @@ class _Off:
 @fault("foreign-plugin")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     await patient.listen(patient.kubelet.plugin_dir / "nvidia-gpu.sock")
+    return "nvidia-gpu.sock"
+
+
+@fault("yielded-plugin")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    await patient.listen(patient.kubelet.plugin_dir / "nvidia-gpu.sock")
+    monkeypatch.setattr(device_plugins, "_yielding", lambda _: ("nvidia-gpu.sock",))
     return "nvidia-gpu.sock"
 
 

@@ -211,7 +211,7 @@ def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None
 def needing(part: HostPart, sysfs: Path = Path("/nonexistent")) -> Plugin:
     plugin = vendor("acme")
     assert plugin.vendor is not None
-    signs = Signs(pci="0xacac", sysfs=str(sysfs))
+    signs = Signs(pci=("0xacac",), sysfs=str(sysfs))
     return replace(plugin, vendor=replace(plugin.vendor, host_parts=(part,), signs=signs))
 
 
@@ -561,6 +561,20 @@ def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> N
     found = list(device_plugins._sockets(replace(wide, sockets=Sockets(others=Look(there)))))
 
     assert [(it.ailment, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
+
+
+def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:
+    made = vendor("xy")
+    assert made.vendor is not None
+    plugin = replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",)))
+    config = Config(vendors={"xy": VendorSettings(foreign="yield")})
+    there = {Path("/sharing-7.sock"): Listener("listens")}
+
+    found = list(
+        device_plugins._sockets(replace(around(plugin, config=config), sockets=Sockets(others=Look(there))))
+    )
+
+    assert [(it.ailment, it.severity) for it in found] == [("yielded-plugin", Severity.WARNS)]
 
 
 def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:

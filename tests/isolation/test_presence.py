@@ -21,7 +21,7 @@ BARE = "libxpu-nowhere.so.1"
 @pytest.fixture
 def shy(tmp_path: Path) -> Vendor:
     """A vendor of which nothing is here."""
-    signs = Signs((f"{tmp_path}/module",), pci="0xacac", sysfs=f"{tmp_path}/sys")
+    signs = Signs((f"{tmp_path}/module",), pci=("0xabab", "0xacac"), sysfs=f"{tmp_path}/sys")
     return replace(vendor(), signs=signs, libraries=lambda: (BARE, f"{tmp_path}/libxpu.so"))
 
 
@@ -37,7 +37,7 @@ def test_a_vendor_of_which_nothing_is_here_says_what_was_looked_for_and_what_wou
     card(tmp_path, "0x8086")
 
     assert absence(shy) == (
-        f"library-not-found: here is none of {tmp_path}/module, a PCI device of 0xacac, {BARE}, "
+        f"library-not-found: here is none of {tmp_path}/module, a PCI device of 0xabab or 0xacac, {BARE}, "
         f"{tmp_path}/libxpu.so; install the driver of acme, or let vendors.acme.library name its library"
     )
 

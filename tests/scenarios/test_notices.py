@@ -14,10 +14,11 @@ from peers.plugin import TinyPlugin
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Command
 from agent.core.notices import Notice, PodRef
+from agent.core.view import View
 from agent.notices import follow
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET
+from .conftest import ANY_KUBELET, ONLY_ENFLAME
 from .node import LOOK, PATIENCE, Node, confirmed, one, owned_by, shared, whole
 
 pytestmark = ANY_KUBELET
@@ -188,6 +189,27 @@ async def test_another_plugin_that_answers_for_our_own_ids_is_told(node: Node, t
     assert f"another plugin answered for the pod with uid {pod.uid}" in found.message
 
 
+@ONLY_ENFLAME
+async def test_a_plugin_that_the_vendor_knows_by_its_socket_is_told_when_it_comes(
+    node: Node, told: Told
+) -> None:
+    gcu = "enflame.com/gcu"
+    node.configure()
+    await node.start()
+    await node.counts({gcu: (4, 4)})
+    await told.listen(node)
+
+    async with TinyPlugin(node.kubelet.plugin_dir, gcu, "enflame.sock") as rival:
+        await rival.publish({"0": "Healthy"})
+        await rival.register()
+        found = await told.first("ForeignPlugin")
+
+    assert (found.pod, found.kind) == (None, "Warning")
+    assert found.message.startswith(
+        f"{gcu}: another device plugin serves cards of enflame at enflame.sock: remove it from this node"
+    )
+
+
 async def test_what_our_own_pods_and_an_earlier_plugin_have_is_no_stranger(node: Node, told: Told) -> None:
     async with TinyPlugin(node.kubelet.plugin_dir, XPU) as earlier:
         await earlier.publish(dict.fromkeys(node.cards.uuids, "Healthy"))
@@ -303,6 +325,12 @@ async def test_a_claim_that_follows_the_kubelet_is_told_on_the_pod_that_has_it(
     assert swapped.message.endswith("and is for default/second")
 
 
+def promised(view: View, pod: Pod) -> bool:
+    """Whether what the pod has bears its own claim."""
+    [it] = owned_by(view, pod)
+    return it.claim is not None and it.claim.uid == pod.uid
+
+
 @pytest.mark.parametrize("given", [0, 1], ids=["of the one", "of the other"])
 @pytest.mark.parametrize("known", [False, True], ids=["come at once", "one known before the other comes"])
 async def test_a_card_that_a_scheduler_gives_away_though_a_swapped_pod_has_it_is_told(
@@ -317,7 +345,7 @@ async def test_a_card_that_a_scheduler_gives_away_though_a_swapped_pod_has_it_is
         node.shows(pod, **{ALLOCATED: json.dumps({"gpu": [{"minor": minor, "id": uuids[minor]}]})})
     await node.admit_pod(second)
     if known:
-        await node.until(lambda it: confirmed(it, second) and owned_by(it, second)[0].claim is None)
+        await node.until(lambda it: confirmed(it, second) and promised(it, second))
     await node.admit_pod(first)
     await node.until(lambda it: confirmed(it, first, second))
     assert (await node.cards_of(first), await node.cards_of(second)) == ({uuids[1]}, {uuids[0]})

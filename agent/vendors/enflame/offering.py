@@ -45,6 +45,17 @@ def named(options: Options, name: str) -> ResourceRule | None:
     return replace(rule, policy="packed", placement=placement)
 
 
+def unclaimed(options: Options, count: int) -> str:
+    """What a container that asks for so many gets where no scheduler spoke of it, in words."""
+    where = "of the card that they fill best"
+    if options.dialect == "gcushare-v1":
+        return f"gets {count} units {where}"
+    return (
+        f"gets {count} slices {where}; of the hardware one slice of {count} sixths, or is refused where the "
+        "card makes none"
+    )
+
+
 def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
     """The resources with their devices by uuid, and a sentence for each thing that can not be served.
 

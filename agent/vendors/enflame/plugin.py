@@ -15,7 +15,7 @@ from .dialects import DIALECTS
 from .edits import VISIBLE, container_edits
 from .inspection import formats
 from .labels import labels, machine, time
-from .offering import DRS_DIALECTS, judge, named, offering
+from .offering import DRS_DIALECTS, judge, named, offering, unclaimed
 from .options import DEFAULTS, SETTINGS, Options
 from .parts import host_parts
 
@@ -59,6 +59,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         time_label=time(brand),
         dialects=(dialect(brand),) if dialect else (),
         formats=formats(brand, first=options.dialect in FIRST),
+        unclaimed=partial(unclaimed, options) if dialect else None,
         visible=VISIBLE,
         shortage="insufficient GCU Memory in one gcu device",
         libraries=partial(places.searched, options.for_backend()),
@@ -67,6 +68,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         former=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),
         cards_told=cards_told,
         signs=Signs(
-            (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDOR, sysfs=root
+            (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDORS, sysfs=root
         ),
     )

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from agent.vendors.common.host import DEVICES, number, read
 
-#: PCI's numbers of Enflame and of a processing accelerator, as Enflame's labels of nodes have them.
-VENDOR, CLASS = "0x1e36", "0x1200"
+#: PCI's numbers of Enflame, as its labels of nodes have it, and of a customer that sells its cards.
+VENDORS = ("0x1e36", "0x1ea0")
+#: Of a processing accelerator, and of a 3D controller, which is what some cards say that they are.
+CLASSES = ("0x1200", "0x0302")
 #: What the module and the folder of its cards are called, by Enflame and by a customer that sells its cards.
 NAMES = ("enflame", "zixiao")
 
@@ -54,7 +56,7 @@ def cards(sysfs: Path) -> list[str]:
 
 
 def _is_card(device: Path) -> bool:
-    ours = read(device / "vendor", 16) == VENDOR and read(device / "class", 16).startswith(CLASS)
+    ours = read(device / "vendor", 16) in VENDORS and read(device / "class", 16).startswith(CLASSES)
     return ours and not (device / "physfn").exists()
 
 

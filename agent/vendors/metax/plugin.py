@@ -52,5 +52,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
         libraries=partial(places.searched, options.for_backend()),
-        signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=PCI_VENDOR, sysfs=sysfs),
+        signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=(PCI_VENDOR,), sysfs=sysfs),
     )

@@ -42,5 +42,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         doubts=options.doubts(),
         visible=VISIBLE_DEVICES,
         libraries=partial(places.searched, options.for_backend()),
-        signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=PCI_VENDOR, sysfs=sysfs),
+        signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),
     )

@@ -296,6 +296,27 @@ def test_without_a_library_the_driver_tells_of_the_cards_and_nothing_watches_the
     assert (backend.partitions(), backend.usage(), backend.links(uuid(0))) == ((), (), ())
 
 
+@pytest.mark.parametrize(
+    ("vendor", "kind", "known"),
+    [
+        ("0x1ea0", "0x120000", True),
+        ("0x1e36", "0x030200", True),
+        ("0x1ea0", "0x030200", True),
+        ("0x1e36", "0x060400", False),
+        ("0x10de", "0x030200", False),
+    ],
+)
+def test_without_a_library_cards_are_known_by_their_maker_and_class(
+    host: Host, vendor: str, kind: str, known: bool
+) -> None:
+    host.tree.write(2, "vendor", vendor)
+    host.tree.write(2, "class", kind)
+
+    devices = host.opened(library="/nowhere/libefml.so").discover()
+
+    assert (2 in {it.minor for it in devices}) == known
+
+
 def test_without_a_library_virtual_functions_are_not_listed_either(host: Host) -> None:
     (host.tree.path(2) / "physfn").symlink_to(host.tree.path(1))
 

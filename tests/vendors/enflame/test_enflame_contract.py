@@ -1,41 +1,28 @@
-"""Enflame's backend keeps the contract that all vendors keep, with slices and without, on the stubs."""
+"""Enflame keeps the contract that all vendors keep, with slices and without, on the stubs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 from efml_stub import HANDLES, INDICES, NEWER, EfmlStub
-from enflame_host import DRS, Host
+from enflame_host import Host
 
 from agent.core.vendor import Vendor
 from agent.testing.conformance import check_vendor
 from agent.vendors.enflame.abi import Code, EventType
-from agent.vendors.enflame.edits import container_edits
-from agent.vendors.enflame.options import Options
+from agent.vendors.enflame.plugin import register_backend
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 
 DOES_NOT = "the vendor does not prepare"
-#: What only the agent's half can keep, and its own test holds it to.
-OF_THE_OTHER_HALF = (
-    "The README of the folder has its sections, and a table of the settings that the plugin knows"
-)
 
 
-def _vendor(host: Host, **more: Any) -> Vendor:
-    """The child's half, with as much of the other one as its checks need."""
-    settings = host.settings(**more)
-    return Vendor(
-        name="enflame",
-        backend="agent.vendors.enflame.backend:EnflameBackend",
-        container_edits=partial(container_edits, Options()),
-        resource=DRS if settings["drs"] else "enflame.com/gcu",
-        settings=settings,
-        prepares=settings["drs"],
-    )
+def _vendor(host: Host, dialect: str = "gcushare-v4", **more: Any) -> Vendor:
+    settings = host.settings(dialect=dialect, **more)
+    del settings["drs"]  # which follows from the dialect
+    return register_backend(settings)
 
 
 class EfmlFaults:
@@ -79,13 +66,12 @@ def _slot(uuid: str) -> int:
     return int(uuid[-5:])
 
 
-@pytest.mark.parametrize("drs", [False, True])
-async def test_the_enflame_backend_keeps_the_contract(host: Host, drs: bool) -> None:
-    findings = [it async for it in check_vendor(_vendor(host, drs=drs), EfmlFaults(host))]
+@pytest.mark.parametrize(("dialect", "sliced"), [("none", False), ("gcushare-v4", True)])
+async def test_the_enflame_backend_keeps_the_contract(host: Host, dialect: str, sliced: bool) -> None:
+    findings = [it async for it in check_vendor(_vendor(host, dialect), EfmlFaults(host))]
 
-    broken = [it for it in findings if it.ok is False and it.name != OF_THE_OTHER_HALF]
-    assert broken == []
-    assert [it.detail for it in findings].count(DOES_NOT) == (0 if drs else 5)
+    assert [it for it in findings if it.ok is False] == []
+    assert [it.detail for it in findings].count(DOES_NOT) == (0 if sliced else 5)
 
 
 @pytest.mark.parametrize("part", [INDICES, HANDLES, NEWER])
@@ -94,4 +80,4 @@ async def test_the_contract_is_kept_by_libraries_that_lack_a_part(host: Host, pa
 
     findings = [it async for it in check_vendor(_vendor(host, **stub.settings))]
 
-    assert [it for it in findings if it.ok is False and it.name != OF_THE_OTHER_HALF] == []
+    assert [it for it in findings if it.ok is False] == []

@@ -159,6 +159,30 @@ def test_no_slice_is_named_to_cdi_where_the_answer_tells_of_it() -> None:
     assert (vendor.prepares, vendor.by_cdi) == (True, False)
 
 
+OF_THE_HARDWARE = "of the hardware one slice of 2 sixths, or is refused where the card makes none"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "gets"),
+    [
+        ("gcushare-v1", "gets 2 units of the card that they fill best"),
+        ("gcushare-v4", f"gets 2 slices of the card that they fill best; {OF_THE_HARDWARE}"),
+    ],
+)
+def test_what_a_container_gets_of_which_no_scheduler_speaks_is_said(dialect: str, gets: str) -> None:
+    vendor = register_backend({"dialect": dialect})
+
+    assert vendor.unclaimed is not None
+    assert vendor.unclaimed(2) == gets
+
+
+def test_both_makers_of_cards_are_signs_of_them() -> None:
+    signs = register_backend({}).signs
+
+    assert signs is not None
+    assert signs.pci == ("0x1e36", "0x1ea0")
+
+
 def test_the_node_is_labelled_as_gcu_feature_discovery_does() -> None:
     vendor = register_backend({})
     assert vendor.labels is not None

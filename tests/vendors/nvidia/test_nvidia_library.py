@@ -284,7 +284,11 @@ def test_the_driver_and_the_cards_are_signs_where_the_settings_say(tmp_path: Pat
     signs = register_backend({"sysfs": str(tmp_path)}).signs
     assert signs is not None
 
-    assert (signs.driver[0], signs.sysfs, signs.pci) == (f"{tmp_path}/module/nvidia", str(tmp_path), "0x10de")
+    assert (signs.driver[0], signs.sysfs, signs.pci) == (
+        f"{tmp_path}/module/nvidia",
+        str(tmp_path),
+        ("0x10de",),
+    )
     assert register_backend({}).signs == replace(
         signs, driver=("/sys/module/nvidia", *signs.driver[1:]), sysfs="/sys"
     )

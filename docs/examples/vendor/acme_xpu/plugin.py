@@ -25,5 +25,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         labels=labels,
         visible=VISIBLE,
         libraries=lambda: (settings.get("library") or "libacme.so",),
-        signs=Signs(driver=("/sys/module/acme",), pci="0xacac"),
+        signs=Signs(driver=("/sys/module/acme",), pci=("0xacac",)),
     )
