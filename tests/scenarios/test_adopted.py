@@ -280,68 +280,63 @@ def every(enflame: Enflame, writing: str, of: int) -> list[str]:
     return [writing.format(uuid=uuid, minor=minor, n=n) for uuid, minor in cards for n in range(of)]
 
 
-class TestEightCards:
-    """GCUShare's manual shows one container that has units of seven cards by the kubelet's record."""
-
-    @pytest.fixture
-    def count(self) -> int:
-        return 8
-
-    @ONLY_ENFLAME
-    @pytest.mark.parametrize(
-        ("speaks", "resource", "writing", "of"),
-        [
-            ("gcushare-v1", MEMORY, "{uuid}-_-{n}", 16),
-            ("gcushare-v1", MEMORY, "{minor}-{n}", 16),
-            ("gcushare-v4", SHARED, "{minor}-{n}", 6),
-        ],
+@ONLY_ENFLAME
+@pytest.mark.parametrize("count", [8])
+@pytest.mark.parametrize(
+    ("speaks", "resource", "writing", "of"),
+    [
+        ("gcushare-v1", MEMORY, "{uuid}-_-{n}", 16),
+        ("gcushare-v1", MEMORY, "{minor}-{n}", 16),
+        ("gcushare-v4", SHARED, "{minor}-{n}", 6),
+    ],
+)
+async def test_what_gcushare_gave_on_another_card_than_its_ids_say_is_counted_there_and_nowhere_else(
+    node: Node, enflame: Enflame, speaks: str, resource: str, writing: str, of: int
+) -> None:
+    enflame.sized(*[16 * GB] * 8)
+    enflame.dialect = speaks
+    real, size = enflame.uuids[3], of // 2 - 1
+    told = str(enflame.minors[3])
+    seven = [(slot % 7, 2 + slot // 7) for slot in range(size)]
+    old = await given_before(
+        node,
+        resource,
+        every(enflame, writing, of),
+        gift(enflame, "spread", writing, seven, told),
+        gift(enflame, "beside", writing, [(5, n) for n in range(2)], told),
     )
-    async def test_what_gcushare_gave_on_another_card_than_its_ids_say_is_counted_there_and_nowhere_else(
-        self, node: Node, enflame: Enflame, speaks: str, resource: str, writing: str, of: int
-    ) -> None:
-        enflame.sized(*[16 * GB] * 8)
-        enflame.dialect = speaks
-        real, size = enflame.uuids[3], of // 2 - 1
-        told = str(enflame.minors[3])
-        seven = [(slot % 7, 2 + slot // 7) for slot in range(size)]
-        old = await given_before(
-            node,
-            resource,
-            every(enflame, writing, of),
-            gift(enflame, "spread", writing, seven, told),
-            gift(enflame, "beside", writing, [(5, n) for n in range(2)], told),
-        )
-        node.configure()
+    node.configure()
 
-        await node.start()
+    await node.start()
 
-        view = await node.until(lambda it: confirmed(it, *old))
-        assert [it.cards for it in in_use(view)] == [(real,), (real,)]
-        everything = {resource: (8 * of, 8 * of)}
-        in_mode = {3, 5, *(slot for slot, _ in seven)}
-        await node.counts({**everything, GCU: (8, 8 - len(in_mode))})
-        await self.restarted(node, *old)
-        await node.counts(everything)
-        others = [await node.admit(f"full-{n}", {resource: of}) for n in range(7)]
-        assert {card for it in others for card in await node.cards_of(it)} == {*enflame.uuids} - {real}
-        await node.refused("too-many", {resource: of - size - 1})
-        rest = await node.admit("rest", {resource: of - size - 2})
-        assert await node.cards_of(rest) == {real}
-        await node.refused("one-more", {resource: 1})
-        await node.kubelet.delete(old[0].uid)
-        last = await node.admit("last", {resource: size})
-        assert await node.cards_of(last) == {real}
-        await node.until(lambda it: confirmed(it, old[1], last, *others))
-        await node.counts(everything)
+    view = await node.until(lambda it: confirmed(it, *old))
+    assert [it.cards for it in in_use(view)] == [(real,), (real,)]
+    everything = {resource: (8 * of, 8 * of)}
+    in_mode = {3, 5, *(slot for slot, _ in seven)}
+    await node.counts({**everything, GCU: (8, 8 - len(in_mode))})
+    await self.restarted(node, *old)
+    await node.counts(everything)
+    others = [await node.admit(f"full-{n}", {resource: of}) for n in range(7)]
+    assert {card for it in others for card in await node.cards_of(it)} == {*enflame.uuids} - {real}
+    await node.refused("too-many", {resource: of - size - 1})
+    rest = await node.admit("rest", {resource: of - size - 2})
+    assert await node.cards_of(rest) == {real}
+    await node.refused("one-more", {resource: 1})
+    await node.kubelet.delete(old[0].uid)
+    last = await node.admit("last", {resource: size})
+    assert await node.cards_of(last) == {real}
+    await node.until(lambda it: confirmed(it, old[1], last, *others))
+    await node.counts(everything)
 
-    async def restarted(self, node: Node, *pods: Pod) -> None:
-        """Let both sides begin anew, and us without what we had written down."""
-        await node.stop()
-        (node.state / "checkpoint.json").unlink()
-        await node.kubelet.restart(readmit=True)
-        await node.start()
-        await node.until(lambda it: confirmed(it, *pods))
-        assert not node.kubelet.refused
+
+async def restarted(self, node: Node, *pods: Pod) -> None:
+    """Let both sides begin anew, and us without what we had written down."""
+    await node.stop()
+    (node.state / "checkpoint.json").unlink()
+    await node.kubelet.restart(readmit=True)
+    await node.start()
+    await node.until(lambda it: confirmed(it, *pods))
+    assert not node.kubelet.refused
 
 
 @ONLY_ENFLAME
