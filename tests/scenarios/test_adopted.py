@@ -280,6 +280,16 @@ def every(enflame: Enflame, writing: str, of: int) -> list[str]:
     return [writing.format(uuid=uuid, minor=minor, n=n) for uuid, minor in cards for n in range(of)]
 
 
+async def restarted(node: Node, *pods: Pod) -> None:
+    """Let both sides begin anew, and us without what we had written down."""
+    await node.stop()
+    (node.state / "checkpoint.json").unlink()
+    await node.kubelet.restart(readmit=True)
+    await node.start()
+    await node.until(lambda it: confirmed(it, *pods))
+    assert not node.kubelet.refused
+
+
 @ONLY_ENFLAME
 @pytest.mark.parametrize("count", [8])
 @pytest.mark.parametrize(
@@ -314,7 +324,7 @@ async def test_what_gcushare_gave_on_another_card_than_its_ids_say_is_counted_th
     everything = {resource: (8 * of, 8 * of)}
     in_mode = {3, 5, *(slot for slot, _ in seven)}
     await node.counts({**everything, GCU: (8, 8 - len(in_mode))})
-    await self.restarted(node, *old)
+    await restarted(node, *old)
     await node.counts(everything)
     others = [await node.admit(f"full-{n}", {resource: of}) for n in range(7)]
     assert {card for it in others for card in await node.cards_of(it)} == {*enflame.uuids} - {real}
@@ -327,16 +337,6 @@ async def test_what_gcushare_gave_on_another_card_than_its_ids_say_is_counted_th
     assert await node.cards_of(last) == {real}
     await node.until(lambda it: confirmed(it, old[1], last, *others))
     await node.counts(everything)
-
-
-async def restarted(self, node: Node, *pods: Pod) -> None:
-    """Let both sides begin anew, and us without what we had written down."""
-    await node.stop()
-    (node.state / "checkpoint.json").unlink()
-    await node.kubelet.restart(readmit=True)
-    await node.start()
-    await node.until(lambda it: confirmed(it, *pods))
-    assert not node.kubelet.refused
 
 
 @ONLY_ENFLAME
