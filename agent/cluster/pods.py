@@ -14,9 +14,8 @@ from agent.cluster.fields import text, texts
 from agent.cluster.managed import UPDATE, entries
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.core.claims import PROMISES, Candidate, PodContainer, one_of_each_uid
+from agent.core.claims import DEFAULT_SCHEDULER, PROMISES, Candidate, PodContainer, one_of_each_uid
 from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.dialect import OTHER
 from agent.core.parts import part_of
 from agent.core.quantity import whole
 
@@ -110,7 +109,7 @@ def _scheduler(pod: Object) -> str:
     the pod can say so falsely, as whoever makes it can ask for any scheduler.
     """
     asked = text(part_of(pod, "spec"), "schedulerName")[:MAX_SCHEDULER]
-    if asked != OTHER:
+    if asked != DEFAULT_SCHEDULER:
         return asked
     its = (it for it in entries(pod) if (it.manager, it.operation) == (KOORD_SCHEDULER, UPDATE))
     return KOORD_SCHEDULER if any(it.owns("metadata", "annotations", ALLOCATED) for it in its) else asked

@@ -79,7 +79,8 @@ class VendorSettings:
     foreign: Literal["refuse", "yield"] = "refuse"
     #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
     config_dir: str = ""
-    #: Enflame's topscloud.json; what it says stands in `settings` once read.
+    #: A file in a form of the vendor's own, as Enflame's topscloud.json; what it says stands in `settings`
+    #: once read.
     config_file: str = ""
 
 

@@ -20,6 +20,8 @@ PROMISES = (
     # The records of GCUShare's schedulers bear no domain of theirs.
     "assigned-containers",
 )
+#: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
+DEFAULT_SCHEDULER = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated
 from agent.core.koordinator.asked import asked, shared_out, wish
 from agent.core.koordinator.resources import GPU
 from agent.core.text import shorten
 
-#: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
-OTHER = "default-scheduler"
 GIB = 1 << 30
 AVERAGE = "the scheduler grants each container the average of its pod"
 
@@ -31,8 +29,8 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
         raise ValueError(f"{ALLOCATED} stands on a pod that asks for no {GPU} or the like beside {resource}")
     if not (grants and asking):
         return ()
-    if pod.scheduler == OTHER:
-        raise ValueError(f"{ALLOCATED} is not believed of a pod of {OTHER}")
+    if pod.scheduler == DEFAULT_SCHEDULER:
+        raise ValueError(f"{ALLOCATED} is not believed of a pod of {DEFAULT_SCHEDULER}")
     its = [replace(it, uuid=uuid_of(it, cards)) for it in grants]
     if len({it.uuid for it in its}) < len(its):
         raise ValueError(f"{ALLOCATED} names a card twice")

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from agent.core.claims import Candidate, Cards, Claim
+from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim
 from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated
 from agent.core.koordinator.asked import asked, asks_koordinator, believed, most_cards
-from agent.core.koordinator.dialect import KOORDINATOR, OTHER, share, uuid_of
+from agent.core.koordinator.dialect import KOORDINATOR, share, uuid_of
 from agent.core.koordinator.resources import GPU
 from agent.core.model import Allocation, AllocationState, Owner, Source
 
@@ -103,8 +103,8 @@ def _claim(pod: Candidate, cards: Cards) -> Claim | None:
     text = pod.annotations.get(ALLOCATED)
     if text is None or not (grants := allocated(text)):
         return None
-    if pod.scheduler == OTHER:
-        raise ValueError(f"{ALLOCATED} is not believed of a pod of {OTHER}")
+    if pod.scheduler == DEFAULT_SCHEDULER:
+        raise ValueError(f"{ALLOCATED} is not believed of a pod of {DEFAULT_SCHEDULER}")
     if len(grants) > (most := most_cards(pod)):
         raise ValueError(f"{ALLOCATED} names {len(grants)} cards, its containers ask for {most}")
     here = {uuid: it for it in grants if (uuid := _here(it, cards))}

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, PodContainer
 from agent.core.koordinator import allocated
 from agent.core.koordinator.allocated import MAX_GRANTS, Grant
 from agent.core.koordinator.asked import asks_koordinator, believed, shared_out, split, wish
-from agent.core.koordinator.dialect import OTHER, claim
+from agent.core.koordinator.dialect import claim
 from agent.core.koordinator.resources import PREFIX
 from agent.core.text import shorten
 
@@ -191,8 +191,8 @@ def _least(given: int | None, asked: int | None, words: str, key: str) -> int | 
 
 def _claims(pod: Candidate, resource: str, cards: Cards, given: Given, key: str) -> list[Claim]:
     its = [(it, grants) for it, grants in given if grants and resource in it.limits]
-    if its and pod.scheduler == OTHER:
-        raise ValueError(f"{key} is not believed of a pod of {OTHER}")
+    if its and pod.scheduler == DEFAULT_SCHEDULER:
+        raise ValueError(f"{key} is not believed of a pod of {DEFAULT_SCHEDULER}")
     for _, grants in its:
         _check(grants, cards, key)
     found = [(it, claim(pod, it, grants)) for it, grants in its]

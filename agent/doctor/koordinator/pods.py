@@ -10,10 +10,9 @@ from agent.cluster.api import Object
 from agent.cluster.fields import text
 from agent.cluster.pods import candidate
 from agent.core.attribution import heard
-from agent.core.claims import Candidate, Cards, Claim
+from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim
 from agent.core.koordinator.allocated import ALLOCATED, allocated
 from agent.core.koordinator.device import VENDOR
-from agent.core.koordinator.dialect import OTHER
 from agent.core.koordinator.external import objection
 from agent.core.koordinator.resources import CORE, MEMORY, RATIO
 from agent.core.model import Source
@@ -138,7 +137,7 @@ def _first(around: Surroundings, pods: tuple[Object, ...], judge: Judge) -> list
 
 def _unseen(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
     promised = _promised(pod)
-    if pod.scheduler == OTHER:
+    if pod.scheduler == DEFAULT_SCHEDULER:
         return None
     for vendor, look in around.vendors.items():
         shared = promised.intersection(it.uuid for it in look.value or ())
@@ -149,13 +148,13 @@ def _unseen(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
 
 
 def _unbelieved(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    if pod.scheduler != OTHER or ALLOCATED not in pod.annotations or not _asks(around, pod):
+    if pod.scheduler != DEFAULT_SCHEDULER or ALLOCATED not in pod.annotations or not _asks(around, pod):
         return None
-    return UNBELIEVED.found(f"{_name(pod)} has {ALLOCATED}, and its scheduler is {OTHER}")
+    return UNBELIEVED.found(f"{_name(pod)} has {ALLOCATED}, and its scheduler is {DEFAULT_SCHEDULER}")
 
 
 def _not_heeded(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    if pod.over or pod.scheduler == OTHER or not pod.annotations:
+    if pod.over or pod.scheduler == DEFAULT_SCHEDULER or not pod.annotations:
         return None
     why = next(_whys(around, pod), "")
     names = {"namespace": shorten(pod.namespace), "pod": shorten(pod.name)}

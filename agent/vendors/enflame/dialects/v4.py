@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect, Given, PodContainer
-from agent.core.koordinator.dialect import OTHER
+from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, Given, PodContainer
 
 from ..facts import PROFILE, PROFILE_ID, slices
 from ..names import Brand
@@ -67,8 +66,8 @@ def believed(pod: Candidate, keys: Keys) -> None:
     Raises:
         ValueError: It makes no sense, or Kubernetes' own scheduler binds the pod, which chooses no card.
     """
-    if pod.scheduler == OTHER:
-        raise ValueError(f"{keys.card} is not believed of a pod of {OTHER}")
+    if pod.scheduler == DEFAULT_SCHEDULER:
+        raise ValueError(f"{keys.card} is not believed of a pod of {DEFAULT_SCHEDULER}")
     of_pod.check(pod, keys)
 
 
