@@ -22,7 +22,6 @@ Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 
 SHARED_CAPACITY = "enflame.com/gcu-shared-capacity"
 DRS_CAPACITY = "enflame.com/gcu-drs-capacity"
-COUNT = "enflame.com/gcu-count"
 #: The dialect in which nobody reads anything.
 UNREAD = "none"
 
@@ -33,7 +32,7 @@ def annotation_keys(brand: Brand) -> tuple[str, ...]:
 
 
 def extended_resource_keys(brand: Brand) -> tuple[str, ...]:
-    return (brand.name(COUNT),)
+    return (brand.count,)
 
 
 def node_annotations(
@@ -84,7 +83,7 @@ def extended_resources(
     brand = options.brand
     offered = offers(rules, devices).rules if options.dialect != UNREAD else ()
     counts = (len(_cards(offered, name, devices)) for name in (brand.shared, brand.memory, brand.drs))
-    return {brand.name(COUNT): next(filter(None, counts), None)}
+    return {brand.count: next(filter(None, counts), None)}
 
 
 def _cards(offered: Sequence[ResourceRule], name: str, devices: Sequence[Device]) -> list[Device]:
