@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
@@ -165,10 +166,24 @@ class _Registry:
         self._manager.register(module, name=found.name)
         try:
             self._manager.check_pending()
-            return _checked(found.name, self._ask(module, settings))
+            return self._sound(found.name, module, settings)
         except BaseException:
             self._manager.unregister(module)
             raise
+
+    def _sound(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
+        """What it offers; where that is good without the settings and bad with them, they are at fault."""
+        try:
+            return _checked(name, self._ask(module, settings))
+        except BrokenPlugin as exc:
+            if settings and self._is_sound(name, module):
+                raise SettingsError(f"with these {exc}") from exc
+            raise
+
+    def _is_sound(self, name: str, module: object) -> bool:
+        with suppress(Exception, SystemExit):
+            return _checked(name, self._ask(module, {})) is not None
+        return False
 
     def _ask(self, module: object, settings: Mapping[str, Any]) -> object:
         if not self._manager.get_hookcallers(module):

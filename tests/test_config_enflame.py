@@ -142,13 +142,17 @@ def test_what_is_read_back_needs_no_file(file: Path) -> None:
     assert parse(to_yaml(loaded), "again", "node-1") == loaded
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("gcu", "expected the name"), ("koordinator.sh/gpu", "the resource name 'koordinator.sh/gpu' is")],
+)
 def test_a_name_that_the_vendor_refuses_is_told_with_the_file(
-    file: Path, capsys: pytest.CaptureFixture[str]
+    name: str, why: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    says(file, "gcu")
+    says(file, name)
 
     assert main(["config", "check", "--config", str(config(file))]) == 1
-    assert f"{file}: registerResource[0]: expected the name" in capsys.readouterr().err
+    assert f"{file}: registerResource[0]: {why}" in capsys.readouterr().err
 
 
 # As it changes

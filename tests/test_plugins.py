@@ -216,6 +216,17 @@ def test_a_broken_plugin_is_left_out_with_its_reason_and_harms_no_other(
     assert found["good"].vendor is not None
 
 
+def test_settings_that_make_a_good_plugin_bad_are_refused_and_not_the_plugin(installed: Installed) -> None:
+    installed.add(
+        "acme",
+        "@hookimpl\ndef register_backend(settings): return vendor(resource=settings.get('called', 'a.b/c'))",
+    )
+
+    assert _load("acme").vendor is not None
+    refused = _load("acme", called="kubernetes.io/x")
+    assert "with these register_backend returned a Vendor whose resource is wrong" in str(refused.refusal)
+
+
 def test_a_vendor_that_sits_out_is_not_broken(installed: Installed) -> None:
     installed.add("acme", "@hookimpl\ndef register_backend(settings): return None")
 

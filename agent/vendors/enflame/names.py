@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+#: Kinds that `Brand` makes of a whole card's, which is one of these groups.
+_MADE = re.compile(r"(?:shared|drs)-(.+)|(.+)-(?:memory|count|shared-capacity|drs-capacity)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,23 @@ class Brand:
     def count(self) -> str:
         """How many cards are shared, by which schedulers divide."""
         return f"{self.whole}-count"
+
+    @property
+    def count(self) -> str:
+        """How many cards are shared, as the agent writes it to the Node."""
+        return self.name("enflame.com/gcu-count")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that a node may bear."""
+        capacities = (self.name(f"enflame.com/gcu-{it}-capacity") for it in ("shared", "drs"))
+        return (self.whole, self.memory, self.shared, self.drs, self.count, *capacities)
+
+    @property
+    def origin(self) -> str:
+        """The whole card's name of which this one is made; empty where it is a whole card's itself."""
+        made = _MADE.fullmatch(self.kind)
+        return f"{self.domain}/{made[1] or made[2]}" if made else ""
 
 
 ENFLAME = Brand()

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from agent.core.koordinator.resources import unserved_name
+from agent.core.vendor import SettingsError
 from agent.vendors.common import settings
 from agent.vendors.common.settings import of_agent, of_backend
 
@@ -71,9 +73,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if key not in SETTINGS:
                 raise settings.unknown(key, SETTINGS)
         try:
-            return msgspec.convert(dict(given), cls)
+            read = msgspec.convert(dict(given), cls)
         except msgspec.ValidationError as error:
             raise settings.refusal(error, given, SETTINGS) from None
+        if wrong := _wrong(read.brand):
+            raise SettingsError(wrong, ("registerResource",))
+        return read
 
     @property
     def brand(self) -> Brand:
@@ -84,6 +89,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """What the vendor's process needs: every key of its own, by the names in `SETTINGS`."""
         mine = msgspec.json.decode(msgspec.json.encode(self))
         return {key: mine[key] for key in _BACKEND}
+
+
+def _wrong(brand: Brand) -> str:
+    """Why the node can not serve under these names; empty where it can."""
+    if brand.origin:
+        return f"{brand.whole} is a name that is made of the whole card's: write {brand.origin}"
+    return next(filter(None, map(unserved_name, brand.names)), "")
 
 
 #: What may be set, and what would fit.
