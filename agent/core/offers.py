@@ -104,9 +104,10 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
         made = _made(wish.vendor.resources, wish, devices)
         wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
         wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
+        lost = () if wish.dynamic else _lost(made.rules)
         told, noted = (
             tuple(shorten(str(it), COMPLAINT_LIMIT) for it in sentences[:COMPLAINTS])
-            for sentences in (made.complaints, made.notes)
+            for sentences in ((*lost, *made.complaints), made.notes)
         )
         offering = Offering(tuple(made.rules), told, noted)
     except Exception as exc:  # the vendor's own code: it must not end the agent
@@ -125,6 +126,22 @@ def _made(resources: Resources, wish: Wish, devices: tuple[Device, ...]) -> Offe
         tuple(rule for it in its for rule in it.rules),
         tuple(dict.fromkeys(one for it in its for one in it.complaints)),
         tuple(dict.fromkeys(one for it in its for one in it.notes)),
+    )
+
+
+def _lost(rules: Sequence[ResourceRule]) -> tuple[str, ...]:
+    """A sentence for each resource whose cards an earlier one has, as vendors make them for dynamic modes."""
+    owners: dict[str, str] = {}
+    losers: dict[str, str] = {}
+    for rule in rules:
+        for uuid in rule.devices if isinstance(rule.devices, tuple) else ():
+            owner = owners.setdefault(str(uuid), rule.name)
+            if owner != rule.name:
+                losers.setdefault(rule.name, owner)
+    return tuple(
+        f"{name} lacks cards that {owner} has, for modes are fixed: name the 'devices' of each in "
+        "'resources', or leave 'modes' out"
+        for name, owner in losers.items()
     )
 
 

@@ -28,6 +28,9 @@ from .values import GPU, node, status
 ONE, TWO = node(status("a")), node(status("a"), status("b", 1))
 
 
+SHARED = Sharing("replicas", 2)
+
+
 class Acme:
     """A vendor whose resources follow from its devices; `fails` makes it as bad as that."""
 
@@ -180,6 +183,19 @@ def test_a_resource_that_two_vendors_make_is_the_first_ones_and_the_second_is_co
 
     assert made == (Offer("acme", (ResourceRule(GPU, ("a",)),)), Offer("bolt", ()))
     assert offers.complaints == {"bolt": (f"acme already serves {GPU}",)}
+
+
+def test_a_resource_that_gets_no_card_for_modes_are_fixed_is_complained_of() -> None:
+    acme = Acme()
+    its = (ResourceRule(GPU, ("a", "b")), ResourceRule("acme.com/share", ("b",), sharing=SHARED))
+    acme.fails = Offering(its)
+    offers, dynamic = Offers([acme.wish()]), Offers([replace(acme.wish(), dynamic=True)])
+
+    assert offers.of(TWO) == (Offer("acme", its),)
+    [told] = offers.complaints["acme"]
+    assert told.startswith(f"acme.com/share lacks cards that {GPU} has, for modes are fixed: name the 'dev")
+    assert dynamic.of(TWO) == (Offer("acme", its, dynamic=True),)
+    assert dynamic.complaints == {}
 
 
 def test_complaints_end_with_their_cause() -> None:

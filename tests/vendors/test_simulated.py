@@ -512,7 +512,8 @@ async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("readme_vendor", "readme_vendor.plugin"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    vendor = Vendor("acme", "readme_vendor.backend:B", container_edits, "acme.com/x")
+    inner = {"inner": True} if plugin else {}
+    vendor = Vendor("acme", "readme_vendor.backend:B", container_edits, "acme.com/x", settings=inner)
 
     finding = await conformance._finding(agenthalf.the_readme_tells_all, Bench(vendor, None, ()))
 

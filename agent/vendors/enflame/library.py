@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, BackendUnavailable
+from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, BackendUnavailable
 
 from . import abi, dispositions, places
 from .abi import Code, HandleCode
@@ -31,6 +32,8 @@ from .values import (
 T = TypeVar("T")
 
 REMEDY = "install Enflame's driver, or let 'library' name the file, its name or a directory that holds it"
+#: How glibc says so, in English: a process that sets no locale is told nothing else.
+_MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 
 MIB = 1 << 20
 #: No function says how much it writes, and 128 bytes are what it may rely on.
@@ -97,6 +100,7 @@ def start(settings: Mapping[str, Any]) -> Efml:
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
     names = places.searched(settings)
+    reason = LIBRARY_NOT_FOUND
     refused, empty = [], []
     for name in names:
         if "/" in name and len(names) > 1 and not Path(name).exists():
@@ -106,12 +110,20 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
             return _opened(name)
         except OSError as error:
             refused.append(str(error))
+            reason = reason if _is_missing(name, error) else LIBRARY_UNUSABLE
     if "/" not in names[0]:
         del refused[1 : len(places.VERSIONS)]  # the loader says the same of every name
     refused += [f"{link} leads to {target}, which is not here" for link, target in places.dangling(settings)]
     if empty:
         refused.append(f"no {places.soname(settings)} in {' or '.join(dict.fromkeys(empty))}")
-    raise BackendUnavailable(LIBRARY_NOT_FOUND, "; ".join([*refused, REMEDY]))
+    raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
+
+
+def _is_missing(name: str, error: OSError) -> bool:
+    """Whether the loader refused a name because nothing is there; of a bare one it alone knows."""
+    if "/" in name:
+        return not os.path.exists(name)
+    return str(error) == f"{name}: {_MISSING}"
 
 
 def _opened(name: str) -> ctypes.CDLL:
@@ -176,7 +188,7 @@ class Efml:
         if not self.has("EfmlInit") and not (self.has("efmlInit_v2") or self.has("efmlInit")):
             init = abi.named("EfmlInit", self._prefix)
             said = f"{library._name} has no {init}: it is another library, or 'symbolPrefix' names it"
-            raise BackendUnavailable(LIBRARY_NOT_FOUND, said)
+            raise BackendUnavailable(LIBRARY_UNUSABLE, said)
 
     # The library
 

@@ -317,6 +317,15 @@ def test_without_a_library_cards_are_known_by_their_maker_and_class(
     assert (2 in {it.minor for it in devices}) == known
 
 
+@pytest.mark.parametrize("wrong", ["libc.so.6", "/etc/hostname"])
+def test_a_library_that_is_wrong_is_not_stood_in_for(host: Host, wrong: str) -> None:
+    """What is wrong has to be told, and the list of sysfs would say that the library is missing."""
+    with pytest.raises(BackendUnavailable) as refused:
+        host.opened(library=wrong)
+
+    assert refused.value.reason == "library-unusable"
+
+
 def test_without_a_library_virtual_functions_are_not_listed_either(host: Host) -> None:
     (host.tree.path(2) / "physfn").symlink_to(host.tree.path(1))
 

@@ -199,7 +199,7 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 
     said = unavailable({"library": str(tmp_path / "libefml.so")})
 
-    assert said.reason == "library-not-found"
+    assert said.reason == "library-unusable"
     assert f"{tmp_path}/libefml.so: " in said.message
 
 
@@ -229,8 +229,18 @@ def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path: Path, nowh
 def test_a_library_that_is_no_efml_is_told_from_one_that_is() -> None:
     said = unavailable({"library": "libc.so.6"})
 
-    assert said.reason == "library-not-found"
+    assert said.reason == "library-unusable"
     assert said.message == "libc.so.6 has no EfmlInit: it is another library, or 'symbolPrefix' names it"
+
+
+def test_a_file_that_is_no_library_is_told_from_one_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "hostname").write_text("node-1\n")
+
+    said = unavailable({"library": str(tmp_path / "hostname")})
+
+    assert said.reason == "library-unusable"
+    assert f"{tmp_path}/hostname: " in said.message
+    assert said.message.endswith(library.REMEDY)
 
 
 def test_symbols_are_global_and_bound_when_they_are_called(stub: EfmlStub, tmp_path: Path) -> None:
