@@ -57,14 +57,9 @@ class Brand:
         return f"{self.whole}-count"
 
     @property
-    def count(self) -> str:
-        """How many cards are shared, as the agent writes it to the Node."""
-        return self.name("enflame.com/gcu-count")
-
-    @property
     def names(self) -> tuple[str, ...]:
         """All that a node may bear."""
-        capacities = (self.name(f"enflame.com/gcu-{it}-capacity") for it in ("shared", "drs"))
+        capacities = (self.key(f"enflame.com/gcu-{it}-capacity") for it in ("shared", "drs"))
         return (self.whole, self.memory, self.shared, self.drs, self.count, *capacities)
 
     @property
