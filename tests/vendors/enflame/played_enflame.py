@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
 from efml_stub import EfmlStub
 from enflame_tree import Tree
+
+from agent.vendors.enflame.options import DialectName
 
 CONFIG = """\
 version: v1
@@ -43,5 +47,13 @@ def play(place: Path, dialect: str = "gcushare-v4") -> list[str]:
     ]
 
 
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m played_enflame", description=__doc__)
+    parser.add_argument("directory", type=Path, help="where they are laid out; it is made")
+    parser.add_argument("dialect", nargs="?", choices=get_args(DialectName), default="gcushare-v4")
+    its = parser.parse_args(argv)
+    sys.stdout.write("\n".join([*play(its.directory.absolute(), its.dialect), ""]))
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n".join([*play(Path(sys.argv[1]).absolute(), *sys.argv[2:]), ""]))
+    main(sys.argv[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from played_enflame import play
+from played_enflame import main, play
 
 from agent.config import load
 
@@ -19,3 +19,16 @@ def test_what_is_played_has_a_good_config_and_says_how_to_run_it(dialect: str, t
     assert conformance.startswith("XPU_EFML_STUB=")
     assert run.endswith(f"--config {tmp_path}/enflame/config.yaml")
     assert inspect.endswith(f"--state-dir {tmp_path}/enflame/state")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"), [([], "required: directory"), (["{}/new", "v1"], "invalid choice: 'v1'")]
+)
+def test_what_can_not_be_played_is_said_and_nothing_made(
+    argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([it.format(tmp_path) for it in argv])
+
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
