@@ -18,7 +18,7 @@ from agent.kubelet.devicelist import KUBELET_RECEIVE_LIMIT, list_size, too_long
 
 #: More cards than any node has.
 MOST = 1024
-_CARDS = re.compile(r"([0-9]{1,4})x([0-9A-Za-z. ]+)")
+_CARDS = re.compile(r"([0-9]{1,4})x([0-9A-Za-z. ]*[A-Za-z])")
 
 
 def cards_of(text: str) -> tuple[int, ...]:

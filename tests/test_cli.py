@@ -239,7 +239,9 @@ def test_config_check_knows_the_resources_that_a_vendor_makes_itself(
     assert "unit '0.01' is the smallest that fits" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("cards", ["8", "8x", "x48GiB", "0x48GiB", "8x48Foo", "9999x1GiB", "8x0", "8x1GiB,"])
+@pytest.mark.parametrize(
+    "cards", ["", "8", "8x", "8x16", "x48GiB", "0x48GiB", "8x48Foo", "9999x1GiB", "8x0", "8x1GiB,"]
+)
 def test_config_check_refuses_cards_that_are_none(
     cards: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,15 +71,19 @@ def test_the_first_of_its_resources_is_what_cards_are_called(file: Path, names: 
     assert load(config(file), "node-1").warnings == ()
 
 
+AWAITED = ": registerResource: expected a list that begins with a resource such as enflame.com/gcu"
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
         (b"{", ":1: is no JSON: "),
         (b"\xff", ": is not UTF-8 text"),
         (b"[]", ": expected a JSON object, found a list"),
-        (b"{}", ": registerResource: expected a list that begins with a resource such as enflame.com/gcu"),
-        (b'{"registerResource": []}', ": registerResource: expected a list"),
-        (b'{"registerResource": [1]}', ": registerResource: expected a list"),
+        (b"{}", f"{AWAITED}, found "),
+        (b'{"registerResource": []}', f"{AWAITED}, found an empty list"),
+        (b'{"registerResource": [1]}', f"{AWAITED}, found the number 1"),
+        (b'{"registerResource": "enflame.com/gcu"}', f"{AWAITED}, found the text 'enflame.com/gcu'"),
         (b"[" * 100_000, ": is too deep to be read"),
         (b'{"version": ' + b"1" * 5_000 + b"}", ": is no JSON: "),
     ],

@@ -34,7 +34,7 @@ def config_check(args: argparse.Namespace) -> int:
     from agent.fleet import check, complete, wishes
     from agent.plugins import names
 
-    cards = cards_of(args.cards) if args.cards else ()
+    cards = cards_of(args.cards) if args.cards is not None else ()
     given, labels = given_by(args), given_labels(args.node_label)
     node = seen_labels(labels)
     seen = given_source(given, os.environ).look(node)

@@ -92,8 +92,9 @@ def _read(there: Beside) -> dict[str, Any]:
 
 def _first(path: str, said: dict[str, Any]) -> str:
     names = said.get(SETTING)
-    first = names[0] if isinstance(names, list) and names else names
+    first = names[0] if isinstance(names, list) and names else None
     if not isinstance(first, str):
-        why = f"expected a list that begins with a resource such as enflame.com/gcu, found {found(names)}"
+        its = "an empty list" if names == [] else found(names if first is None else first)
+        why = f"expected a list that begins with a resource such as enflame.com/gcu, found {its}"
         raise ConfigError(f"{path}: {SETTING}: {why}")
     return first

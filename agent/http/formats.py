@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from agent.core.pictures import formats, picture
 from agent.core.text import shorten
@@ -43,7 +44,7 @@ def shown(view: View, it: Asked, query: Mapping[str, str]) -> Answer:
 
 def missing(view: View, path: str) -> Answer:
     """Which there are; an agent that stands by has no vendor."""
-    name, known = path.removeprefix(INSPECT), sorted(formats(view))
+    name, known = unquote(path.removeprefix(INSPECT)), sorted(formats(view))
     if view.standby:
         return text(503, f"this agent stands by: {view.standby}")
     there = f"there is {', '.join(known)}" if known else "there is none"

@@ -139,7 +139,7 @@ async def test_the_verb_shows_a_format_and_refuses_one_that_is_not_there(
 
     assert (good, bad) == (0, 1)
     assert json.loads(shown)["node"] == "node-1"
-    assert "no vendor in service here has the format 'a%2Fb%3Fc'; there is acme" in capsys.readouterr().err
+    assert "no vendor in service here has the format 'a/b?c'; there is acme" in capsys.readouterr().err
 
 
 async def test_a_format_that_is_not_there_is_an_error_of_ours(path: Path) -> None:

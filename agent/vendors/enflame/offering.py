@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from agent.core.choosing import chosen
 from agent.core.vendor import Device, Offering, Placement, ResourceRule, SettingsError, Sharing
 
 from . import facts
+from .names import ENFLAME
 from .options import Options
 
+#: How alike (of 1) a name is that is taken for another one misspelt.
+NEAR = 0.9
 #: In a dialect of these slices of the hardware are handed over.
 DRS_DIALECTS = ("gcushare-v4", "hami")
 WITHOUT_A_LIBRARY = (
@@ -83,6 +87,7 @@ def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
     for index, rule in enumerate(rules):
         own = named(options, rule.name)
         if own is None:
+            _judge_name(options, rule, index)
             continue
         _judge_dialect(options, rule, index)
         if rule.sharing.kind != own.sharing.kind:
@@ -102,6 +107,23 @@ def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
                 f"must be auto or claim in dialect {options.dialect}, found 'local': its scheduler says "
                 f"which card each container of {rule.name} gets, and is always heard",
                 (index, "placement"),
+            )
+
+
+def _judge_name(options: Options, rule: ResourceRule, index: int) -> None:
+    """A share whose name is misspelt would be a whole card."""
+    if rule.name in (options.brand.count, ENFLAME.count):
+        raise SettingsError(f"{rule.name} is what cards are counted under on the Node", (index, "name"))
+    if rule.sharing.kind != "exclusive":
+        return
+    for brand in (options.brand, ENFLAME):
+        near = get_close_matches(rule.name, (brand.memory, brand.shared, brand.drs), n=1, cutoff=NEAR)
+        if near:
+            known = (options.brand.memory, options.brand.shared, options.brand.drs)
+            raise SettingsError(
+                f"would be whole cards, for it is none of {', '.join(known)}, found {rule.name!r}; a name of "
+                "your own that is so near to theirs needs a sharing that is not exclusive",
+                (index, "name"),
             )
 
 

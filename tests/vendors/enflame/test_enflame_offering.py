@@ -120,6 +120,9 @@ def test_others_who_sell_the_cards_have_names_of_their_own() -> None:
             f"{{name: {SHARED}, placement: local}}",
             "must be auto or claim in dialect hami, found 'local'",
         ),
+        ("gcushare-v1", "{name: enflame.com/gcu-memroy}", "found 'enflame.com/gcu-memroy'"),
+        ("gcushare-v4", "{name: enflame.com/share-gcu}", "would be whole cards, for it is none of"),
+        ("gcushare-v1", "{name: enflame.com/gcu-count}", "is what cards are counted under on the Node"),
     ],
 )
 def test_what_a_resource_can_not_be_is_refused_at_its_place(dialect: str, rule: str, why: str) -> None:
@@ -130,6 +133,20 @@ def test_what_a_resource_can_not_be_is_refused_at_its_place(dialect: str, rule: 
 
     assert "vendors.enflame.resources[0]." in str(refused.value)
     assert why in str(refused.value)
+
+
+def test_a_name_of_enflames_where_cards_are_called_otherwise_is_no_whole_card() -> None:
+    text = (
+        "vendors: {enflame: {settings: {dialect: gcushare-v1, registerResource: tencent.com/zixiao}, "
+        "resources: [{name: enflame.com/gcu-memory}]}}"
+    )
+
+    with pytest.raises(ConfigError, match=r"it is none of tencent\.com/zixiao-memory, "):
+        check(parse(text, "my.yaml", "node"))
+
+
+def test_a_name_of_the_users_own_that_is_like_a_whole_cards_is_one() -> None:
+    check(parse("vendors: {enflame: {resources: [{name: enflame.com/gcu-s60}]}}", "my.yaml", "node"))
 
 
 def test_the_configuration_shows_what_the_names_mean() -> None:
