@@ -213,3 +213,21 @@ def test_an_example_of_gcushare_may_write_all_that_its_scheduler_reads(
     assert set(values["nodeStatus"]["resources"]) == set(vendor.extended_resource_keys)
     assert rules[("nodes/status",)] == {"patch"}
     assert not vendor.annotation_keys or "patch" in rules[("nodes",)]
+
+
+@pytest.mark.parametrize("example", ["enflame-gcushare-v1", "enflame-gcushare-v4"])
+def test_b10_an_agent_of_gcushare_s_nodes_may_delete_no_node_or_pod_and_reach_no_other_kubelet(
+    chart: Chart, example: str
+) -> None:
+    shown = rendered(chart, ROOT / "deploy/examples" / example)
+    rules = {
+        resource: set(it["verbs"])
+        for role in (*shown.all("ClusterRole"), *shown.all("Role"))
+        for it in role["rules"]
+        for resource in it["resources"]
+    }
+
+    assert rules.keys() >= {"nodes", "pods", "nodes/status"}
+    assert all(not {"delete", "deletecollection", "update", "*"} & rules[it] for it in ("nodes", "pods"))
+    assert not {"nodes/proxy", "configmaps", "secrets", "*"} & rules.keys()
+    assert shown.all("ValidatingAdmissionPolicy"), "what may be patched of pods and nodes is its own node's"
