@@ -9,7 +9,7 @@ HELM ?= v3.22.0
 HELM_KUBERNETES ?= 37
 # Tests start the agent hundreds of times: where nothing compiled may be kept, each of them compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Processes that tests run on: auto is two for each core, 0 is none but pytest's own.
+# Processes that tests run on: auto is three for each core, 0 is none but pytest's own.
 WORKERS ?= auto
 
 .PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers cluster cluster-stop cluster-test campaign proto lock clean help

@@ -67,8 +67,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means: tests wait more than half of their time, so two for each core."""
-    return min(2 * len(os.sched_getaffinity(0)), MOST_WORKERS)
+    """What `-n auto` means: tests wait more than half of their time, so three for each core."""
+    return min(3 * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
