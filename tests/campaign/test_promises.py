@@ -20,8 +20,8 @@ DAYS = 300
     ("module", "rule", "broken", "seen"),
     [
         (steering, "has_room", lambda *_, **__: True, "more shares than there are"),
-        (steering, "is_as_counted", lambda *_: True, "more shares than there are"),
-        (promises.Promises, "_with_room", lambda *_: (), "more shares than there are"),
+        (steering, "is_as_counted", lambda *_: True, "on other cards than were given"),
+        (promises.Promises, "_with_room", lambda *_: (), "on other cards than were given"),
         (promises, "exchanged", lambda *_: {}, "the claim of another"),
         (promises, "places", lambda *_: frozenset(), "was promised"),
         (allocator, "marks", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),

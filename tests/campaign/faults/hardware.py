@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
 from ..bed import Bed
 from ..hardware import Card, NvidiaCards
@@ -99,8 +101,15 @@ class SliceLost(Fault):
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         cards = next(it for it in bed.hardware.vendors.values() if not isinstance(it, NvidiaCards))
-        ours = [it for it in cards.there() if it["allocation"] is not None]
-        if not ours:
+
+        def made() -> list[Mapping[str, Any]]:
+            return [it for it in cards.there() if it["allocation"] is not None]
+
+        if not made():
+            offer = next(it for it in bed.hardware.offers if it.prepares)
+            await bed.make_room(offer)
+            await bed.admit(traffic.single(offer))
+        if not (ours := made()):
             raise Unreached("there are no slices")
         lost = self.rng.choice(ours)
         self.detail = lost["id"]
