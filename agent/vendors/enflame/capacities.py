@@ -28,7 +28,7 @@ UNREAD = "none"
 
 def annotation_keys(brand: Brand) -> tuple[str, ...]:
     """Of the Node."""
-    return brand.key(SHARED_CAPACITY), brand.key(DRS_CAPACITY)
+    return (*_shared_keys(brand), *_drs_keys(brand))
 
 
 def extended_resource_keys(brand: Brand) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def node_annotations(
             str(it.minor): _slices(it, brand.shared, seen, grants, 0 if _foreign(it) else sizes[it.uuid])
             for it in shared
         }
-        found[brand.key(SHARED_CAPACITY)] = _json(its)
+        found |= dict.fromkeys(_shared_keys(brand), _json(its))
     if sliced := _cards(offered, brand.drs, devices):
         seen = {brand.drs, *both}
         entries = [
@@ -69,7 +69,7 @@ def node_annotations(
             }
             for it in sliced
         ]
-        found[brand.key(DRS_CAPACITY)] = _json({"devices": entries, "profiles": _profiles(sliced)})
+        found |= dict.fromkeys(_drs_keys(brand), _json({"devices": entries, "profiles": _profiles(sliced)}))
     return found
 
 
@@ -84,6 +84,18 @@ def extended_resources(
     offered = offers(rules, devices).rules if options.dialect != UNREAD else ()
     counts = (len(_cards(offered, name, devices)) for name in (brand.shared, brand.memory, brand.drs))
     return {brand.count: next(filter(None, counts), None)}
+
+
+# GCUShare's scheduler reads another brand's annotations by other names than its plugin writes them, so that a node
+# bears both: of the slices without isolation it looks for the domain put in alone, of DRS for Enflame's own.
+
+
+def _shared_keys(brand: Brand) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((brand.key(SHARED_CAPACITY), brand.domain_key(SHARED_CAPACITY))))
+
+
+def _drs_keys(brand: Brand) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((brand.key(DRS_CAPACITY), DRS_CAPACITY)))
 
 
 def _cards(offered: Sequence[ResourceRule], name: str, devices: Sequence[Device]) -> list[Device]:

@@ -25,7 +25,11 @@ class Brand:
 
     def key(self, enflames: str) -> str:
         """The annotation that stands for this one of Enflame's: `enflame.com/gcu-assigned`."""
-        return enflames.replace("enflame.com", self.domain).replace("gcu", self.kind)
+        return self.domain_key(enflames).replace("gcu", self.kind)
+
+    def domain_key(self, enflames: str) -> str:
+        """The one with nothing but the domain put in, for a reader that looks for it so."""
+        return enflames.replace("enflame.com", self.domain)
 
     @property
     def keys(self) -> str:

@@ -16,6 +16,7 @@ from agent.vendors.enflame.capacities import (
     extended_resources,
     node_annotations,
 )
+from agent.vendors.enflame.names import Brand
 from agent.vendors.enflame.options import Options
 
 WHOLE, MEMORY = "enflame.com/gcu", "enflame.com/gcu-memory"
@@ -134,14 +135,19 @@ def test_of_profiles_those_are_told_that_all_cards_have() -> None:
     assert json.loads(told(cards=cards)[DRS_KEY] or "")["profiles"] == {"6g.40gb": "2"}
 
 
-def test_another_brand_has_its_own_keys() -> None:
+def test_another_brand_has_the_keys_that_gcushare_writes_and_those_that_its_scheduler_reads() -> None:
+    """Which are not the same: plugin.go:148, pkg/resources/node.go:108."""
     options = Options.read({"dialect": "gcushare-v4", "registerResource": "tencent.com/zixiao"})
     brand = options.brand
 
-    found = node_annotations(options, offers("tencent.com/shared-zixiao"), (), CARDS, ())
+    offered = offers("tencent.com/shared-zixiao", "tencent.com/drs-zixiao")
+    found = node_annotations(options, offered, (), CARDS, ())
 
-    assert set(found) == {"tencent.com/zixiao-shared-capacity"} < set(annotation_keys(brand))
+    assert {*found} == {*annotation_keys(brand)}
+    assert found["tencent.com/zixiao-shared-capacity"] == found["tencent.com/gcu-shared-capacity"]
+    assert found["tencent.com/zixiao-drs-capacity"] == found["enflame.com/gcu-drs-capacity"]
     assert extended_resource_keys(brand) == ("tencent.com/zixiao-count",)
+    assert annotation_keys(Brand()) == ("enflame.com/gcu-shared-capacity", "enflame.com/gcu-drs-capacity")
 
 
 @pytest.mark.parametrize(
