@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -61,7 +62,10 @@ class LogFile:
 
     def _opened(self) -> _Private:
         """The directory is the owner's alone where it is made here; one that was there stays as it is."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        there = self.path.parent
+        if there.exists() and not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{there} is no directory")
+        there.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _Private(self.path, maxBytes=self._max_bytes, backupCount=self._keep)
 
     def _say(self, why: str) -> None:

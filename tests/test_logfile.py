@@ -113,7 +113,7 @@ def test_a_directory_that_is_in_the_way_is_told_once_and_its_end_too(tmp_path: P
     for n in range(3):
         file.clock.now += AGAIN
         file.write(str(n))
-    assert file.told == [f"agent.log.dir: {directory / NAME} can not be written: File exists"]
+    assert file.told == [f"agent.log.dir: {directory / NAME} can not be written: {directory} is no directory"]
     assert file.error == file.told[0]
 
     directory.unlink()

@@ -11,12 +11,30 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from agent.core import extended
+from agent.core.annotations import made as annotated
 from agent.core.koordinator.resources import unserved_name
 from agent.core.names import wrong_label
-from agent.core.vendor import ContainerEdits, Offering, Request, ResourceRule, Vendor
+from agent.core.vendor import (
+    ContainerEdits,
+    Device,
+    Format,
+    Grant,
+    Holder,
+    Holding,
+    Listing,
+    NotShown,
+    Offering,
+    Picture,
+    Request,
+    ResourceRule,
+    Vendor,
+)
 from agent.isolation.presence import absence
 from agent.testing.bench import Bench, NotMade
 
+#: Whose picture a format is shown.
+NODE = "conformance"
 SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
 _IMPORTS = """
 import hashlib, importlib, json, sys
@@ -126,6 +144,75 @@ async def labels_are_pure(bench: Bench) -> None:
         for key, value in first.items():
             trouble = wrong_label(key, value)
             assert not trouble, trouble
+
+
+async def what_the_node_bears_is_pure(bench: Bench) -> None:
+    """Annotations and extended resources of equal devices are equal, and such as Kubernetes takes."""
+    vendor = bench.vendor
+    if vendor.annotations is None and vendor.extended_resources is None:
+        raise NotMade("the vendor has no annotations and no extended resources")
+    async with bench.opened() as talk:
+        devices = await talk.discover()
+    for listed in (devices, devices[:1], ()):
+        given = [Grant(Request("conformance", vendor.resource, (it.uuid,)), (it.uuid,)) for it in listed]
+        for grants in ((), given):
+            first, second = (
+                annotated(vendor, (), listed, grants),
+                annotated(vendor, (), listed, grants),
+            )
+            assert first == second, f"first {first}, then {second}"
+        counts, again = extended.made(vendor, (), listed), extended.made(vendor, (), listed)
+        assert counts == again, f"first {counts}, then {again}"
+
+
+async def formats_are_pure(bench: Bench) -> None:
+    """Each format makes JSON of any picture, the same twice, or says that it has nothing."""
+    vendor = bench.vendor
+    if not vendor.formats:
+        raise NotMade("the vendor has no formats")
+    async with bench.opened() as talk:
+        devices = tuple(await talk.discover())
+    names = [it.name for it in vendor.formats]
+    assert len(names) == len(set(names)), f"two of {', '.join(names)} have one name"
+    for it in vendor.formats:
+        assert re.fullmatch(r"[a-z0-9-]+", it.name), (
+            f"{it.name!r} is no name that a path and a command line take"
+        )
+        assert not it.path or it.path.startswith("/"), f"{it.name}: {it.path!r} is no absolute path"
+        for picture in _pictures(vendor, devices):
+            for node in ("", NODE, "another"):
+                first, second = (_document(it, picture, node) for _ in range(2))
+                assert first == second, f"{it.name}: first {first}, then {second}"
+
+
+def _pictures(vendor: Vendor, devices: tuple[Device, ...]) -> list[Picture]:
+    """Nothing, what nobody has, and what pods have and wait for, of cards with and without a number."""
+    listings = tuple(Listing(vendor.resource, it.uuid, 4) for it in devices)
+    holders = (None, Holder("ns", "has", "1", 1.0, pending=False), Holder("ns", "waits"))
+    held = tuple(
+        Holding(vendor.resource, it.uuid, 1, holder, "main", allocated=holder is None or not holder.pending)
+        for it in devices
+        for holder in holders
+    )
+    bare = tuple(replace(it, minor=None, attributes={}) for it in devices)
+    return [
+        Picture(NODE),
+        Picture(NODE, devices, listings),
+        Picture(NODE, devices, listings, held),
+        Picture(NODE, bare, listings, held),
+    ]
+
+
+def _document(it: Format, picture: Picture, node: str) -> str:
+    """In JSON, which needs plain values."""
+    try:
+        made = it.document(picture, node, {})
+    except NotShown as none:
+        made = none.document
+    try:
+        return json.dumps(made, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        raise AssertionError(f"{it.name}: what it makes is no JSON: {exc}") from None
 
 
 async def imports_do_nothing(bench: Bench) -> None:

@@ -26,12 +26,14 @@ from agent.isolation import answers
 from agent.isolation.contact import Lost, Refused
 from agent.testing.agenthalf import (
     edits_are_pure,
+    formats_are_pure,
     imports_do_nothing,
     its_signs_are_seen,
     labels_are_pure,
     resources_are_pure,
     the_readme_tells_all,
     the_resource_is_taken,
+    what_the_node_bears_is_pure,
 )
 from agent.testing.bench import (
     Bench,
@@ -429,6 +431,8 @@ CHECKS: tuple[Check, ...] = (
     names_are_specified,
     resources_are_pure,
     labels_are_pure,
+    what_the_node_bears_is_pure,
+    formats_are_pure,
     cdi_specs_follow_the_devices,
     usage_names_listed_devices,
     faults_become_events,

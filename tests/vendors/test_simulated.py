@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,9 +22,12 @@ from agent.core.vendor import (
     Device,
     DeviceNode,
     Distance,
+    Format,
     HealthEvent,
     Mount,
+    NotShown,
     Partition,
+    Picture,
     Proof,
     Request,
     State,
@@ -309,6 +314,8 @@ async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_p
         "the vendor has no signs: its process is started on every node",
         "the vendor has no resources of its own",
         "the vendor has no labels",
+        "the vendor has no annotations and no extended resources",
+        "the vendor has no formats",
         "the backend has no usage",
     ]
 
@@ -485,6 +492,58 @@ WRONG_EDITS = {
 def test_edits_that_no_answer_to_the_kubelet_can_hold_are_found(edits: ContainerEdits) -> None:
     with pytest.raises(AssertionError):
         agenthalf._check_edits(edits)
+
+
+def _of_another(picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+    raise NotShown({"error": {node}})
+
+
+COUNT = count()
+WRONG_FORMATS = {
+    "two of a, a have one name": [Format("a", lambda *_: {}), Format("a", lambda *_: [])],
+    "is no name that a path": [Format("a b", lambda *_: {})],
+    "is no absolute path": [Format("a", lambda *_: {}, "acme")],
+    "is no JSON: Object of type Holder": [Format("a", lambda it, *_: [one.holder for one in it.holdings])],
+    "is no JSON: Object of type set": [Format("a", _of_another)],
+    "is no JSON: Out of range": [Format("a", lambda *_: float("nan"))],
+    "a: first ": [Format("a", lambda *_: next(COUNT))],
+    "TypeError: '<' not supported": [
+        Format("a", lambda it, *_: min((one.minor for one in it.devices), default=0)),
+    ],
+}
+
+
+@pytest.mark.parametrize("detail", WRONG_FORMATS)
+async def test_a_format_that_can_not_be_shown_is_found(detail: str) -> None:
+    vendor = replace(simulated(devices=3), formats=tuple(WRONG_FORMATS[detail]))
+
+    finding = await conformance._finding(agenthalf.formats_are_pure, Bench(vendor, None, ()))
+
+    assert detail in finding.detail
+
+
+WRONG_ON_THE_NODE: dict[str, dict[str, Any]] = {
+    "acme.com/x": {"annotation_keys": ("acme.com/y",), "annotations": lambda *_: {"acme.com/x": ""}},
+    "a text is needed": {"annotation_keys": ("acme.com/y",), "annotations": lambda *_: {"acme.com/y": 1}},
+    ", then {'acme.com/y': '": {
+        "annotation_keys": ("acme.com/y",),
+        "annotations": lambda *_: {"acme.com/y": str(next(COUNT))},
+    },
+    "-1 is no count": {
+        "extended_resource_keys": ("acme.com/n",),
+        "extended_resources": lambda *_: {"acme.com/n": -1},
+    },
+}
+
+
+@pytest.mark.parametrize("detail", WRONG_ON_THE_NODE)
+async def test_what_the_node_can_not_bear_is_found(detail: str) -> None:
+    vendor = replace(simulated(devices=3), **WRONG_ON_THE_NODE[detail])
+
+    finding = await conformance._finding(agenthalf.what_the_node_bears_is_pure, Bench(vendor, None, ()))
+
+    assert finding.ok is False
+    assert detail in finding.detail
 
 
 README = "# Acme\n## Settings\n{}\n## Resources\n## Health reasons\n| `hot` | x |\n## Tested with\n"

@@ -86,8 +86,8 @@ def extended_resources(
     return {brand.count: next(filter(None, counts), None)}
 
 
-# GCUShare's scheduler reads another brand's annotations by other names than its plugin writes them, so that a node
-# bears both: of the slices without isolation it looks for the domain put in alone, of DRS for Enflame's own.
+# GCUShare's scheduler reads another brand's annotations by other names than its plugin writes them, so that a
+# node bears both: of slices without isolation it looks for the domain put in alone, of DRS for Enflame's own.
 
 
 def _shared_keys(brand: Brand) -> tuple[str, ...]:
