@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.config import Config
 from agent.config.shape import size_of
 from agent.core.counting import Counting, counting
+from agent.core.dealing import Offer
 from agent.core.errors import UsageError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
 from agent.core.offers import Offers, Wish
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.units import counted_in
 from agent.core.vendor import Device, State
 from agent.kubelet.devicelist import KUBELET_RECEIVE_LIMIT, list_size, too_long

@@ -10,6 +10,7 @@ import structlog
 from agent.core.admission import Scene
 from agent.core.cell import Cell
 from agent.core.counting import Counting, Kept, counting
+from agent.core.dealing import absent
 from agent.core.health import Record
 from agent.core.inventory import Cleared, Inventory
 from agent.core.koordinator.locks import keys_of, locks, named
@@ -25,9 +26,10 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.offers import Offers, Wish
-from agent.core.plan import Wait, absent, awaited, plan, waits
+from agent.core.plan import plan
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
+from agent.core.waits import Wait, awaited, waits
 from agent.kubelet.devicelist import too_long
 from agent.scheduling.scheduled import Scheduled
 

@@ -17,9 +17,9 @@ from agent.core.errors import (
 )
 from agent.core.ledger import FORGOTTEN
 from agent.core.model import AdvertisedDevice, Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
-from agent.core.plan import Wait
 from agent.core.topology import Topology
 from agent.core.vendor import Device, Vendor
+from agent.core.waits import Wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from agent.core.dealing import Offer
 from agent.core.model import NodeSnapshot, Owner, Plan, Resource
-from agent.core.plan import Counted, Offer, named, plan
+from agent.core.plan import plan
 from agent.core.units import AUTO, THOUSANDTHS, counted_in
+from agent.core.uses import Counted
 from agent.core.vendor import ResourceRule, Unit
+from agent.core.waits import named
 
 #: Why a list of these IDs can not be told; empty where it can.
 TooLong = Callable[[Resource], str]

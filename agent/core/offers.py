@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from agent.core.dealing import Offer
 from agent.core.koordinator.resources import unserved_name
 from agent.core.model import NodeSnapshot
 from agent.core.modes import twins
-from agent.core.plan import Offer
 from agent.core.text import shorten
 from agent.core.vendor import (
     MAX_REPLICAS,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from agent.core.forms import short_forms
 from agent.core.parts import part_of, rows_of
-from agent.core.plan import short_forms
 from agent.core.quantity import whole
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well

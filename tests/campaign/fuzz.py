@@ -24,6 +24,7 @@ from agent.config import parse
 from agent.core.allocator import Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
+from agent.core.dealing import Offer
 from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.evidence import Evidence, Granted
 from agent.core.inventory import Inventory
@@ -32,7 +33,7 @@ from agent.core.koordinator.external import external
 from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, VendorState, VendorStatus
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.recall import recall
 from agent.core.reconcile import reconcile
 from agent.core.topology import topology

@@ -16,6 +16,7 @@ from random import Random
 from agent.cluster.pods import candidate
 from agent.core.allocator import Allocator, Scene
 from agent.core.claims import Candidate
+from agent.core.dealing import Offer
 from agent.core.errors import AllocationError
 from agent.core.evidence import Granted
 from agent.core.inventory import Inventory
@@ -25,7 +26,7 @@ from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.ledger import Ledger
 from agent.core.marks import ALLOCATION
 from agent.core.model import Allocation, Owner, VendorState, VendorStatus
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.topology import topology
 from agent.core.vendor import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 

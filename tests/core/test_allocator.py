@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocator import ALLOCATION, Allocator, MakeRoom, Scene, UnusableEdits, admit
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.dealing import Offer
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
@@ -37,7 +38,7 @@ from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.marks import CARDS
 from agent.core.model import Allocation, AllocationState, Cordon, Owner, Source
-from agent.core.plan import Offer, Wait, plan
+from agent.core.plan import plan
 from agent.core.topology import topology
 from agent.core.vendor import (
     ContainerEdits,
@@ -52,6 +53,7 @@ from agent.core.vendor import (
     Sharing,
     Vendor,
 )
+from agent.core.waits import Wait
 
 from .values import GPU, allocation, node, status
 

@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 
 from agent.core.counting import Counting, Kept, TooLong, counting
+from agent.core.dealing import Offer
 from agent.core.model import DeviceStatus, Owner, Resource
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.vendor import ResourceRule, Sharing, Unit
 
 from .values import GPU, node, status

@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.admission import Scene, admit
+from agent.core.dealing import Offer
 from agent.core.errors import InOtherMode
 from agent.core.model import AdvertisedDevice, DeviceStatus, Plan, Resource
 from agent.core.modes import elsewhere, twins
-from agent.core.plan import Held, Lying, Offer, Wait, plan, waits
+from agent.core.plan import plan
 from agent.core.topology import Topology
+from agent.core.uses import Held, Lying
 from agent.core.vendor import ResourceRule, Sharing
+from agent.core.waits import Wait, waits
 
 from .values import allocation, node, status
 

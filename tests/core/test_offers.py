@@ -8,9 +8,10 @@ from typing import cast
 
 import pytest
 
+from agent.core.dealing import Offer
 from agent.core.model import NodeSnapshot
 from agent.core.offers import COMPLAINTS, Offers, Wish
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.vendor import (
     ContainerEdits,
     Device,

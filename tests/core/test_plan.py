@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.dealing import Offer, absent
+from agent.core.forms import short_forms
 from agent.core.model import (
     Cordon,
     DeviceStatus,
@@ -19,8 +21,10 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.plan import Counted, Held, Lying, Offer, Wait, absent, awaited, plan, short_forms, waits
+from agent.core.plan import plan
+from agent.core.uses import Counted, Held, Lying
 from agent.core.vendor import IdForm, Placement, ResourceRule, Sharing
+from agent.core.waits import Wait, awaited, waits
 
 from .values import GPU, node, status
 

@@ -12,9 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
+from agent.core.dealing import Offer
 from agent.core.evidence import Evidence, Granted, Pods
 from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.recall import recall, recall_pods
 from agent.core.reconcile import reconcile
 from agent.core.slices import foreign, slices

@@ -16,11 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
+from agent.core.dealing import Offer
 from agent.core.errors import AllocationError, VendorError
 from agent.core.evidence import Pods
 from agent.core.ledger import Ledger
 from agent.core.model import Plan
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Partition, Request, ResourceRule, Vendor
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint

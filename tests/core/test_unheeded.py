@@ -11,10 +11,11 @@ import pytest
 
 from agent.core.admission import Scene
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.dealing import Offer
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Allocation, Owner
 from agent.core.notices import PodRef
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.promises import Promises
 from agent.core.topology import topology
 from agent.core.unheeded import Lookout, unheeded

@@ -18,11 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.core.admission import Scene
 from agent.core.allocator import ALLOCATION, Allocator
 from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.dealing import Offer
 from agent.core.errors import AllocationError, InsufficientMemory
 from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Owner
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.topology import Topology
 from agent.core.vendor import (
     ContainerEdits,

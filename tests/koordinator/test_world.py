@@ -22,13 +22,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from agent.core.allocator import Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, PodContainer
+from agent.core.dealing import Offer
 from agent.core.errors import AllocationError
 from agent.core.evidence import Pods
 from agent.core.koordinator.device import device, told
 from agent.core.koordinator.report import Report, report
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.topology import topology
 from agent.core.vendor import ContainerEdits, Device, Partition, Request, ResourceRule, Sharing, State, Vendor
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint

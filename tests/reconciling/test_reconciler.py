@@ -17,11 +17,12 @@ from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
 from agent.core.changes import Change, Confirm, Doubt, Recall, Release, Remove
 from agent.core.claims import Candidate, Claim, Dialect, PodContainer
+from agent.core.dealing import Offer
 from agent.core.errors import VendorError
 from agent.core.evidence import Pods
 from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, NodeSnapshot, Owner, Plan, Source
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Partition, Request, ResourceRule, Sharing, Vendor
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint

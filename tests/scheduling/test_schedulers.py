@@ -14,11 +14,12 @@ from kubelet.fakes import eventually
 
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, PodContainer
+from agent.core.dealing import Offer
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.locks import AHEAD, EXPIRED, EXPIRES, LOCKS
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan, Source
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.vendor import Placement, ResourceRule
 from agent.scheduling.scheduled import Scheduled
 from agent.scheduling.schedulers import Schedulers

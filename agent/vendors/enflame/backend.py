@@ -30,8 +30,9 @@ from . import cards, cdi, efsmi, facts, fallback, faults, library, nodes, survey
 from .cards import Card, Reading
 from .disturbances import Disturbances
 from .efsmi import Efsmi, EfsmiError
+from .errors import EfmlError, unavailable
 from .journal import Journal
-from .library import Efml, EfmlError
+from .library import Efml
 from .profiles import Known
 from .slices import Slices
 from .vitals import Vitals
@@ -208,7 +209,7 @@ class EnflameBackend(Backend):
         try:
             session.efml.init()
         except EfmlError as error:
-            raise library.unavailable(error) from error
+            raise unavailable(error) from error
         session.driver = _driver(session.efml, self._sysfs)
 
     def _surveyed(self, session: Session) -> list[Card]:
@@ -227,7 +228,7 @@ class EnflameBackend(Backend):
         try:
             return survey.survey(session.efml, self.settings, self._cards)
         except EfmlError as error:
-            raise library.unavailable(error, "efml") from error
+            raise unavailable(error, "efml") from error
 
     def _expected(self) -> bool:
         return bool(sysfs.cards(self._sysfs))

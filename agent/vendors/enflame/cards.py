@@ -12,7 +12,8 @@ from agent.vendors.common import devices, host
 
 from . import facts, faults, sysfs
 from .abi import VirtMode
-from .library import Efml, EfmlError
+from .errors import EfmlError
+from .library import Efml
 from .values import Identity, Standing
 
 T = TypeVar("T")

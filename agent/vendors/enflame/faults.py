@@ -6,7 +6,7 @@ from agent.core.vendor import DRIVER_NOT_LOADED, Fault, Proof, State
 
 from . import facts
 from .abi import Code, HandleCode
-from .library import EfmlError, unavailable
+from .errors import EfmlError, unavailable
 from .values import Link
 
 #: The reason of a card of which a question failed.

@@ -1,19 +1,20 @@
-"""Finds and starts EFML, words what keeps it from starting, and calls it."""
+"""Finds and starts EFML, and asks it: what a card is, has and tells."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from agent.core.vendor import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, BackendUnavailable
+from agent.core.vendor import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, BackendUnavailable
 
 from . import abi, dispositions, places
-from .abi import Code, HandleCode
+from .abi import Code
+from .calls import TEXT_ROOM, Calls, string
+from .errors import EfmlError, unavailable
 from .values import (
     Ecc,
     ErrorRecord,
@@ -29,57 +30,15 @@ from .values import (
     Temperature,
 )
 
-T = TypeVar("T")
-
 REMEDY = "install Enflame's driver, or let 'library' name the file, its name or a directory that holds it"
 #: How glibc says so, in English: a process that sets no locale is told nothing else.
 _MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 
 MIB = 1 << 20
-#: No function says how much it writes, and 128 bytes are what it may rely on.
-TEXT_ROOM = 4 * abi.TEXT_SIZE
 #: More than come between two looks; what is left is taken at the next.
 MAX_EVENTS = 64
 MAX_RECORDS = 64
 MAX_PORTS = 64
-
-_UNSUPPORTED = (Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.DEPRECATION)
-_UNSUPPORTED_BY_HANDLE = (HandleCode.NOT_SUPPORTED, HandleCode.FUNCTION_NOT_FOUND, HandleCode.DEPRECATED)
-_GONE_BY_HANDLE = (HandleCode.GCU_IS_LOST, HandleCode.GCU_NOT_FOUND, HandleCode.NOT_FOUND)
-
-
-class EfmlError(Exception):
-    """Raised when a call of EFML fails.
-
-    `code` is of the call's family, abi.Code or abi.HandleCode, or a number that we do not know. Both families
-    use the same numbers for other things: ask the properties, or look at `by_index` before comparing.
-    `numbers` are those that the call was made with.
-    """
-
-    def __init__(self, call: str, code: int, text: str = "", numbers: Sequence[int] = ()) -> None:
-        asked = ", ".join(map(str, numbers))
-        self.call, self.text, self.by_index = call, text, abi.by_index(call)
-        self.code = _known(code, by_index=self.by_index)
-        super().__init__(f"{call}({asked}) answers {int(code)}, {text or _words(self.code)}")
-
-    @property
-    def unsupported(self) -> bool:
-        """Whether this card, or this build, can not tell or do it."""
-        return self.code in (_UNSUPPORTED if self.by_index else _UNSUPPORTED_BY_HANDLE)
-
-    @property
-    def gone(self) -> bool:
-        """Whether it says that the card is not there.
-
-        That NO_DEVICE is how the index family says it is our assumption; FAIL and INVALID_ARGUMENT may mean
-        it, too, so a backend has to ask `standing` and sysfs.
-        """
-        return self.code == Code.NO_DEVICE if self.by_index else self.code in _GONE_BY_HANDLE
-
-    @property
-    def reset_required(self) -> bool:
-        """Whether the card works again only after a reset."""
-        return not self.by_index and self.code == HandleCode.RESET_REQUIRED
 
 
 def start(settings: Mapping[str, Any]) -> Efml:
@@ -133,135 +92,29 @@ def _opened(name: str) -> ctypes.CDLL:
     libc.dlerror.restype = ctypes.c_char_p
     handle = libc.dlopen(os.fsencode(name), os.RTLD_LAZY | os.RTLD_GLOBAL)
     if not handle:
-        raise OSError(_string(libc.dlerror() or b""))
+        raise OSError(string(libc.dlerror() or b""))
     return ctypes.CDLL(name, handle=handle)
 
 
-def unavailable(error: EfmlError, otherwise: str = "efml-init") -> BackendUnavailable:
-    """Why EFML as a whole does not answer; `otherwise` is the reason of an error without a name."""
-    codes: Mapping[Any, str] = _REFUSALS if error.by_index else _REFUSALS_BY_HANDLE
-    match codes.get(error.code, otherwise):
-        case "driver-not-loaded":
-            return BackendUnavailable(DRIVER_NOT_LOADED, f"EFML is there, the kernel driver is not: {error}")
-        case "driver-library-mismatch" as reason:
-            said = f"library and kernel driver do not go together: install both from one release ({error})"
-            return BackendUnavailable(reason, said)
-        case "no-permission" as reason:
-            return BackendUnavailable(reason, f"EFML may not open /dev/gcuctl: allow the device ({error})")
-        case reason:
-            return BackendUnavailable(reason, f"EFML answers: {error}")
-
-
-#: OPEN_DRIVER_VERSION taken for the driver's file of its version not being there is our assumption.
-_REFUSALS = {
-    Code.DRIVER_NOT_LOADED: DRIVER_NOT_LOADED,
-    Code.OPEN_DRIVER_VERSION: DRIVER_NOT_LOADED,
-    Code.DRIVER_NOT_COMPATIBLE: "driver-library-mismatch",
-    Code.NO_DEVICE: "no-device",
-}
-_REFUSALS_BY_HANDLE = {
-    HandleCode.DRIVER_NOT_LOADED: DRIVER_NOT_LOADED,
-    HandleCode.VERSION_MISMATCH: "driver-library-mismatch",
-    HandleCode.NO_PERMISSION: "no-permission",
-    HandleCode.OPERATING_SYSTEM: "no-permission",
-    HandleCode.GCU_NOT_FOUND: "no-device",
-}
-
-
-class Efml:
-    """The functions of one loaded library. `card` is the library's index, which is no identity.
+class Efml(Calls):
+    """What one loaded library tells. `card` is its index, which is no identity.
 
     Every method raises EfmlError; `unsupported` where the card or this build of the library can not tell.
     Where both families know something the index family is asked first, and the other one where it can not
     tell.
-    Calls come one after the other, from whatever thread: "EFML has had some thread safety bugs" (DeepEP).
     """
 
     def __init__(self, library: ctypes.CDLL, prefix: str = "") -> None:
-        """Raises BackendUnavailable where the library has the functions of neither family."""
-        self._library = library
-        self._prefix = prefix or _prefix(library)
-        self._functions: dict[str, Callable[..., Any] | None] = {}
-        self._turn = threading.RLock()
-        self._open: set[bool] = set()
+        super().__init__(library, prefix)
         self._addresses: dict[int, str] = {}
-        if not self.has("EfmlInit") and not (self.has("efmlInit_v2") or self.has("efmlInit")):
-            init = abi.named("EfmlInit", self._prefix)
-            said = f"{library._name} has no {init}: it is another library, or 'symbolPrefix' names it"
-            raise BackendUnavailable(LIBRARY_UNUSABLE, said)
 
     # The library
-
-    def has(self, name: str) -> bool:
-        """Whether this build exports a function, by the name that Enflame gives it: "EfmlGetEventV2"."""
-        return self._find(name) is not None
-
-    @property
-    def indices(self) -> bool:
-        """Whether the index family works, which has UUIDs, events and health."""
-        return True in self._open
-
-    @property
-    def handles(self) -> bool:
-        """Whether the handle family works, which can tell that a card is lost."""
-        return False in self._open
-
-    def init(self) -> None:
-        """Look for the cards, also where that was done before.
-
-        That lists are fixed until the next time, and that ending and starting again looks anew, is our
-        assumption; vllm-gcu does both around every question.
-
-        Raises:
-            EfmlError: Neither family starts; the index family's where there is one.
-        """
-        with self._turn, dispositions.kept():
-            self.close()
-            refused = [error for error in (self._start_by_index(), self._start_by_handle()) if error]
-            if not self._open:
-                raise refused[0]
-
-    def _start_by_index(self) -> EfmlError | None:
-        """Its argument is `no_driver`, and go-eflib passes false to have the driver."""
-        if not self.has("EfmlInit"):
-            return None
-        return self._opened("EfmlInit", False)
-
-    def _start_by_handle(self) -> EfmlError | None:
-        name = self._first("efmlInit_v2", "efmlInit")
-        return self._opened(name) if self.has(name) else None
-
-    def _opened(self, name: str, *arguments: Any) -> EfmlError | None:
-        family = abi.by_index(name)
-        self._open.add(family)
-        try:
-            self._call(name, *arguments)
-        except EfmlError as error:
-            self._open.discard(family)
-            return error
-        return None
 
     def close(self) -> None:
         """End both families; `init` starts them again."""
         with self._turn:
-            for name in ("EfmlShutdown", "efmlShutdown"):
-                function = self._find(name)
-                if function and abi.by_index(name) in self._open:
-                    function()
-            self._open.clear()
+            super().close()
             self._addresses.clear()
-
-    def error_text(self, name: str, code: int) -> str:
-        """The library's words for a code that the function of this name answered; empty where it has none."""
-        with self._turn:
-            if not abi.by_index(name):
-                function = self._find("efmlErrorString")
-                words = function(code) if function else None
-                return _string(words) if words else ""
-            function, buffer = self._find("EfmlErrorString"), ctypes.create_string_buffer(TEXT_ROOM)
-            if function is None or function(code, buffer) != Code.SUCCESS:
-                return ""
-            return _string(buffer.value)
 
     def driver_version(self) -> str:
         return self._text("EfmlGetDriverVer")
@@ -291,7 +144,7 @@ class Efml:
     def _identity(self, card: int) -> Identity:
         it = self._struct("EfmlGetDevInfo", abi.DeviceInfo, card)
         bdf = _bdf(it.domain, it.bus, it.device, it.function)
-        return Identity(card, _string(it.name), bdf, it.vendorId, it.deviceId, it.logicId)
+        return Identity(card, string(it.name), bdf, it.vendorId, it.deviceId, it.logicId)
 
     def _identity_by_handle(self, card: int) -> Identity:
         handle = self._handle(card)
@@ -299,7 +152,7 @@ class Efml:
         name = ctypes.create_string_buffer(TEXT_ROOM)
         self._call("efmlDeviceGetName", handle, name, abi.TEXT_SIZE)
         bdf = _bdf(it.domain, it.bus, it.device, it.function)
-        return Identity(card, _string(name.value), bdf, it.pciDeviceId & 0xFFFF, it.pciDeviceId >> 16)
+        return Identity(card, string(name.value), bdf, it.pciDeviceId & 0xFFFF, it.pciDeviceId >> 16)
 
     def uuid(self, card: int) -> str:
         """As the library writes it; Enflame's exporter puts "GCU-" before it."""
@@ -483,7 +336,7 @@ class Efml:
                 raise
             if not (it.type or it.id or it.message):
                 break
-            found.append(Event(card, it.type, it.id, _string(it.message)))
+            found.append(Event(card, it.type, it.id, string(it.message)))
         return tuple(found)
 
     # Topology
@@ -509,8 +362,6 @@ class Efml:
         remote = _bdf(it.remoteDomain, it.remoteBus, it.remoteDevice, it.remoteFunction)
         return Port(number, remote if it.connected else None, it.remotePort)
 
-    # Calls
-
     def _handle(self, card: int) -> int:
         """By the address, once known: that both families count alike is nowhere promised.
 
@@ -525,88 +376,6 @@ class Efml:
             by_index = self._first("efmlDeviceGetHandleByIndex_v2", "efmlDeviceGetHandleByIndex")
             self._call(by_index, card, ctypes.byref(handle))
         return handle.value or 0
-
-    def _first(self, *names: str) -> str:
-        """The first of these functions that the build has; the last where it has none."""
-        return next((name for name in names if self.has(name)), names[-1])
-
-    def _alternatives(self, *ways: Callable[[], T]) -> T:
-        """What the first way tells that this build and this card have; other errors end the search."""
-        for way in ways[:-1]:
-            try:
-                return way()
-            except EfmlError as error:
-                if not error.unsupported:
-                    raise
-        return ways[-1]()
-
-    def _find(self, name: str) -> Callable[..., Any] | None:
-        if name not in self._functions:
-            function = getattr(self._library, abi.named(name, self._prefix), None)
-            if function is not None:
-                function.argtypes = abi.ARGUMENTS[name]
-                function.restype = abi.RESULTS.get(name, ctypes.c_int)
-            self._functions[name] = function
-        return self._functions[name]
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        function = self._find(name)
-        by_index = abi.by_index(name)
-        missing = EfmlError(name, Code.FUNCTION_NOT_FOUND if by_index else HandleCode.FUNCTION_NOT_FOUND)
-        if function is None:
-            raise missing
-        with self._turn:
-            if by_index not in self._open:
-                # What it would do then nothing public tells; and where the other family works, let it answer.
-                raise missing if self._open else EfmlError(name, Code.UNINITIALIZED)
-            code = function(*arguments)
-            if code != Code.SUCCESS:
-                numbers = [int(it) for it in arguments if isinstance(it, int)]
-                raise EfmlError(name, code, self.error_text(name, code), numbers if by_index else ())
-
-    def _number(self, name: str, *arguments: Any, kind: type[Any] = ctypes.c_uint32) -> int:
-        return int(self._filled(name, kind(), *arguments).value)
-
-    def _flag(self, name: str, *arguments: Any) -> bool:
-        return bool(self._filled(name, ctypes.c_bool(), *arguments).value)
-
-    def _percent(self, name: str, *arguments: Any) -> float:
-        return float(self._filled(name, ctypes.c_float(), *arguments).value)
-
-    def _struct(self, name: str, kind: type[ctypes.Structure], *arguments: Any) -> Any:
-        return self._filled(name, kind(), *arguments)
-
-    def _filled(self, name: str, it: Any, *arguments: Any) -> Any:
-        """Let the function fill what its last argument points to."""
-        self._call(name, *arguments, ctypes.byref(it))
-        return it
-
-    def _text(self, name: str, *arguments: Any) -> str:
-        buffer = ctypes.create_string_buffer(TEXT_ROOM)
-        self._call(name, *arguments, buffer)
-        return _string(buffer.value)
-
-
-def _prefix(library: ctypes.CDLL) -> str:
-    """The prefix that the library's functions bear, Enflame's where none is known."""
-    starts = ("EfmlInit", "efmlInit_v2", "efmlInit")
-    known = (it for it in abi.PREFIXES if any(hasattr(library, abi.named(start, it)) for start in starts))
-    return next(known, abi.PREFIXES[0])
-
-
-def _known(code: int, *, by_index: bool) -> int:
-    try:
-        return Code(code) if by_index else HandleCode(code)
-    except ValueError:
-        return code
-
-
-def _words(code: int) -> str:
-    return code.name.lower().replace("_", " ") if isinstance(code, Code | HandleCode) else "no text"
-
-
-def _string(raw: bytes) -> str:
-    return raw.decode(errors="replace").strip()
 
 
 def _bdf(domain: int, bus: int, device: int, function: int) -> str:

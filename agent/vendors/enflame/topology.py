@@ -10,7 +10,8 @@ from agent.core.vendor import Distance, Link
 
 from . import sysfs
 from .cards import Card
-from .library import Efml, EfmlError
+from .errors import EfmlError
+from .library import Efml
 
 #: A switch's own port and the card: what is below the bridge that both cards have in common.
 SWITCH = 2

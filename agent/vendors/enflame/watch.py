@@ -16,7 +16,8 @@ from agent.core.vendor import Fault, HealthEvent, Proof
 from . import faults
 from .abi import EventType
 from .disturbances import Disturbances
-from .library import Efml, EfmlError
+from .errors import EfmlError
+from .library import Efml
 from .values import Event
 
 #: Seconds between two rounds.

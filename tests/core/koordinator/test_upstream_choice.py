@@ -15,13 +15,14 @@ import recorded
 from agent.cluster.pods import candidate
 from agent.core.attribution import Waiting, attribute
 from agent.core.claims import Candidate, PodContainer
+from agent.core.dealing import Offer
 from agent.core.evidence import Evidence, Pods
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR, claims
 from agent.core.koordinator.hami import METAX, METAX_ALLOCATED, metax
 from agent.core.koordinator.locks import EXPIRED, EXPIRES, LOCKS, lock, over
 from agent.core.model import Owner
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.recall import recall_pods
 from agent.core.reconcile import reconcile
 from agent.core.vendor import ResourceRule

@@ -25,7 +25,8 @@ from agent.vendors.enflame.abi import (
     ResetType,
     VirtMode,
 )
-from agent.vendors.enflame.library import MIB, Efml, EfmlError
+from agent.vendors.enflame.errors import EfmlError
+from agent.vendors.enflame.library import MIB, Efml
 from agent.vendors.enflame.values import (
     Ecc,
     ErrorRecord,

@@ -18,7 +18,8 @@ from enflame_tree import MAJOR, Tree
 from agent.vendors.enflame import abi, library
 from agent.vendors.enflame.abi import Code, EventType, HandleCode
 from agent.vendors.enflame.efsmi import Efsmi, EfsmiError
-from agent.vendors.enflame.library import Efml, EfmlError
+from agent.vendors.enflame.errors import EfmlError
+from agent.vendors.enflame.library import Efml
 from agent.vendors.enflame.values import Standing
 
 pytest_plugins = ["efml_fixtures"]

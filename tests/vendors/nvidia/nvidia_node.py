@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
+from agent.core.dealing import Offer
 from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Owner, Resource, VendorState, VendorStatus
-from agent.core.plan import Offer, plan
+from agent.core.plan import plan
 from agent.core.topology import topology
 from agent.core.vendor import (
     ContainerEdits,
