@@ -9,22 +9,18 @@ import anyio
 import structlog
 
 from agent.config import ConfigState
-from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
-from agent.core.extended import Extended
-from agent.core.labels import Wanted
 from agent.core.model import Command
-from agent.core.receipts import Owed
 from agent.core.view import Glance, View
-from agent.exchange import Exchange
 from agent.line import Line, required_vendors
 from agent.logs import file_error
 from agent.pace import Pace
 from agent.scheduling.scheduled import Scheduled
 from agent.state.lock import AgentLock
 from agent.state.remains import Remains
+from agent.told import Told
 from agent.version import version
 
 if TYPE_CHECKING:  # it is loaded once the kubelet is served
@@ -115,34 +111,10 @@ class Agent:
         return stood_by
 
     @property
-    def wanted_labels(self) -> Cell[Wanted | None]:
-        """The labels that the node is to have; of an agent that serves."""
+    def told(self) -> Told:
+        """What others are told of this node; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
-        return self._line.wanted_labels
-
-    @property
-    def wanted_annotations(self) -> Cell[Annotated | None]:
-        """The annotations of vendors that the node is to have; of an agent that serves."""
-        assert self._line is not None, "it does not serve yet"
-        return self._line.wanted_annotations
-
-    @property
-    def wanted_extended(self) -> Cell[Extended | None]:
-        """The extended resources of vendors that the node is to have; of an agent that serves."""
-        assert self._line is not None, "it does not serve yet"
-        return self._line.wanted_extended
-
-    @property
-    def owed_receipts(self) -> Cell[tuple[Owed, ...]]:
-        """What pods are to tell their schedulers and do not yet; of an agent that serves."""
-        assert self._line is not None, "it does not serve yet"
-        return self._line.owed_receipts
-
-    @property
-    def exchange(self) -> Exchange:
-        """Between who chooses how the cards are told and the API server; of an agent that serves."""
-        assert self._line is not None, "it does not serve yet"
-        return self._line.exchange
+        return self._line.told
 
     @property
     def remains(self) -> Remains:

@@ -20,8 +20,8 @@ from agent.core.vendor import Device, HealthEvent, Vendor
 from agent.features import write
 from agent.fleet import check, wanted
 from agent.isolation.supervisor import VendorProcess
-from agent.labelling import machine
 from agent.plugins import Plugin
+from agent.telling.labelling import machine
 
 #: Seconds in which a vendor must have listed its devices; a driver may take some to wake each card.
 PATIENCE = 30.0

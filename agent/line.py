@@ -11,25 +11,16 @@ from typing import Any
 import anyio
 
 from agent.allocating import TimedAllocator
-from agent.annotating import Annotating
 from agent.cdi import CdiDirectory
 from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocator import Allocator
-from agent.core.annotations import Annotated
 from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
-from agent.core.extended import Extended
-from agent.core.labels import Wanted
 from agent.core.model import Command
-from agent.core.receipts import Owed
 from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
-from agent.core.view import Counters, Glance, Reported, View
-from agent.deviceinfos import DeviceInfosFile
-from agent.exchange import Exchange
-from agent.extending import Extending
-from agent.features import FeaturesFile
+from agent.core.view import Counters, Glance, View
 from agent.fleet import Fleet
 from agent.isolation.supervisor import VendorProcess
 from agent.keeping import Keeping, last_config
@@ -43,12 +34,10 @@ from agent.kubelet.directory import (
 from agent.kubelet.podresources import PodResources
 from agent.kubelet.session import Door, sweep
 from agent.kubelet.sockets import is_served
-from agent.labelling import Labelling
 from agent.memory import recalled
 from agent.node import Node
 from agent.notices import Refusals
 from agent.pace import Pace
-from agent.receipting import Receipting
 from agent.reconciling.evidence import Sources, running_pods
 from agent.reconciling.recaller import Recaller
 from agent.reconciling.reconciler import Reconciler
@@ -57,13 +46,13 @@ from agent.registering.renewals import Renewals
 from agent.registering.rivals import Rivals
 from agent.registering.sessions import Sessions
 from agent.registering.strangers import Strangers
-from agent.reporting import Reporting
 from agent.scheduling.askers import Askers
 from agent.scheduling.scheduled import Scheduled
 from agent.scheduling.schedulers import Schedulers
 from agent.state import directories
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
+from agent.told import Told
 
 
 def steady_clock() -> Callable[[], float]:
@@ -223,31 +212,16 @@ class Line:
         #: For the whole process: two lists in one file would lose each other's entries.
         self.remains = Remains(settings.state_dir / REMAINS)
         self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=self.remains.note)
-        self._labelling = Labelling(
-            config, self._node.snapshot, lambda: self._node.vendors, time.time, api=api
-        )
-        self._annotating = Annotating(config, self._node.snapshot, self._ledger, lambda: self._node.vendors)
-        self._extending = Extending(config, self._node.snapshot, lambda: self._node.vendors)
-        self._receipting = Receipting(
-            scheduled.pods, self._ledger, self._fleet.reads, lambda: self._node.vendors.values()
-        )
-        self._features = FeaturesFile(
-            self._labelling.wanted,
-            pace.specs,
-            note=self.remains.note_features,
-            noted=self.remains.features,
-            forget=self.remains.forget_features,
-        )
-        self._reporting = Reporting(
+        self.told = Told(
             config,
-            self._node.snapshot,
-            self._node.plan,
+            self._node,
+            self._ledger,
+            scheduled,
+            self._fleet.reads,
+            self.remains,
+            specs=pace.specs,
+            infos=pace.infos,
             api=api,
-            every=pace.infos,
-            withheld=lambda: self._node.withheld,
-        )
-        self._infos = DeviceInfosFile(
-            self._reporting.exchange.telling, pace.infos, note=self.remains.note, noted=self.remains.all
         )
 
     def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
@@ -281,13 +255,7 @@ class Line:
             self._store.run,
             self._cdi.run,
             self._withhold_what_has_no_spec,
-            self._labelling.run,
-            self._annotating.run,
-            self._extending.run,
-            self._receipting.run,
-            self._features.run,
-            self._reporting.run,
-            self._infos.run,
+            self.told.run,
             self._remember_config,
             self._keeping.run,
         ]
@@ -299,31 +267,6 @@ class Line:
             # What changed since the last write may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):
                 await self._store.save(durable=False)
-
-    @property
-    def wanted_labels(self) -> Cell[Wanted | None]:
-        """The labels that the API server is to be told; None while nobody knows."""
-        return self._labelling.wanted
-
-    @property
-    def wanted_annotations(self) -> Cell[Annotated | None]:
-        """Those of vendors that the Node is to have; None while nobody knows."""
-        return self._annotating.wanted
-
-    @property
-    def wanted_extended(self) -> Cell[Extended | None]:
-        """The extended resources of vendors that the Node is to have; None while nobody knows."""
-        return self._extending.wanted
-
-    @property
-    def owed_receipts(self) -> Cell[tuple[Owed, ...]]:
-        """The annotations by which pods are to tell their schedulers that they have their devices."""
-        return self._receipting.owed
-
-    @property
-    def exchange(self) -> Exchange:
-        """What goes to and fro between who chooses how the cards are told and the API server."""
-        return self._reporting.exchange
 
     @property
     def reads(self) -> Cell[tuple[str, ...]]:
@@ -357,13 +300,13 @@ class Line:
             swaps=self._allocator.swaps,
             unheeded=self._unheeded.found,
             stale_locks=self._scheduled.stale,
-            reported=self._reported,
+            reported=self.told.reported,
         )
 
     def seen(self, view: View) -> View:
         """The view with everything the line knows."""
         return replace(
-            view,
+            self.told.seen(view),
             snapshot=self._node.snapshot.value,
             allocations=self._ledger.all(),
             vendors=self._node.vendors,
@@ -376,11 +319,6 @@ class Line:
             checkpoint_error=self._store.error,
             evidence_errors=self._reconciler.complaints,
             cdi_error=self._node.cdi_error,
-            labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
-            annotations_error=self._annotating.error,
-            extended_error=self._extending.error,
-            receipts_error=self._receipting.error,
-            reported=self._reported,
             pods_unseen=self._scheduled.unseen,
             unheeded=self._unheeded.found,
             complaints=self._node.complaints,
@@ -419,10 +357,6 @@ class Line:
         beside = {name: rivals[it.vendor] for name, it in plan.items() if it.vendor in rivals}
         return {**beside, **self._strangers.found}
 
-    @property
-    def _reported(self) -> Reported:
-        return self._reporting.seen(self._infos.error, self._infos.left_out)
-
     def _refused(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
         self._refusals.add(resource, containers, text)
         self._reconciler.look_again()
@@ -433,7 +367,7 @@ class Line:
             for action, count in self._reconciler.actions.items()
         }
         counters["checkpoint_saves", ()] = self._store.saves
-        counters["device_infos_writes", ()] = self._infos.writes
+        counters["device_infos_writes", ()] = self.told.infos_writes
         if self._set_aside:
             counters["checkpoint_set_aside", (("why", self._set_aside.why),)] = 1
         for source, count in self._reconciler.unreadable.items():

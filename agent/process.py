@@ -134,7 +134,7 @@ async def _cluster(
         labels,
         pods,
         reads=agent.reads,
-        exchange=agent.exchange,
+        exchange=agent.told.exchange,
         scheduled=agent.scheduled,
         instance=instance,
         note=agent.remains.note_namespace,
@@ -148,8 +148,8 @@ async def _cluster(
             opened.events.tell(notice)
 
     async with anyio.create_task_group() as group:
-        wants = (agent.wanted_labels, agent.wanted_annotations, agent.owed_receipts, agent.wanted_extended)
-        group.start_soon(opened.run, *wants)
+        told = agent.told
+        group.start_soon(opened.run, told.labels, told.annotations, told.receipts, told.extended)
         group.start_soon(follow, agent.glance, lambda: agent.pods.value, tell)
 
 

@@ -24,9 +24,9 @@ from agent.core.labels import Heard, Stamp, Wanted, as_lines, from_lines, made
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.vendor import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
 from agent.features import FeaturesFile, keep, write
-from agent.labelling import Labelling, heard, machine
 from agent.labels import ask
 from agent.plugins import Plugin
+from agent.telling.labelling import Labelling, heard, machine
 
 NOW = 1700000000.9
 STAMP = "acme.com/timestamp=1700000000\n"

@@ -36,12 +36,12 @@ from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
 from agent.reconciling.evidence import Sources
 from agent.reconciling.recaller import Recaller
 from agent.reconciling.reconciler import Reconciler
-from agent.reporting import withheld
 from agent.scheduling.askers import Askers
 from agent.scheduling.scheduled import Scheduled
 from agent.scheduling.schedulers import Schedulers
 from agent.state.checkpoint import Saved
 from agent.state.envelope import opened, sealed
+from agent.telling.reporting import withheld
 
 from .manager import Manager
 from .scheduler import ALLOCATED, Asking, Bound, Scheduler, booked

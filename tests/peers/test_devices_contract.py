@@ -34,7 +34,7 @@ from agent.core.pauses import Pauses
 from agent.core.vendor import State
 from agent.deviceinfos import NAME, DeviceInfosFile
 from agent.exchange import Exchange
-from agent.reporting import Reporting
+from agent.telling.reporting import Reporting
 
 from .apiserver import KubectlFailed, RealApiServer
 

@@ -71,7 +71,7 @@ async def bound(
 
 def told(node: Node) -> list[Mapping[str, Any]]:
     """What the Node's annotation says of the cards, in their order."""
-    wanted = node.agent.wanted_annotations.value
+    wanted = node.agent.told.annotations.value
     found: list[Mapping[str, Any]] = json.loads((wanted and wanted.values.get(ANNOTATION)) or "[]")
     return found
 

@@ -19,9 +19,9 @@ from agent.config import Config, parse
 from agent.core.labels import Stamp
 from agent.core.names import wrong_label
 from agent.core.vendor import Device, Fault, ResourceRule, Sharing
-from agent.labelling import machine
 from agent.labels import ask
 from agent.plugins import Plugin
+from agent.telling.labelling import machine
 from agent.vendors.nvidia.labels import family, labels
 from agent.vendors.nvidia.options import Options
 from agent.vendors.nvidia.plugin import register_backend

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from agent.config import Config
 from agent.core.extended import made
 from agent.core.vendor import Device, Vendor
-from agent.owning import Owning
+from agent.telling.owning import Owning
 
 
 class Extending(Owning[int]):

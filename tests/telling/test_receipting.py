@@ -17,7 +17,7 @@ from agent.core.claims import Candidate, Claim, Dialect, Given, PodContainer
 from agent.core.ledger import Ledger
 from agent.core.model import Owner
 from agent.core.vendor import ContainerEdits, Vendor
-from agent.receipting import SAID, Receipting
+from agent.telling.receipting import SAID, Receipting
 
 KEY = "acme.com/given"
 

@@ -14,7 +14,7 @@ from agent.core.model import DeviceStatus, NodeSnapshot, VendorState
 from agent.core.owned import Owned
 from agent.core.text import shorten
 from agent.core.vendor import Device, Fault, Vendor
-from agent.settling import Settling
+from agent.telling.settling import Settling
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ import pytest
 from core.values import allocation
 from kubelet.fakes import eventually
 
-from agent.annotating import Annotating
 from agent.config import Config, ConfigState, VendorSettings
 from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.ledger import Ledger
 from agent.core.model import Cordon, DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.vendor import ContainerEdits, Device, Fault, Grant, ResourceRule, State, Vendor
+from agent.telling.annotating import Annotating
 
 KEY = "acme.com/devices"
 

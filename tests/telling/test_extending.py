@@ -14,7 +14,7 @@ from agent.core.cell import Cell
 from agent.core.extended import Extended
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.vendor import ContainerEdits, Device, ResourceRule, State, Vendor
-from agent.extending import Extending
+from agent.telling.extending import Extending
 
 NAME = "acme.com/card-count"
 

@@ -10,7 +10,7 @@ from agent.core.cell import Cell
 from agent.core.ledger import Ledger
 from agent.core.model import NodeSnapshot
 from agent.core.vendor import Device, Vendor
-from agent.owning import Owning
+from agent.telling.owning import Owning
 
 
 class Annotating(Owning[str]):

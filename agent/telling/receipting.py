@@ -10,7 +10,7 @@ from agent.core.ledger import Ledger
 from agent.core.promises import DIALECTS
 from agent.core.receipts import Known, Owed, receipts
 from agent.core.vendor import Vendor
-from agent.settling import Settling
+from agent.telling.settling import Settling
 
 #: What is wrong with receipts, of as many pods as are named.
 SAID = 3

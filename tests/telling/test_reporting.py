@@ -25,7 +25,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.vendor import ResourceRule, Sharing
-from agent.reporting import NOT_OFFERED, Reporting, withheld
+from agent.telling.reporting import NOT_OFFERED, Reporting, withheld
 
 ALONE = Shown(kind=True)
 REPLICAS = ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 4))

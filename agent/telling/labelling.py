@@ -16,7 +16,7 @@ from agent.core.labels import Heard, Stamp, Wanted, made
 from agent.core.model import NodeSnapshot, VendorState
 from agent.core.names import label_value
 from agent.core.vendor import Vendor
-from agent.settling import Settling
+from agent.telling.settling import Settling
 
 MAX_MACHINE = 4096
 UNKNOWN_MACHINE = "unknown"
