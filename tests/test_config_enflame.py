@@ -85,6 +85,10 @@ AWAITED = ": registerResource: expected a list that begins with a resource such 
         (b'{"registerResource": [1]}', f"{AWAITED}, found the number 1"),
         (b'{"registerResource": "enflame.com/gcu"}', f"{AWAITED}, found the text 'enflame.com/gcu'"),
         (b"[" * 100_000, ": is too deep to be read"),
+        (
+            b'{"registerResource": ["a.b/c"], "registerResource": ["d.e/f"]}',
+            ": the key registerResource stands here 2 times; leave one of them",
+        ),
         (b'{"version": ' + b"1" * 5_000 + b"}", ": is no JSON: "),
     ],
 )

@@ -7,8 +7,10 @@ Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/config/config.go 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent.config import beside
@@ -76,7 +78,7 @@ def _doubts(path: str, strange: Sequence[str]) -> Iterator[str]:
 def _read(there: Beside) -> dict[str, Any]:
     content = next((content for _, content in there.files), b"")
     try:
-        said: Any = json.loads(content.decode())
+        said: Any = json.loads(content.decode(), object_pairs_hook=partial(_once, there.path))
     except UnicodeDecodeError:
         raise ConfigError(f"{there.path}: is not UTF-8 text") from None
     except json.JSONDecodeError as error:
@@ -88,6 +90,13 @@ def _read(there: Beside) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise ConfigError(f"{there.path}: expected a JSON object, found {found(said)}")
     return said
+
+
+def _once(path: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    for key, times in Counter(key for key, _ in pairs).items():
+        if times > 1:
+            raise ConfigError(f"{path}: the key {shorten(key, 60)} stands here {times} times; leave one of them")
+    return dict(pairs)
 
 
 def _first(path: str, said: dict[str, Any]) -> str:

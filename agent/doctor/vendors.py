@@ -56,9 +56,9 @@ UNUSABLE = Ailment(
     LIBRARY,
     "library-unusable",
     Severity.STOPS,
-    "the library is there and can not be loaded",
+    "the library is there and can not be used",
     "The loader says what it dislikes: half a file, another architecture, no right to read it, or a library "
-    "that it needs and that is not there.",
+    "that it needs and that is not there; or it is another one, which has none of the vendor's functions.",
     "install the driver anew; in a container mount what it needs as well, on a file system without noexec",
 )
 BYPASSED = Ailment(
