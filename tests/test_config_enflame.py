@@ -87,7 +87,7 @@ AWAITED = ": registerResource: expected a list that begins with a resource such 
         (b"[" * 100_000, ": is too deep to be read"),
         (
             b'{"registerResource": ["a.b/c"], "registerResource": ["d.e/f"]}',
-            ": the key registerResource stands here 2 times; leave one of them",
+            ": the key registerResource stands here 2 times; leave one",
         ),
         (b'{"version": ' + b"1" * 5_000 + b"}", ": is no JSON: "),
     ],

@@ -95,7 +95,7 @@ def _read(there: Beside) -> dict[str, Any]:
 def _once(path: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     for key, times in Counter(key for key, _ in pairs).items():
         if times > 1:
-            raise ConfigError(f"{path}: the key {shorten(key, 60)} stands here {times} times; leave one of them")
+            raise ConfigError(f"{path}: the key {shorten(key, 60)} stands here {times} times; leave one")
     return dict(pairs)
 
 

@@ -54,7 +54,7 @@ PCIE_ROOT = "pcie-root"
 DRIVER_NOT_LOADED = "driver-not-loaded"
 #: The one that says that nothing of the vendor is here, which is no trouble on a node without its cards.
 LIBRARY_NOT_FOUND = "library-not-found"
-#: The one of a library that is there and can not be used: half a file, of another machine, unreadable, another one.
+#: The one of a library that is there and can not be used: half a file, unreadable, or another one.
 LIBRARY_UNUSABLE = "library-unusable"
 #: The reason of a device's fault where its vendor's library is missing, and others tell of the device.
 NO_LIBRARY = "no-library"
