@@ -105,8 +105,8 @@ class EfmlStub(Script):
         super().__init__(directory / "efml-stub", cards, trace=trace)
         self.efsmi = directory / "efsmi"
         self.efsmi.write_text(
-            f"#!{sys.executable} -IS\nimport runpy, sys\nsys.argv.insert(1, {str(self.control)!r})\n"
-            f"runpy.run_path({str(STUB / 'efsmi.py')!r}, run_name='__main__')\n"
+            f"#!{sys.executable} -IS\nimport sys\nsys.argv.insert(1, {str(self.control)!r})\n"
+            f"sys.path.insert(0, {str(STUB)!r})\nimport efsmi\nefsmi.main()\n"
         )
         self.efsmi.chmod(0o755)
 

@@ -15,10 +15,12 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the tool is run thousands of times: each import counts
+    from collections.abc import Iterator, Sequence
+    from typing import Any
 
 #: The slices of an S60, and its profiles: name, number, slices (real ones of an S60).
 SLICES = 6
@@ -74,7 +76,7 @@ class Refused(Exception):
 def read_state(control: str) -> dict[str, Any]:
     """`drs` has the slots with DRS on; `instances` slot, id, profile, uuid; `serial` what comes next."""
     try:
-        state: dict[str, Any] = json.loads(Path(f"{control}.state").read_text())
+        state: dict[str, Any] = _read(f"{control}.state")
     except FileNotFoundError:
         return {"serial": 1, "drs": [], "instances": []}
     return state
@@ -87,9 +89,9 @@ def changed_state(control: str) -> Iterator[dict[str, Any]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         state = read_state(control)
         yield state
-        unfinished = Path(f"{control}.state.new")
-        unfinished.write_text(json.dumps(state))
-        unfinished.rename(f"{control}.state")
+        with open(f"{control}.state.new", "w") as unfinished:
+            json.dump(state, unfinished)
+        os.rename(f"{control}.state.new", f"{control}.state")
 
 
 def make_instance(state: dict[str, Any], slot: int, profile: str) -> dict[str, Any]:
@@ -107,6 +109,11 @@ def make_instance(state: dict[str, Any], slot: int, profile: str) -> dict[str, A
     return made
 
 
+def _read(path: str) -> Any:
+    with open(path) as file:
+        return json.load(file)
+
+
 def say(*lines: str) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
@@ -118,7 +125,7 @@ def _uuid(serial: int) -> str:
 class Tool:
     def __init__(self, control: str) -> None:
         self.control = control
-        self.said: dict[str, Any] = json.loads(Path(f"{control}.efsmi").read_text())
+        self.said: dict[str, Any] = _read(f"{control}.efsmi")
         self.index: int | None = None
 
     def main(self, arguments: list[str]) -> int:
@@ -267,6 +274,10 @@ class Tool:
                 file.write(f"efsmi:{command}\n")
 
 
-if __name__ == "__main__":
+def main() -> None:
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     sys.exit(Tool(sys.argv[1]).main(sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    main()
