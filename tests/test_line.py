@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from agent import line
+from agent import line, told
 from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
 from agent.kubelet.directory import FileIdentity
@@ -60,17 +61,19 @@ def test_the_one_life_of_the_kubelet_is_settled_that_has_served_us_for_long(
     assert it._settled(str(life), 1000.0 + later) is settled
 
 
-@pytest.mark.parametrize(("part", "mark"), [("CdiDirectory", ""), ("FeaturesFile", "features:")])
+@pytest.mark.parametrize(
+    ("room", "part", "mark"), [(line, "CdiDirectory", ""), (told, "FeaturesFile", "features:")]
+)
 def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, mark: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: ModuleType, part: str, mark: str
 ) -> None:
-    made = getattr(line, part)
+    made = getattr(room, part)
 
     def noting(*given: Any, note: Callable[[Path], object], **rest: Any) -> Any:
         note(Path("/var/run/cdi/acme.com-card.json"))
         return made(*given, note=note, **rest)
 
-    monkeypatch.setattr(line, part, noting)
+    monkeypatch.setattr(room, part, noting)
     settings = AgentSettings(state_dir=tmp_path)
 
     Line(Cell(ConfigState(Config(), "")), settings, Pace(), Cell(False), Scheduled(), in_process=True)
