@@ -48,6 +48,7 @@ def registered(view: View, times: int) -> bool:
 # Who asks
 
 
+@ANY_KUBELET
 @pytest.mark.parametrize("resource", [SHARED, DRS])
 async def test_b1_equal_pods_that_are_bound_in_another_order_than_they_were_placed_keep_their_cards(
     gcushare: GCUShare, resource: str
@@ -73,6 +74,7 @@ async def test_b1_equal_pods_that_are_bound_in_another_order_than_they_were_plac
             assert gcushare.enflame.minors[made.slot] == minor
 
 
+@ANY_KUBELET
 @pytest.mark.parametrize("resource", [SHARED, DRS])
 async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_card_each_and_are_told(
     gcushare: GCUShare, resource: str
@@ -101,6 +103,7 @@ async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_car
             assert {gcushare.enflame.uuids[made.slot]} == has[minor]
 
 
+@ANY_KUBELET
 async def test_b2_a_pod_that_bypassed_the_scheduler_takes_no_other_pods_record(gcushare: GCUShare) -> None:
     await gcushare.starts("gcushare-v4", offered(3))
     victim = gcushare.binds(one("victim", SHARED, 2), fourth(1, 2))
@@ -114,6 +117,7 @@ async def test_b2_a_pod_that_bypassed_the_scheduler_takes_no_other_pods_record(g
     assert gcushare.read(past) == {}
 
 
+@ANY_KUBELET
 async def test_b3_a_request_that_is_refused_has_made_no_slice_and_said_nothing(gcushare: GCUShare) -> None:
     await gcushare.starts("gcushare-v4", offered(3))
     pod = gcushare.binds(one("odd", DRS, 3), fourth(1, 3, main="3g.20gb:2"))
@@ -126,6 +130,7 @@ async def test_b3_a_request_that_is_refused_has_made_no_slice_and_said_nothing(g
     assert json.loads(gcushare.read(pod)[RECORDS])["main"]["allocated"] is False
 
 
+@ANY_KUBELET
 async def test_b3_a_slice_whose_pod_can_not_be_written_to_is_neither_lost_nor_made_twice(
     gcushare: GCUShare,
 ) -> None:
@@ -172,6 +177,7 @@ async def test_b5_equal_containers_have_each_their_own_slice_whatever_is_seen_of
     assert {it["instanceUUID"] for it in records.values()} == {it.uuid for it in gcushare.enflame.slices}
 
 
+@ANY_KUBELET
 @pytest.mark.parametrize("count", [1])
 async def test_b6_a_card_is_not_shared_and_sliced_at_once(node: Node, enflame: Enflame) -> None:
     enflame.dialect = "gcushare-v4"
@@ -187,6 +193,7 @@ async def test_b6_a_card_is_not_shared_and_sliced_at_once(node: Node, enflame: E
     assert len(enflame.slices) == (has.resource == DRS)
 
 
+@ANY_KUBELET
 async def test_b7_an_api_server_that_hangs_holds_up_no_pod_and_costs_none(gcushare: GCUShare) -> None:
     pods = [gcushare.binds(one(f"pod-{n}", SHARED, 2), fourth(n, 2, n)) for n in range(3)]
     await gcushare.starts("gcushare-v4", offered(3))
@@ -290,6 +297,7 @@ async def test_b11_a_card_that_fails_while_the_api_server_is_away_costs_only_its
     await gcushare.node.admit("one", {SHARED: 1})
 
 
+@ANY_KUBELET
 async def test_b12_what_a_card_became_while_nobody_listened_is_told_to_who_listens_next(
     node: Node, enflame: Enflame
 ) -> None:
@@ -306,6 +314,7 @@ async def test_b12_what_a_card_became_while_nobody_listened_is_told_to_who_liste
     await node.counts(counted(3))
 
 
+@ANY_KUBELET
 async def test_b13_pods_that_come_and_go_at_once_are_all_served_and_a_failing_card_spoils_none(
     node: Node, enflame: Enflame
 ) -> None:
