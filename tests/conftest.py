@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the scenarios with one simulated kubelet alone (what CI does on a second Python)",
     )
     group.addoption(
+        "--simulated-cards",
+        action="store_true",
+        help="run the scenarios of the simulated vendor's cards alone (what CI does on a second Python)",
+    )
+    group.addoption(
         "--every-kubelet",
         action="store_true",
         help="run every scenario with every kubelet, with --peers the simulated ones too",
