@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Processes that tests run on: auto is three for each core, 0 is none but pytest's own.
 WORKERS ?= auto
 
-.PHONY: setup lint check test demo recording pages docs image tools chart manifests bench bench-check peers cluster cluster-stop cluster-test campaign proto lock clean help
+.PHONY: setup lint check test planted demo recording pages docs image tools chart manifests bench bench-check peers cluster cluster-stop cluster-test campaign proto lock clean help
 
 help:  ## Show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
@@ -35,6 +35,9 @@ recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, 
 
 test: setup  ## Pass the tests: no root, no GPU, no cluster
 	$(BIN)/python -m pytest --ignore=tests/peers -n $(WORKERS)
+
+planted: setup  ## Plant each fault of tests/planted in a copy of the tree, and see that its tests catch it; FAULT=NAME plants one
+	PYTHONPATH=tests $(BIN)/python -m planted run $(FAULT)
 
 lint: setup  ## Format, lint, types, rooms; warnings are errors
 	$(BIN)/ruff format --check .

@@ -1,0 +1,156 @@
+"""Plants one fault after the other, each in a copy of the tree, and sees whether its tests catch it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from .copies import Copy, Unsound, copied
+from .edit import Unplaced, planted
+from .fault import Fault
+
+#: Seconds for one test, and for all tests of one fault: what takes longer hangs by the fault.
+TEST, ALL = 45, 150
+#: Seconds for all named tests without a fault.
+CLEAN = 1200
+#: pytest ends with 1 where tests failed; more is a mistake in what was asked of it.
+PASSED, FAILED = 0, 1
+#: The last lines of pytest's output, where they are all that is known.
+SHOWN = 12
+
+
+class Verdict(StrEnum):
+    """What came of a fault."""
+
+    CAUGHT = "caught"
+    SURVIVED = "SURVIVED"
+    #: The run says nothing: the fault is not planted, or the tests can not be collected.
+    UNSOUND = "UNSOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a fault, by which test or why, and after how many seconds."""
+
+    fault: Fault
+    verdict: Verdict
+    by: str
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.verdict:9}{self.seconds:6.1f} s  {self.fault.name}  {self.by}"
+
+
+def run(
+    tree: Path, chosen: Sequence[Fault], jobs: int, tell: Callable[[str], object], limit: float = ALL
+) -> list[Outcome]:
+    """Run the tests of each fault, so many faults at once; `limit` in seconds for each.
+
+    Raises:
+        Unsound: The tests do not pass without a fault either.
+    """
+    with tempfile.TemporaryDirectory(prefix="planted-") as place, ThreadPoolExecutor(jobs) as pool:
+        build = Path(place) / "build"
+        build.mkdir()
+        clean = copied(tree, Path(place) / "clean", build)
+        parts = _parts(_named(chosen), jobs)
+        for said in pool.map(lambda tests: _passed(clean, tests), parts):
+            tell(said)
+
+        def one(numbered: tuple[int, Fault]) -> Outcome:
+            number, fault = numbered
+            with tempfile.TemporaryDirectory(prefix=f"{number}-", dir=place) as at:
+                outcome = _timed(tree, fault, Path(at) / "tree", build, limit)
+            tell(str(outcome))
+            return outcome
+
+        return list(pool.map(one, enumerate(chosen)))
+
+
+def _named(chosen: Sequence[Fault]) -> list[str]:
+    """All tests that some fault names, none of them twice."""
+    tests = {test for fault in chosen for test in fault.caught_by}
+    return sorted(test for test in tests if "::" not in test or test.partition("::")[0] not in tests)
+
+
+def _parts(tests: Sequence[str], jobs: int) -> list[list[str]]:
+    return [part for part in ([*tests[start::jobs]] for start in range(jobs)) if part]
+
+
+def _passed(clean: Copy, tests: Sequence[str]) -> str:
+    began = time.monotonic()
+    code, output = _pytest(clean, tests, CLEAN)
+    if code != PASSED:
+        raise Unsound(
+            "\n".join(["without a fault the tests do not pass either:", *output.splitlines()[-SHOWN:]])
+        )
+    return f"{'clean':9}{time.monotonic() - began:6.1f} s  {output.splitlines()[-1]}"
+
+
+def _timed(tree: Path, fault: Fault, at: Path, build: Path, limit: float) -> Outcome:
+    began = time.monotonic()
+    verdict, by = _tried(tree, fault, at, build, limit)
+    return Outcome(fault, verdict, by, time.monotonic() - began)
+
+
+def _tried(tree: Path, fault: Fault, at: Path, build: Path, limit: float) -> tuple[Verdict, str]:
+    try:
+        edited = planted(tree, fault)
+        copy = copied(tree, at, build)
+        (copy.path / fault.file).write_text(edited)
+        copy.prove(fault.module)
+    except (Unplaced, Unsound) as exc:
+        return Verdict.UNSOUND, str(exc)
+    code, output = _pytest(copy, fault.caught_by, limit)
+    if code is None:
+        return Verdict.CAUGHT, f"they hang: no end after {limit:g} s"
+    if code == PASSED:
+        return Verdict.SURVIVED, ", ".join(fault.caught_by)
+    if code != FAILED:
+        return Verdict.UNSOUND, " / ".join(output.splitlines()[-SHOWN:])
+    return Verdict.CAUGHT, _first_failed(output)
+
+
+def _first_failed(output: str) -> str:
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE)
+    return found[1] if found else output.splitlines()[-1]
+
+
+def _pytest(copy: Copy, tests: Sequence[str], limit: float) -> tuple[int | None, str]:
+    """The exit status, None where there was no end of it, and what was printed."""
+    command = copy.pytest(tests, "-x", f"--timeout={TEST}")
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        # In a session of its own: what the tests have started ends with them.
+        process = subprocess.Popen(
+            command,
+            cwd=copy.path,
+            env=copy.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _end(process)
+        output.seek(0)
+        return code, output.read()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
