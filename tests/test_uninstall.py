@@ -523,6 +523,23 @@ async def test_who_waits_for_nodes_hears_when_all_are_clean_or_how_many_are_not(
     assert "cleaner: every node is clean" in capsys.readouterr().out
 
 
+async def test_of_several_daemonsets_each_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        for name, clean in (("first", 1), ("second", 2)):
+            status = {"numberReady": clean, "desiredNumberScheduled": 2}
+            metadata = {"name": name, "namespace": "default"}
+            kind = {"apiVersion": "apps/v1", "kind": "DaemonSet"}
+            server.put_object({**kind, "metadata": metadata, "status": status})
+        verb = ["uninstall", "--await-nodes=first", "--await-nodes=second", "--within=0.1"]
+
+        assert await anyio.to_thread.run_sync(main, [*verb, "--kubeconfig", str(kubeconfig)]) == 1
+
+    assert "first: done on 1 of 2 nodes" in capsys.readouterr().err
+
+
 def test_nobody_can_wait_for_nodes_without_an_api_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["uninstall", "--await-nodes", "cleaner"]) == MISUSED
 

@@ -569,6 +569,17 @@ async def test_what_happens_to_an_allocation_while_its_hardware_is_made_stays() 
     assert (it.claim, it.state, it.partitions) == (LOW, AllocationState.DONE, ("slice-of-c2",))
 
 
+async def test_a_card_that_fails_while_its_slice_is_made_is_given_to_nobody() -> None:
+    room = Room(prepares=True)
+    room.meanwhile = lambda ledger: setattr(room, "failed", frozenset({"c2"}))
+
+    with pytest.raises(UnhealthyDevice):
+        await room.allocator.allocate(SLICE, [["c2::0"]])
+
+    assert "release c2::0" in room.log
+    assert room.ledger.all() == room.disk == ()
+
+
 async def test_calls_are_answered_one_at_a_time() -> None:
     room = Room(prepares=True, gate=asyncio.Event())
 

@@ -43,6 +43,16 @@ def test_intended_allocations_hold_their_ids() -> None:
     assert ledger.devices_in_use() == {"a"}
 
 
+def test_owners_of_one_unit_are_told_from_those_of_another_each_once() -> None:
+    one, other = OWNER, replace(OWNER, uid="uid-2", pod="web-1")
+    held = (("a", one, "1"), ("b", other, "0.1"), ("c", one, "1"), ("d", None, "1"))
+    ledger = Ledger([replace(allocation(name, [name]), owner=owner, unit=unit) for name, owner, unit in held])
+    ledger.record(replace(allocation("e", ["e"], resource="acme.com/other"), owner=other, unit="1"))
+
+    assert ledger.owners_in(GPU, "1") == (one, None)
+    assert ledger.owners_in(GPU, "0.1") == (other,)
+
+
 def test_every_id_is_held_on_its_own_card() -> None:
     ledger = Ledger(
         [allocation("one", ["a::0", "b::3"]), allocation("two", ["a::1"], resource="acme.com/other")]

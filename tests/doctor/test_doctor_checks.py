@@ -507,6 +507,12 @@ def test_the_node_s_count_is_held_against_the_agent_s(
     assert [it.ailment for it in found] == ailments
 
 
+def test_with_an_agent_that_stands_by_there_is_nothing_to_compare_the_node_with() -> None:
+    (found,) = node.allocatable(around(told={**resource(8), "standby": "pid 4711"}, node={"status": {}}))
+
+    assert found.severity is Severity.NOT_MADE
+
+
 def test_a_resource_that_is_on_its_way_out_is_not_compared() -> None:
     seen: Mapping[str, Any] = {"status": {}}
 

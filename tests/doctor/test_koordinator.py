@@ -290,6 +290,16 @@ async def test_a_scheduler_that_is_not_seen_is_told_as_not_looked_at(patient: Pa
     ]
 
 
+async def test_pods_that_can_not_be_listed_are_told_as_such_and_not_as_none(patient: Patient) -> None:
+    install(patient)
+    patient.server.forbid("list", "/api/v1/pods")
+
+    found = [it for it in await patient.findings() if it.check == "koord-programs"]
+
+    assert [it.severity for it in found] == [Severity.NOT_MADE]
+    assert found[0].what.startswith("pods could not be listed: ")
+
+
 async def test_a_remedy_by_helm_keeps_the_gates_that_are_there(patient: Patient) -> None:
     install(patient, "feed")
     known = "BECPUEvict=false,CgroupReconcile=true,A b=true"

@@ -10,6 +10,7 @@ from grpclib.exceptions import GRPCError
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity
+from agent.testing.simkubelet.tasks import Tasks
 
 from .conftest import Lab, offers, pod, until
 from .plugin import TOY, ToyPlugin, devices
@@ -129,6 +130,18 @@ async def test_the_same_seed_chooses_the_same_devices(lab: Lab) -> None:
             chosen.append((await kubelet.devices(one.uid))["c0"][TOY])
             await kubelet.delete(one.uid)
     assert chosen[0] == chosen[1]
+
+
+async def test_a_bug_in_a_task_of_the_kubelet_comes_out_at_its_end() -> None:
+    async def breaks() -> None:
+        raise ZeroDivisionError
+
+    tasks = Tasks()
+    await asyncio.gather(tasks.start(breaks()), return_exceptions=True)
+
+    with pytest.raises(ExceptionGroup, match="the simulated kubelet has a bug"):
+        await tasks.close()
+    await tasks.close()  # it is said once
 
 
 async def test_strange_releases_are_refused(lab: Lab) -> None:

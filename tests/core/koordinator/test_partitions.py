@@ -139,6 +139,10 @@ def test_an_annotation_that_makes_no_sense_says_nothing(text: str) -> None:
     assert parsed(text) == ()
 
 
+def test_an_annotation_that_is_too_deep_to_be_read_says_nothing() -> None:
+    assert parsed("[" * 100_000) == ()
+
+
 def test_of_an_annotation_what_is_not_understood_is_left_out() -> None:
     text = '{"2":[{"minors":[1,0]},{"minors":["a"]},{"minors":[true,2]},7,{"gpuLinkType":"x"}],"3":7}'
 

@@ -373,6 +373,17 @@ def test_usage_is_the_cards_in_bytes_and_parts_of_one(backend: EnflameBackend, s
     assert (it.uuid, it.memory_used, it.utilization) == (uuid(0), 1000 * MIB, 0.25)
 
 
+def test_the_use_of_a_card_that_is_away_is_not_asked_for_by_its_old_index(
+    host: Host, backend: EnflameBackend, stub: EfmlStub
+) -> None:
+    stub.lose(2)
+    host.tree.remove(2)
+    backend.discover()
+    stub.restore(2)  # another card may have the index by now
+
+    assert uuid(2) not in [it.uuid for it in backend.usage()]
+
+
 def test_usage_that_can_not_be_read_is_left_out(backend: EnflameBackend, stub: EfmlStub) -> None:
     stub.fail("EfmlGetDevMem", Code.FAIL, slot=0)
 
