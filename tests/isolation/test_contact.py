@@ -72,6 +72,18 @@ def test_the_process_gets_no_environment_but_what_libraries_need(monkeypatch: py
     assert not {"AWS_SECRET_ACCESS_KEY", "KUBECONFIG", "PYTHONPATH"} & found.keys()
 
 
+async def test_a_process_that_runs_has_no_secret_of_the_agents_environment(
+    sink: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    async with serving(sink) as process:
+        await sink.until(lambda: sink.lists)
+        its = await asyncio.to_thread(Path(f"/proc/{process.pid}/environ").read_bytes)
+
+    assert b"PATH=" in its
+    assert b"AWS_SECRET_ACCESS_KEY" not in its
+
+
 async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink: Recorder) -> None:
     short = Deadlines(call=2.0, close=0.01)
     async with serving(sink, deadlines=short, does={"usage": "fork_and_segfault"}, every=100) as process:
