@@ -122,7 +122,7 @@ def _tried(tree: Path, fault: Fault, at: Path, build: Path, limit: float) -> tup
 
 
 def _first_failed(output: str) -> str:
-    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", output, re.MULTILINE)
     return found[1] if found else output.splitlines()[-1]
 
 

@@ -38,11 +38,19 @@ def test_a_sum_is_right_in_a_process_of_its_own_too():
 """
 
 
+#: Without plugins that take a second to load, and do nothing there.
+CONFIG = """\
+[pytest]
+addopts = -p no:asyncio -p no:anyio -p no:hypothesispytest -p no:rerunfailures
+"""
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A tree of one module and one test."""
     tree = tmp_path / "tree"
-    for file, text in (("agent/__init__.py", ""), ("agent/sum.py", SUM), ("tests/test_sum.py", TEST)):
+    files = {"agent/__init__.py": "", "agent/sum.py": SUM, "tests/test_sum.py": TEST, "pytest.ini": CONFIG}
+    for file, text in files.items():
         (tree / file).parent.mkdir(parents=True, exist_ok=True)
         (tree / file).write_text(text)
     return tree
