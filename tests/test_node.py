@@ -39,10 +39,10 @@ from agent.scheduling.scheduled import Scheduled
 XPU, SHARES = "acme.com/xpu", "acme.com/share"
 
 
-def served(*, by_cdi: bool) -> Node:
-    """A node with one card."""
+def served(*, by_cdi: bool, prepared: tuple[str, ...] = ()) -> Node:
+    """A node with one card; `prepared` are the resources whose hardware is made."""
     node = Node(Inventory(), Ledger(), lambda: 0.0)
-    vendor = Vendor("acme", "a:B", lambda *_: ContainerEdits(), XPU, by_cdi=by_cdi)
+    vendor = Vendor("acme", "a:B", lambda *_: ContainerEdits(), XPU, by_cdi=by_cdi, prepared=prepared)
     node.configure({"acme": vendor}, [Wish(vendor)], [VendorStatus("acme", VendorState.STARTING)])
     node.discovered("acme", [Device("a-0", 0)])
     return node
@@ -69,6 +69,14 @@ def test_a_vendor_that_has_other_ways_goes_on_without_its_specs() -> None:
     node.unwritten({"acme": "/cdi: no space"})
 
     assert (allocatable(node), node.cdi_error) == (1, "acme: /cdi: no space")
+
+
+def test_without_its_specs_a_vendor_that_makes_slices_withholds_those_and_no_whole_card() -> None:
+    node = served(by_cdi=True, prepared=(SHARES,))
+
+    node.unwritten({"acme": "/cdi: no space"})
+
+    assert (allocatable(node), node.withheld) == (1, {SHARES: "/cdi: no space"})
 
 
 def test_specs_that_a_vendor_can_not_renew_are_good_enough() -> None:

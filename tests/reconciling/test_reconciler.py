@@ -661,6 +661,17 @@ async def test_what_was_released_wrongly_is_taken_back(owner: Owner | None) -> N
     assert it.reconciler.actions["revive"] == 1
 
 
+async def test_what_was_released_wrongly_stays_so_where_another_has_its_ids_by_now() -> None:
+    it = Node([held()])
+    await it.full()
+    it.ledger.record(held("a2", owner=None, since=it.now))
+
+    it.entries, it.pods = [entry("a1")], ALIVE
+    await it.full()
+
+    assert it.states() == {"a1": "released", "a2": "done"}
+
+
 async def test_what_was_allocated_after_the_kubelets_file_was_read_is_as_young_as_that_look() -> None:
     """PodResources may let us wait for longer than the grace."""
     it = Node([held("a1", owner=None), held("a2", ids=("a::2",), owner=None, since=999.0)])
