@@ -324,6 +324,7 @@ def test_of_a_lock_s_lines_only_who_holds_this_file_counts(tmp_path: Path) -> No
         f"2: POSIX  ADVISORY  WRITE 4713 {here} 0 EOF",
         f"3: FLOCK  ADVISORY  WRITE 4714 {here}1 0 EOF",
         f"4: FLOCK  ADVISORY  WRITE -1 {here} 0 EOF",
+        f"5: FLOCK  ADVISORY  WRITE 4715 ff:fffff:{found.st_ino} 0 EOF",
         "nonsense",
     )
     (tmp_path / "locks").write_text("\n".join(lines))
