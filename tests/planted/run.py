@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from .copies import Copy, Unsound, copied
 from .edit import Unplaced, planted
 from .fault import Fault
 
-#: Seconds for one test, and for all tests of one fault: what takes longer hangs by the fault.
-TEST, ALL = 45, 150
-#: Seconds for all named tests without a fault.
-CLEAN = 1200
+#: A test hangs where it takes so many times as long as without the fault, and at least so many seconds.
+TIMES, LEAST = 4.0, 15.0
+#: Seconds for a test, and for all of them, without a fault.
+CLEAN_TEST, CLEAN = 180.0, 1200.0
 #: pytest ends with 1 where tests failed; more is a mistake in what was asked of it.
 PASSED, FAILED = 0, 1
 #: The last lines of pytest's output, where they are all that is known.
@@ -51,10 +51,26 @@ class Outcome:
         return f"{self.verdict:9}{self.seconds:6.1f} s  {self.fault.name}  {self.by}"
 
 
-def run(
-    tree: Path, chosen: Sequence[Fault], jobs: int, tell: Callable[[str], object], limit: float = ALL
-) -> list[Outcome]:
-    """Run the tests of each fault, so many faults at once; `limit` in seconds for each.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long tests may take, by how long each took without a fault: on a slow machine longer."""
+
+    took: Mapping[str, float]
+
+    def of(self, tests: Sequence[str]) -> tuple[float, float]:
+        """Seconds for one of these tests, and for all of them."""
+        its = [took for test, took in self.took.items() if any(_is_of(test, named) for named in tests)]
+        one = max(LEAST, TIMES * max(its, default=0.0))
+        return one, 2 * one + TIMES * sum(its)
+
+
+def _is_of(test: str, named: str) -> bool:
+    """Whether a test is one of those that a file or a node ID names."""
+    return test == named or test.startswith((f"{named}::", f"{named}["))
+
+
+def run(tree: Path, chosen: Sequence[Fault], jobs: int, tell: Callable[[str], object]) -> list[Outcome]:
+    """Run the tests of each fault, so many faults at once.
 
     Raises:
         Unsound: The tests do not pass without a fault either.
@@ -64,13 +80,16 @@ def run(
         build.mkdir()
         clean = copied(tree, Path(place) / "clean", build)
         parts = _parts(_named(chosen), jobs)
-        for said in pool.map(lambda tests: _passed(clean, tests), parts):
+        took: dict[str, float] = {}
+        for its, said in pool.map(lambda tests: _passed(clean, tests), parts):
+            took |= its
             tell(said)
+        limits = Limits(took)
 
         def one(numbered: tuple[int, Fault]) -> Outcome:
             number, fault = numbered
             with tempfile.TemporaryDirectory(prefix=f"{number}-", dir=place) as at:
-                outcome = _timed(tree, fault, Path(at) / "tree", build, limit)
+                outcome = _timed(tree, fault, Path(at) / "tree", build, limits)
             tell(str(outcome))
             return outcome
 
@@ -87,23 +106,27 @@ def _parts(tests: Sequence[str], jobs: int) -> list[list[str]]:
     return [part for part in ([*tests[start::jobs]] for start in range(jobs)) if part]
 
 
-def _passed(clean: Copy, tests: Sequence[str]) -> str:
+def _passed(clean: Copy, tests: Sequence[str]) -> tuple[Mapping[str, float], str]:
+    """How long each test took without a fault, and a line on all of them."""
     began = time.monotonic()
-    code, output = _pytest(clean, tests, CLEAN)
+    code, output = _pytest(clean, (*tests, "--durations=0"), CLEAN_TEST, CLEAN)
     if code != PASSED:
         raise Unsound(
             "\n".join(["without a fault the tests do not pass either:", *output.splitlines()[-SHOWN:]])
         )
-    return f"{'clean':9}{time.monotonic() - began:6.1f} s  {output.splitlines()[-1]}"
+    took: dict[str, float] = {}
+    for seconds, test in re.findall(r"^([\d.]+)s (?:setup|call|teardown) +(.+)$", output, re.MULTILINE):
+        took[test] = took.get(test, 0.0) + float(seconds)
+    return took, f"{'clean':9}{time.monotonic() - began:6.1f} s  {output.splitlines()[-1]}"
 
 
-def _timed(tree: Path, fault: Fault, at: Path, build: Path, limit: float) -> Outcome:
+def _timed(tree: Path, fault: Fault, at: Path, build: Path, limits: Limits) -> Outcome:
     began = time.monotonic()
-    verdict, by = _tried(tree, fault, at, build, limit)
+    verdict, by = _tried(tree, fault, at, build, limits)
     return Outcome(fault, verdict, by, time.monotonic() - began)
 
 
-def _tried(tree: Path, fault: Fault, at: Path, build: Path, limit: float) -> tuple[Verdict, str]:
+def _tried(tree: Path, fault: Fault, at: Path, build: Path, limits: Limits) -> tuple[Verdict, str]:
     try:
         edited = planted(tree, fault)
         copy = copied(tree, at, build)
@@ -111,9 +134,10 @@ def _tried(tree: Path, fault: Fault, at: Path, build: Path, limit: float) -> tup
         copy.prove(fault.module)
     except (Unplaced, Unsound) as exc:
         return Verdict.UNSOUND, str(exc)
-    code, output = _pytest(copy, fault.caught_by, limit)
+    test, all_ = limits.of(fault.caught_by)
+    code, output = _pytest(copy, fault.caught_by, test, all_)
     if code is None:
-        return Verdict.CAUGHT, f"they hang: no end after {limit:g} s"
+        return Verdict.CAUGHT, f"they hang: no end after {all_:.0f} s"
     if code == PASSED:
         return Verdict.SURVIVED, ", ".join(fault.caught_by)
     if code != FAILED:
@@ -126,9 +150,9 @@ def _first_failed(output: str) -> str:
     return found[1] if found else output.splitlines()[-1]
 
 
-def _pytest(copy: Copy, tests: Sequence[str], limit: float) -> tuple[int | None, str]:
-    """The exit status, None where there was no end of it, and what was printed."""
-    command = copy.pytest(tests, "-x", f"--timeout={TEST}")
+def _pytest(copy: Copy, tests: Sequence[str], test: float, limit: float) -> tuple[int | None, str]:
+    """The exit status, None after so many seconds without an end, and what was printed."""
+    command = copy.pytest(tests, "-x", f"--timeout={test:g}")
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         # In a session of its own: what the tests have started ends with them.
         process = subprocess.Popen(
