@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from core.test_allocator import SHARE, WHOLE, Room, bound, heeding, shown
+from core.room import Room, heeding
+from core.scenes import SHARE, WHOLE, bound, shown
 
 from agent.allocating import TimedAllocator
 from agent.core.claims import Candidate

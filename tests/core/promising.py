@@ -1,0 +1,54 @@
+"""What schedulers promised the pods of a node, as a value, and short ways to ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent.core.admission import Scene, admit
+from agent.core.claims import Candidate
+from agent.core.model import Allocation
+from agent.core.promises import Choice, Promises
+from agent.core.vendor import Sharing
+
+from .scenes import CHOSEN, SHARE, bound, scene
+
+TOGETHER = Sharing("replicas", 2, span_cards=False)
+MEMORY = Sharing("memory", unit="1")
+
+
+def promises(
+    *pods: Candidate, in_use: Sequence[Allocation] = (), refused: Collection[str] = (), **more: Any
+) -> Promises:
+    """What a scheduler promised these pods; `more` is of the scene."""
+    known = scene(*pods, **{"placement": "auto", "dialects": (CHOSEN,), **more})
+    return Promises(known, in_use, frozenset(refused))
+
+
+def counted(known: Scene, sharing: Sharing) -> Scene:
+    """The scene where SHARE counts otherwise."""
+    planned = known.plan[SHARE]
+    rule = replace(planned.rule, sharing=sharing)
+    return replace(known, plan={**known.plan, SHARE: replace(planned, rule=rule)})
+
+
+def choose(its: Promises, resource: str, *ids: str) -> Choice:
+    """What a request gets beside the allocations that have other IDs."""
+    others = [it for it in its.in_use if it.resource == resource and not {*it.ids} & {*ids}]
+    return its.choice(resource, ids, admit(its.scene, resource, ids), others)
+
+
+def of(choice: Choice) -> tuple[str | None, tuple[str, ...]]:
+    """The pod of a choice, and the cards that it gets instead of those of its IDs."""
+    return choice.claim.pod if choice.claim else None, choice.instead
+
+
+def share(name: str, *cards: str, count: int = 1, **more: Any) -> Candidate:
+    """A pod that waits for shares, to which a scheduler gave these cards, or (none) said nothing."""
+    return bound(name, *cards, resource=SHARE, count=count, **more)
+
+
+def prefer(its: Promises, resource: str, *asked: Any) -> list[str]:
+    """The IDs to take: of the available ones, with the required ones, as many as that."""
+    return its.preferred(its.scene.plan[resource], *asked)

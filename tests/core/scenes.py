@@ -1,0 +1,159 @@
+"""A node with a few cards and resources, the pods that wait on it, and who has what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent.core.admission import Scene
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.dealing import Offer
+from agent.core.evidence import Granted
+from agent.core.model import Allocation, Owner, Source
+from agent.core.plan import plan
+from agent.core.topology import topology
+from agent.core.vendor import ContainerEdits, Device, Edits, Placement, Request, ResourceRule, Sharing, Vendor
+
+from .values import allocation, node, status
+
+#: Two cards given out whole, beside one that is unhealthy and one whose edits fail; a card in four replicas;
+#: a card in four replicas of which a container gets one.
+WHOLE, SLICE, ONE = "acme.com/whole", "acme.com/slice", "acme.com/one"
+#: Of the card of SLICE and one of SHARE, where the node's modes are dynamic.
+UNCUT = "acme.com/uncut"
+#: Two cards in two replicas each, c4 and c5, beside c6, which is unhealthy.
+SHARE = "acme.com/share"
+
+
+def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
+    """What the vendor answers with; of the card `broken` this raises."""
+    if "broken" in request.ids:
+        raise ZeroDivisionError("a bug of the vendor's")
+    return ContainerEdits(
+        env={"ACME": ",".join(it.uuid for it in devices)}, annotations={"acme.com/by": "acme"}
+    )
+
+
+def scene(
+    *candidates: Candidate,
+    placement: Placement = "local",
+    dialects: tuple[Dialect, ...] = (),
+    dynamic: bool = False,
+    failed: Collection[str] = (),
+    retired: Collection[str] = (),
+    external: Mapping[str, Allocation] | None = None,
+    left_out: bool = False,
+    prepares: bool = False,
+    container_edits: Edits = edits,
+    **more: Any,  # further fields of Scene
+) -> Scene:
+    """The node with these pods. `failed`: cards that are unhealthy by now."""
+    cards = [status(f"c{n}", n, healthy=f"c{n}" not in failed) for n in range(6)]
+    sick = status("sick", 6, healthy=False, reason="xid-79", message="lost")
+    wanting = status("c6", 8, healthy=False, reason="xid-79", message="lost")
+    snapshot = node(*cards, sick, status("broken", 7), wanting)
+    settings = {"key": "value"}
+    vendor = Vendor(
+        "acme", "", container_edits, WHOLE, settings=settings, prepares=prepares, dialects=dialects
+    )
+    offers = [Offer("acme", _rules(placement, dynamic=dynamic), dynamic=dynamic)]
+    planned = plan(offers, snapshot, {}, {}, external=external or {})
+    planned |= {name: replace(planned[name], retired=True) for name in retired}
+    return Scene(
+        planned,
+        snapshot,
+        topology(snapshot),
+        {} if left_out else {"acme": vendor},
+        candidates=candidates,
+        external=external or {},
+        **more,
+    )
+
+
+def _rules(placement: Placement, *, dynamic: bool) -> tuple[ResourceRule, ...]:
+    strict = Sharing("replicas", 4, fail_requests_greater_than_one=True)
+    rules: tuple[ResourceRule, ...] = (
+        ResourceRule(WHOLE, devices=("c0", "c1", "sick", "broken")),
+        ResourceRule(SLICE, devices=("c2",), sharing=Sharing("replicas", 4)),
+        ResourceRule(SHARE, devices=("c4", "c5", "c6"), sharing=Sharing("replicas", 2)),
+        ResourceRule(ONE, devices=("c3",), sharing=strict),
+    )
+    rules += (ResourceRule(UNCUT, devices=("c2", "c4")),) if dynamic else ()
+    return tuple(replace(it, placement=placement) for it in rules)
+
+
+# Pods, and what a scheduler says of them
+
+
+def bound(name: str, *cards: str, resource: str = WHOLE, count: int = 1, **more: Any) -> Candidate:
+    """A pod to which a scheduler gave these cards, or (none) said nothing."""
+    annotations = {"cards": ",".join(cards)} if cards else {}
+    return Candidate(
+        f"uid-{name}", "default", name, (PodContainer("main", {resource: count}),), annotations, **more
+    )
+
+
+def chosen(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+    """A dialect that claims the cards of `bound`."""
+    cards = pod.annotations.get("cards")
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", tuple(cards.split(",")))] if cards else []
+
+
+CHOSEN = Dialect("plain", chosen)
+
+#: Two equal pods, to which a scheduler has promised slices of different priorities.
+LOW, HIGH = (Claim(f"uid-{it}", "default", it, "main", (), {"priority": it}) for it in ("low", "high"))
+WAITING = tuple(
+    Candidate(f"uid-{it}", "default", it, (PodContainer("main", {SLICE: 1}),), {"priority": it}, created)
+    for created, it in enumerate(("low", "high"))
+)
+
+
+def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+    """A dialect that claims any card, with the pod's annotations as parameters."""
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", (), pod.annotations)]
+
+
+PLAIN = Dialect("plain", claims)
+
+#: Parameters that a vendor writes into the environment of a container, which cannot be changed later.
+LIMITED = {"low": {"core": "30"}, "high": {"core": "60"}}
+
+
+def limits(devices: Sequence[Device], request: Request) -> ContainerEdits:
+    return ContainerEdits(env={"LIMIT": request.parameters.get("core", "")})
+
+
+def limited(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+    """A dialect that claims shares of c4 with the limits of LIMITED, by the pod's name."""
+    said = LIMITED.get(pod.name)
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", ("c4",), said)] if said else []
+
+
+# Who has what
+
+
+def held(name: str, *ids: str, resource: str = WHOLE, on: Sequence[str] = (), **more: Any) -> Allocation:
+    """An allocation of a pod of that name. `on`: the cards on which it lies, where its IDs name others."""
+    owner = more.pop("owner", Owner(f"uid-{name}", "main", "default", name))
+    return replace(allocation(name, ids, resource=resource, owner=owner, **more), diverged=tuple(on))
+
+
+def full_c5(since: float = 1200.0) -> tuple[Allocation, Allocation]:
+    """Two shares that lie on c5, one of them by an ID of c4."""
+    return (
+        held("a", "c4::0", resource=SHARE, since=since, on=("c5",)),
+        held("b", "c5::0", resource=SHARE, since=since),
+    )
+
+
+def shown(pod: str, device_id: str, resource: str = SHARE) -> Allocation:
+    """An allocation of which PodResources alone tells: its owner has no uid."""
+    owner = Owner("", "main", "default", pod)
+    return held(f"shown-{pod}", device_id, resource=resource, owner=owner, source=Source.POD_RESOURCES)
+
+
+def granted(allocated: Allocation, pod: str) -> Granted:
+    """The kubelet's word that this pod has the allocation."""
+    return Granted(allocated.id, f"uid-{pod}", "main", allocated.resource, allocated.ids)

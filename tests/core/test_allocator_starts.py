@@ -1,0 +1,181 @@
+"""A container starts with its hardware, as its pod was promised, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from agent.core.claims import Dialect
+from agent.core.errors import NotAllocated, UnknownResource, VendorCrashed
+from agent.core.ledger import Ledger
+from agent.core.model import Allocation, Owner, Source
+from agent.core.vendor import Request
+
+from .room import Room, promising
+from .scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, bound, granted, held, limited
+
+GONE = Owner("uid-gone", "main", "default", "gone")
+
+
+async def started(room: Room, ids: Sequence[str]) -> list[Request]:
+    """What the vendor is asked to make when a container with these IDs starts."""
+    before = len(room.requests)
+    await room.allocator.pre_start(SLICE, ids)
+    return room.requests[before:]
+
+
+async def sliced(room: Room, *containers: Sequence[str]) -> list[Allocation]:
+    """Allocations of which the hardware is there; nothing is logged of it."""
+    for ids in containers:
+        await room.allocator.allocate(SLICE, [ids])
+    room.log.clear()
+    return list(room.ledger.all())
+
+
+async def test_a_container_whose_hardware_is_there_starts_and_writes_nothing() -> None:
+    room = Room(prepares=True)
+    [made] = await sliced(room, ["c2::0"])
+    room.grants = [granted(made, "web")]
+
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.log == ["prepare c2::0 on c2"]
+    assert room.ledger.all() == (made,)
+
+
+async def test_what_a_reboot_took_is_made_again_before_the_container_starts() -> None:
+    room = Room(prepares=True)
+    [made] = await sliced(room, ["c2::0"])
+    room.grants = [granted(made, "web")]
+    room.ledger.record(replace(made, partitions=("of-old",), reason="the reboot took of-old"))
+
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.ledger.all() == room.disk == (made,)
+    assert room.log == ["prepare c2::0 on c2", "save durable done"]
+
+
+async def test_a_vendor_that_makes_no_hardware_is_asked_nothing_when_a_container_starts() -> None:
+    room = Room()
+
+    await room.allocator.pre_start(WHOLE, ["never allocated"])
+
+    assert room.log == []
+
+
+async def test_a_container_with_ids_that_nobody_allocated_is_refused() -> None:
+    room = Room(prepares=True)
+    await sliced(room, ["c2::0"])
+
+    with pytest.raises(NotAllocated) as refused:
+        await room.allocator.pre_start(SLICE, ["c2::0", "c2::1"])
+    with pytest.raises(UnknownResource):
+        await room.allocator.pre_start("acme.com/none", ["c2::0"])
+
+    assert str(refused.value) == (
+        "acme.com/slice: no allocation here holds c2::0, c2::1; "
+        "if this stays so, delete the pod: its controller creates it anew"
+    )
+    assert room.log == []
+
+
+async def test_a_swap_is_mended_before_the_container_starts() -> None:
+    room = promising()
+    one, other = await sliced(room, ["c2::0"], ["c2::1"])
+    room.grants = [granted(one, "high"), granted(other, "low")]
+
+    requests = await started(room, ["c2::0"])
+
+    assert requests == [Request(one.id, SLICE, ("c2::0",), {"priority": "high"})]
+    assert [it.claim for it in room.ledger.all()] == [HIGH, LOW]
+
+
+async def test_an_init_container_and_the_app_container_on_its_ids_are_both_made() -> None:
+    room = Room(prepares=True)
+    init, app, _ = await sliced(room, ["c2::0", "c2::1"], ["c2::1", "c2::0"], ["c2::0"])
+    room.grants = [granted(init, "web"), granted(app, "web")]
+
+    assert [it.allocation for it in await started(room, ["c2::0", "c2::1"])] == [init.id, app.id]
+
+
+async def test_where_the_kubelets_checkpoint_can_not_be_read_the_newest_is_made() -> None:
+    room = Room(prepares=True)
+    _, newer = await sliced(room, ["c2::0"], ["c2::0"])
+    room.grants = None
+
+    assert [it.allocation for it in await started(room, ["c2::0"])] == [newer.id]
+
+
+async def test_a_container_is_not_started_without_its_hardware() -> None:
+    room = Room(prepares=True)
+    [made] = await sliced(room, ["c2::0"])
+    room.prepare_fails = VendorCrashed("acme", "signal 11")
+
+    with pytest.raises(VendorCrashed):
+        await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.ledger.all() == (made,)
+    assert room.allocator.busy == set()
+
+
+async def test_what_starts_is_busy_and_keeps_what_happens_to_it_meanwhile() -> None:
+    room = Room(prepares=True)
+    [made] = await sliced(room, ["c2::0"])
+    busy: list[set[str]] = []
+
+    def confirmed(ledger: Ledger) -> None:
+        busy.append({*room.allocator.busy})
+        ledger.confirm(made.id, GONE, "k2")
+
+    room.meanwhile = confirmed
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert busy == [{made.id}]
+    assert room.allocator.busy == set()
+    assert room.ledger.all() == (replace(made, owner=GONE, life="k2"),)
+
+
+async def test_a_start_brings_nothing_back_that_was_released_meanwhile() -> None:
+    room = Room(prepares=True)
+    [made] = await sliced(room, ["c2::0"])
+    room.meanwhile = lambda ledger: ledger.release(made.id, "pod gone", 2.0)
+
+    await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.ledger.in_use() == ()
+
+
+async def test_a_share_that_was_read_back_is_made_as_it_was_answered_until_its_claim_is_known() -> None:
+    room = Room(prepares=True, dialects=(Dialect("plain", limited),), placement="auto")
+    read_back = held("high", "c4::0", resource=SHARE, source=Source.KUBELET)
+    room.ledger.record(replace(read_back, handed=LIMITED["low"]))
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+    room.candidates = (bound("high", resource=SHARE),)
+    room.grants = [granted(read_back, "high")]
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert [it.parameters for it in room.requests] == [LIMITED["low"], LIMITED["high"]]
+
+
+async def test_a_share_that_another_plugin_answered_is_not_made_when_its_container_starts() -> None:
+    room = Room(prepares=True)
+    room.ledger.record(replace(held("old", "c4::0", resource=SHARE), id="kubelet-old"))
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert (room.requests, room.log) == ([], [])
+
+
+async def test_a_container_whose_allocation_is_being_released_is_not_started() -> None:
+    room = Room(prepares=True)
+    [made] = await sliced(room, ["c2::0"])
+    room.allocator.busy.add(made.id)
+
+    with pytest.raises(NotAllocated):
+        await room.allocator.pre_start(SLICE, ["c2::0"])
+
+    assert room.log == []
+    assert room.allocator.busy == {made.id}
