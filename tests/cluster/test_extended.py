@@ -1,16 +1,13 @@
-"""Extended resources of vendors in the Node's status: as wanted, ours alone, and gone with their vendor."""
+"""Extended resources of vendors in the Node's status: which patches make them as they are wanted."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kubelet.fakes import eventually
 
-from agent.cluster.errors import ApiAway, Forbidden
+from agent.cluster.errors import Forbidden
 from agent.cluster.extended import EXTENDED, ExtendedWriter, patches
 from agent.cluster.node import OwnNode, own_node, path
 from agent.core.cell import Cell
@@ -134,87 +131,6 @@ class Here:
         assert status["capacity"].items() >= KUBELETS.items()
         return {key: it for key, it in status["capacity"].items() if key not in KUBELETS}
 
-    @asynccontextmanager
-    async def runs(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.writer.run(Cell(0)))
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_the_node_follows_what_is_wanted_and_keeps_it_after_the_end() -> None:
-    here = Here(EIGHT)
-    async with here.runs():
-        await eventually(lambda: here.counts == {NAME: "8"})
-        here.see()
-        here.wanted.set(Extended({NAME: 7}))
-        await eventually(lambda: here.counts == {NAME: "7"})
-        here.see()
-        here.wanted.set(Extended())
-        await eventually(lambda: here.counts == {})
-        here.see()
-        here.wanted.set(EIGHT)
-        await eventually(lambda: here.counts == {NAME: "8"})
-
-    assert here.counts == {NAME: "8"}
-    assert here.writer.writes == 4
-    assert {at for verb, at in here.api.calls if verb == "patch"} == {f"{NODE}/status"}
-
-
-async def test_a_count_that_the_kubelet_sets_to_0_is_written_again() -> None:
-    here = Here(EIGHT)
-    async with here.runs():
-        await eventually(lambda: here.counts == {NAME: "8"})
-        here.see()
-
-        here.put(NAME, {"card_count": "0"})
-        here.see()
-
-        await eventually(lambda: here.counts == {NAME: "8"})
-
-
-@pytest.mark.parametrize("wanted", [None, Extended()])
-async def test_a_node_of_which_nothing_is_wanted_is_not_asked_for(wanted: Extended | None) -> None:
-    here = Here(wanted, card_count="8")
-
-    await here.writer.once()
-
-    assert here.api.calls == []
-
-
-async def test_a_node_as_it_should_be_is_read_once_and_not_written() -> None:
-    here = Here(EIGHT, NAME, card_count="8")
-
-    await here.writer.once()
-    await here.writer.once()
-
-    assert here.api.verbs() == ["get"]
-
-
-async def test_a_server_that_is_away_or_refuses_is_told_and_asked_again() -> None:
-    here = Here(EIGHT)
-    here.api.fails = [ApiAway("gone"), None, Forbidden(403, "Forbidden", "no patch")]
-    async with here.runs():
-        await eventually(lambda: here.counts == {NAME: "8"})
-    assert here.writer.error == ""
-
-    here.wanted.set(Extended({NAME: 7}))
-    here.api.refuses = {"patch": Forbidden(403, "Forbidden", "no patch")}
-    await here.writer.once()
-    assert "no patch" in here.writer.error
-
-
-async def test_uninstalling_removes_what_an_agent_wrote_and_nothing_else() -> None:
-    here = Here(None, NAME, card_count="8", board_count="2")
-
-    assert await ExtendedWriter.remove(here.api, "n")
-
-    assert here.counts == {MORE: "2"}
-    assert EXTENDED not in here.api.objects[NODE]["metadata"]["annotations"]
-    assert not await ExtendedWriter.remove(here.api, "n")
-
 
 async def test_a_name_that_may_not_be_removed_holds_up_none_that_is_wanted() -> None:
     """As the chart's admission policy does once its nodeStatus.resources has the old name no more."""
@@ -225,6 +141,7 @@ async def test_a_name_that_may_not_be_removed_holds_up_none_that_is_wanted() -> 
     await here.writer.once()
 
     assert here.counts == {NAME: "8", MORE: "1"}
+    assert {at for verb, at in here.api.calls if verb == "patch"} == {f"{NODE}/status"}
     assert "no such name" in here.writer.error
     assert here.writer.writes == 1
 
