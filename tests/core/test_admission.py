@@ -22,6 +22,7 @@ from agent.core.errors import (
     UnknownResource,
 )
 from agent.core.model import Cordon, Owner
+from agent.core.vendor import Sharing
 from agent.core.waits import Wait
 
 from .scenes import ONE, SLICE, WHOLE, scene
@@ -146,12 +147,36 @@ def test_a_card_that_is_well_and_listed_for_nobody_is_refused_with_the_reason(
     assert str(refused.value) == f'{INVALID} "{WHOLE}": {text}'
 
 
+def test_the_fault_of_a_card_is_told_before_why_its_vendor_is_withheld() -> None:
+    with pytest.raises(UnhealthyDevice, match=r"device sick is unhealthy: xid-79 lost$"):
+        admit(replace(scene(), withheld={"acme": "its config is refused"}), WHOLE, ["sick"])
+
+
 @pytest.mark.parametrize("mode", ["", SLICE])
 def test_an_id_in_use_is_admitted_on_a_card_that_no_new_pod_gets(mode: str) -> None:
     """The kubelet gives it out again before its end is seen here."""
     known = listed("c0", healthy=False, held=("c0",), mode=mode)
 
     assert [it.uuid for it in admit(known, WHOLE, ["c0"])] == ["c0"]
+
+
+def test_an_id_in_use_lets_no_other_id_of_its_card_in() -> None:
+    known = scene()
+    planned = known.plan[SLICE]
+    cards = tuple(replace(card, healthy=False, held=("c2::0",)) for card in planned.cards)
+
+    with pytest.raises(UnhealthyDevice, match="device c2::1 is unhealthy"):
+        admit(replace(known, plan={SLICE: replace(planned, cards=cards)}), SLICE, ["c2::0", "c2::1"])
+
+
+def test_whole_cards_are_given_by_several_where_of_shares_one_is_given() -> None:
+    known = scene()
+    planned = known.plan[WHOLE]
+    rule = replace(planned.rule, sharing=Sharing(fail_requests_greater_than_one=True))
+
+    admitted = admit(replace(known, plan={WHOLE: replace(planned, rule=rule)}), WHOLE, ["c0", "c1"])
+
+    assert [it.uuid for it in admitted] == ["c0", "c1"]
 
 
 def test_a_card_that_a_scheduler_gave_to_another_pod_is_refused_by_that_pods_name() -> None:

@@ -191,6 +191,16 @@ async def test_hardware_is_made_between_two_durable_writes() -> None:
     assert answer.annotations[ALLOCATION] == recorded.id
 
 
+async def test_the_vendor_is_told_of_its_hardware_when_a_container_gets_it() -> None:
+    room = Room(
+        prepares=True, edits=lambda devices, request: ContainerEdits(env={"OF": request.partitions[0]})
+    )
+
+    [answer] = await room.allocator.allocate(SLICE, [["c2::0"]])
+
+    assert answer.env == {"OF": "slice-of-c2"}
+
+
 async def test_an_answer_is_as_old_as_it_is_however_long_its_hardware_took() -> None:
     """Else what was read of the kubelet while it was made would tell that nobody ever used it."""
     room = Room(prepares=True)

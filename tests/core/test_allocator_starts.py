@@ -89,6 +89,8 @@ async def test_a_swap_is_mended_before_the_container_starts() -> None:
     requests = await started(room, ["c2::0"])
 
     assert requests == [Request(one.id, SLICE, ("c2::0",), {"priority": "high"})]
+    assert room.log[-1] == "save durable done,done"
+    assert room.disk == room.ledger.all()
     assert [it.claim for it in room.ledger.all()] == [HIGH, LOW]
 
 

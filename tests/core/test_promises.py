@@ -212,15 +212,36 @@ def test_a_share_of_a_card_that_an_equal_pod_has_filled_lies_where_that_pods_was
     assert of(choose(its, SHARE, *asked)) == ("here", instead)
 
 
-def test_a_share_lies_at_the_end_of_a_chain_of_pods_that_have_each_others_cards() -> None:
-    def chain(*promised: str) -> Promises:
-        pods = share("here", "c5"), *(share(f"p{n}", it, pending=False) for n, it in enumerate(promised))
-        in_use = [held(f"p{n}", f"c5::{n}", resource=SHARE) for n in range(len(promised))]
-        return promises(*pods, in_use=in_use)
+def chained(*ends: str) -> Promises:
+    """Cards c5, which is chosen, and c4 are full; the pods on c5 were promised c4, those on c4 these ends."""
+    on_c5 = [share(f"five-{n}", "c4", pending=False) for n in range(2)]
+    on_c4 = [share(f"four-{n}", end, pending=False) for n, end in enumerate(ends)]
+    in_use = [
+        held(pod.name, f"{card}::{n}", resource=SHARE)
+        for card, pods in (("c5", on_c5), ("c4", on_c4))
+        for n, pod in enumerate(pods)
+    ]
+    its = promises(share("here", "c5"), *on_c5, *on_c4, in_use=in_use)
+    planned = its.scene.plan[SHARE]
+    cards = tuple(replace(card, healthy=True) for card in planned.cards)
+    return replace(its, scene=replace(its.scene, plan={SHARE: replace(planned, cards=cards)}))
 
-    assert of(choose(chain("c6", "c4"), SHARE, "c4::0")) == ("here", ())
+
+def test_a_share_lies_at_the_end_of_a_chain_of_pods_that_have_each_others_cards() -> None:
+    assert of(choose(chained("c5", "c6"), SHARE, "c6::0")) == ("here", ())
+
+
+def test_a_share_is_refused_where_pods_that_have_each_others_cards_leave_none() -> None:
     with pytest.raises(PromisedElsewhere, match="which have no room"):
-        choose(chain("c6", "c6"), SHARE, "c4::0")
+        choose(chained("c5", "c5"), SHARE, "c6::0")
+
+
+def test_a_share_does_not_take_the_place_of_a_pod_that_has_more_shares() -> None:
+    """Its promise is of another size."""
+    pods = share("here", "c5"), share("there", "c4", count=2, pending=False)
+
+    with pytest.raises(PromisedElsewhere, match="which have no room"):
+        choose(promises(*pods, in_use=[held("there", "c5::0", "c5::1", resource=SHARE)]), SHARE, "c4::0")
 
 
 def test_a_pod_whose_card_failed_since_takes_no_other_pods_promise() -> None:

@@ -82,6 +82,15 @@ def pod(name: str, *cards: str, count: int = 1, **fields: float) -> Candidate:
         pytest.param("a", 1, [pod("web", "b")], "", ["a"], id="its card is not to be had"),
         pytest.param("a b", 3, [pod("web", "b", count=3)], "", [], id="more than there are"),
         pytest.param("a x", 2, [pod("web", "a", "b", count=2)], "", ["a", "x"], id="an ID that is not known"),
+        pytest.param("a b c", 1, [pod("web", "a", "b")], "a b", [], id="more are required than asked for"),
+        pytest.param(
+            "a b c",
+            2,
+            [pod("web", "a", "b", count=3)],
+            "b",
+            ["b", "c"],
+            id="no more promised cards than required",
+        ),
         pytest.param("a b c", 1, [], "", ["a"], id="no pod waits"),
     ],
 )
