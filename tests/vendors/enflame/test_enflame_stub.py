@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import scripted
-from efml_stub import EFML, FORMATS, HANDLES, INDICES, NEWER, SUFFIXES, EfmlStub
+from efml_stub import FORMATS, HANDLES, INDICES, NEWER, SUFFIXES, EfmlStub
 from enflame_tree import MAJOR, Tree
 
 from agent.vendors.enflame import abi, library
@@ -106,27 +104,8 @@ def test_a_build_exports_every_function_but_those_it_is_to_lack(
     assert hasattr(ctypes.CDLL(str(stub.library)), "EfmlInit") == (not rebranded and INDICES not in without)
 
 
-def test_the_stub_compiles_without_a_warning(tmp_path: Path) -> None:
-    EFML.compile(tmp_path / "strict.so")  # -Wall -Wextra -Werror
-
-    assert (tmp_path / "strict.so").exists()
-
-
-def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    with pytest.raises(scripted.NoCompiler, match="no 'cc' on PATH"):
-        EFML.compile(tmp_path / "never.so")
-
-
 def test_only_efml_is_exported(stub: EfmlStub) -> None:
     assert not hasattr(ctypes.CDLL(str(stub.library)), "refresh")
-
-
-def test_a_line_that_is_not_understood_is_told_of(stub: EfmlStub) -> None:
-    stub._add("no such line")
-
-    assert "efml stub: line not understood: no such line" in in_a_process(stub, "").stderr
 
 
 # Cards
@@ -142,55 +121,12 @@ def test_a_removed_card_is_no_device_until_the_library_looks_anew(stub: EfmlStub
     assert stub.slots[2] == 3
 
 
-def test_restoring_card_1_leaves_card_12_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub = EfmlStub(tmp_path, 16)
-    monkeypatch.setenv("XPU_EFML_STUB", str(stub.control))
-    efml = library.start(stub.settings)
-    for slot in (1, 12):
-        stub.lose(slot)
-    stub.restore(1)
-
-    assert efml.uuid(1) == stub.uuid(1)
-    assert efml.standing(12) == Standing.LOST
-    assert answer(lambda: efml.uuid(12)).code == Code.FAIL
-
-
-def test_library_and_tool_find_the_cards_in_one_order(stub: EfmlStub, efml: Efml, tool: Efsmi) -> None:
-    stub.cards(3)
-    stub.order(2, 0, 1)
-    efml.init()
-
-    assert [efml.uuid(card) for card in range(efml.count())] == [stub.uuid(it) for it in (2, 0, 1)]
-    assert [it.serial for it in tool.table().rows] == [efml.serial(card) for card in range(3)]
-    assert [it.uuid for it in tool.cards().rows] == [efml.uuid(card) for card in range(3)]
-
-
-def test_a_card_tells_what_it_was_told_to(stub: EfmlStub, efml: Efml, tool: Efsmi) -> None:
-    stub.rename(1, "")
-    stub.serial(1, "A0A1650510676")
-    stub.product(1, "L300")
-    stub.address(1, "0001:0e:00.1")
-    stub.memory(1, 147456)
-
-    it, row = efml.identity(1), tool.table().rows[1]
-
-    assert (efml.uuid(1), efml.serial(1), efml.sku(1)) == ("", "A0A1650510676", "L300")
-    assert (it.name, it.bdf, efml.memory(1).total) == ("L300", "0001:0e:00.1", 147456 << 20)
-    assert (row.serial, row.bus_id, row.memory) == ("A0A1650510676", "01:0e:00.1", 147456)
-
-
 def test_no_cards_are_counted_where_none_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stub = EfmlStub(tmp_path, 0)
     monkeypatch.setenv("XPU_EFML_STUB", str(stub.control))
 
     assert library.start(stub.settings).count() == 0
     assert Efsmi(str(stub.efsmi)).table().rows == ()
-
-
-def test_the_count_can_be_a_lie(stub: EfmlStub, efml: Efml) -> None:
-    stub.count(0)
-
-    assert (efml.count(), efml.uuid(0)) == (0, stub.uuid(0))
 
 
 def test_without_the_driver_nothing_works_until_it_is_loaded_anew(
@@ -223,20 +159,6 @@ def test_an_event_before_the_start_is_none(stub: EfmlStub, efml: Efml) -> None:
 
 
 # Calls
-
-
-def test_a_call_that_hangs_goes_on_once_it_may(stub: EfmlStub, efml: Efml) -> None:
-    stub.trace()
-    stub.hang("EfmlGetDevUuid")
-    said: list[str] = []
-    asking = threading.Thread(target=lambda: said.append(efml.uuid(0)))
-    asking.start()
-    stub.await_calls("EfmlGetDevUuid", 1)
-    before = list(said)
-    stub.clear("EfmlGetDevUuid")
-    asking.join()
-
-    assert (before, said) == ([], [stub.uuid(0)])
 
 
 def test_a_call_that_kills_kills_its_process_alone(stub: EfmlStub, efml: Efml) -> None:
@@ -399,25 +321,3 @@ def test_the_tree_has_the_cards_files_and_their_nodes(stub: EfmlStub, efml: Efml
     assert (tree.root / "dev/gcuctl").exists()
     assert (tree.root / "dev/gcu9").exists()
     assert (tree.sysfs / "module/enflame/version").read_text().strip() == efml.driver_version()
-
-
-def test_a_card_leaves_the_tree_and_comes_back(stub: EfmlStub, tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "node", stub, folder="zixiao")
-    tree.remove(1)
-    gone = tree.path(1).exists()
-    tree.add_back(1)
-    tree.beat(1)
-    tree.write(1, "device_state", "odd")
-
-    assert (gone, tree.path(1).exists()) == (False, True)
-    assert (tree.path(1) / "ssm/count").read_text() == "2\n"
-    assert (tree.path(1) / "device_state").read_text() == "odd\n"
-    assert (tree.path(1) / "zixiao/gcu1").is_dir()
-
-
-def test_without_the_driver_the_tree_has_the_bus_alone(stub: EfmlStub, tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "node", stub)
-    tree.no_driver()
-
-    assert not (tree.sysfs / "module/enflame").exists()
-    assert sorted(it.name for it in tree.path(0).iterdir()) == ["class", "device", "numa_node", "vendor"]

@@ -271,13 +271,6 @@ class MxsmlStub(Script):
             hardware.slices.append(made)
         return made
 
-    def alias(self, slot: int, sgpu: int, text: str) -> None:
-        """Write another alias on a slice by hand."""
-        with self._change() as hardware:
-            hardware.slices = [
-                replace(it, alias=text) if (it.slot, it.id) == (slot, sgpu) else it for it in hardware.slices
-            ]
-
     def vanish(self, slot: int, sgpu: int) -> None:
         """Take a slice away, also one in use."""
         with self._change() as hardware:

@@ -7,16 +7,14 @@ import errno
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import scripted
-from mxsml_stub import EVENTS, MAX_SLICES, MXSML, REINIT, SGPU, MxsmlStub
+from mxsml_stub import EVENTS, MAX_SLICES, REINIT, SGPU, MxsmlStub
 
-from agent.vendors.metax import abi, library
+from agent.vendors.metax import abi
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.library import Mxsml, MxsmlError
 from agent.vendors.metax.values import Event
@@ -78,19 +76,6 @@ def test_a_build_exports_every_function_but_those_it_is_to_lack(
     assert {name for name in abi.ARGUMENTS if not mxsml.has(name)} == lacking
 
 
-def test_the_stub_compiles_without_a_warning(tmp_path: Path) -> None:
-    MXSML.compile(tmp_path / "strict.so")  # -Wall -Wextra -Werror
-
-    assert (tmp_path / "strict.so").exists()
-
-
-def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    with pytest.raises(scripted.NoCompiler, match="no 'cc' on PATH"):
-        MXSML.compile(tmp_path / "never.so")
-
-
 def test_only_mxsml_is_exported(stub: MxsmlStub) -> None:
     assert not hasattr(ctypes.CDLL(str(stub.library)), "refresh")
 
@@ -118,38 +103,6 @@ def test_a_lost_card_is_counted_and_hides_no_other(stub: MxsmlStub, mxsml: Mxsml
 
     assert (lost.code, mxsml.device_count(), other) == (Code.NO_DEVICE, 8, stub.uuid(3))
     assert mxsml.identity(2).uuid == stub.uuid(2)
-
-
-def test_restoring_card_1_leaves_card_12_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub = MxsmlStub(tmp_path, 16)
-    monkeypatch.setenv("XPU_MXSML_STUB", str(stub.control))
-    mxsml = library.start(stub.settings)
-    for slot in (1, 12):
-        stub.lose(slot)
-    stub.restore(1)
-
-    assert mxsml.state(1)
-    assert answer(lambda: mxsml.state(12)).gone
-
-
-def test_indices_are_places_in_an_order_that_may_change(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.cards(3)
-    stub.order(2, 0, 1)
-    mxsml.init()
-
-    assert [mxsml.identity(card).uuid for card in mxsml.devices()] == [stub.uuid(it) for it in (2, 0, 1)]
-
-
-def test_a_card_tells_what_it_was_told_to(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.rename(0, "")
-    stub.bus_id(0, "0000:0E:00.0")
-    stub.product(0, "MX C550")
-    stub.memory(0, 98304, used=1)
-
-    it = mxsml.identity(0)
-
-    assert (it.uuid, it.bdf, it.name) == ("", "0000:0E:00.0", "MX C550")
-    assert mxsml.memory(0).total == 98304 * 1024
 
 
 def test_a_die_that_the_card_has_not_is_refused(stub: MxsmlStub, mxsml: Mxsml) -> None:
@@ -180,17 +133,6 @@ def test_virtual_functions_share_a_cards_memory_and_have_names_of_their_own(
     assert answer(lambda: mxsml.virtual_devices(3)).code == Code.OPERATION_NOT_SUPPORT
 
 
-def test_links_can_be_set_and_taken_away(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.link(0, 6, 5)
-    five = mxsml.metaxlink_remote(0, 6)
-    none = mxsml.metaxlink_remote(0, 0)
-    stub.no_links()
-    stub.level(0, 5, abi.TopologyLevel.NODE)
-
-    assert (five and five.index, none) == (5, None)
-    assert mxsml.topology(5, 0) == abi.TopologyLevel.NODE
-
-
 # A failed init
 
 
@@ -214,16 +156,6 @@ def test_without_the_driver_neither_init_nor_a_call_works_until_it_is_loaded_ane
 
     assert (gone, init) == (Code.NO_DEVICE, Code.LOAD_DLL_FAILURE)
     assert mxsml.state(0)
-
-
-def test_a_lost_card_stays_lost_when_the_driver_is_loaded_anew(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.lose(1)
-    stub.driver_gone()
-    stub.driver_reload()
-    mxsml.init()
-
-    assert mxsml.state(0)
-    assert answer(lambda: mxsml.state(1)).gone
 
 
 # Rules of slices
@@ -368,38 +300,6 @@ def test_every_write_fails_on_a_read_only_sysfs_and_changes_nothing(
 # Slices of others
 
 
-def test_a_slice_made_by_hand_is_the_hardwares(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    made = stub.make_slice(1, 2048, 20, alias="köln 1")
-
-    [found] = mxsml.sgpus(1)
-
-    assert (found.id, found.uuid, found.minor) == (made.id, made.uuid, made.minor)
-    assert (found.vram, found.compute, mxsml.sgpu_alias(1, 0)) == (2048, 20, "köln 1")
-    assert mxsml.sgpu_enabled(1)
-
-
-def test_an_alias_can_be_written_by_hand(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.make_slice(0, 128, 1, alias="before")
-    stub.alias(0, 0, "")
-
-    assert mxsml.sgpu_alias(0, 0) == ""
-
-
-def test_memory_goes_astray(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.make_slice(0, 1024, 1)
-    stub.astray(0, 512)
-
-    left = mxsml.sgpu_quota(0)
-
-    assert left.total_vram - left.free_vram - 1024 == 512
-
-
-def test_what_slices_may_have_can_be_less_than_the_cards_memory(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.sgpu_quota(0, 64000)
-
-    assert mxsml.sgpu_quota(0).total_vram == 64000
-
-
 # What outlives what
 
 
@@ -414,12 +314,6 @@ def test_slices_toggles_classes_and_aliases_outlive_the_process_that_made_them(
 
     assert (made.returncode, made.stderr) == (0, "")
     assert (mxsml.sgpu_enabled(0), mxsml.sched_class(0), mxsml.sgpu_alias(0, 0)) == (True, 2, "xpu-1")
-
-
-def test_a_second_stub_of_the_same_node_finds_the_same_hardware(stub: MxsmlStub, tmp_path: Path) -> None:
-    made = stub.make_slice(0, 1024, 10, alias="xpu-1")
-
-    assert MxsmlStub(tmp_path).slices() == [made]
 
 
 def test_processes_that_make_slices_at_once_get_different_ones(stub: MxsmlStub) -> None:
@@ -466,20 +360,6 @@ def test_a_reboot_makes_cards_available_and_a_reload_does_not(stub: MxsmlStub, m
 # Faults of calls
 
 
-def test_a_code_can_be_forced_for_one_card(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.fail("GetDeviceState", Code.SYSFS_ERROR, errno=errno.EIO, slot=1)
-    stub.fail("GetDeviceState", Code.BUSY_DEVICE, slot=2)
-
-    assert mxsml.state(0)
-    assert answer(lambda: mxsml.state(1)).errno == errno.EIO
-    assert answer(lambda: mxsml.state(2)).code == Code.BUSY_DEVICE
-    assert mxsml.mmio_state(1) == 1
-
-    stub.clear("GetDeviceState")
-
-    assert mxsml.state(1)
-
-
 def test_the_count_of_slices_is_0_on_every_error(stub: MxsmlStub, mxsml: Mxsml) -> None:
     stub.make_slice(0, 128, 1)
     stub.fail("GetSgpuCount", Code.SYSFS_ERROR)
@@ -487,37 +367,6 @@ def test_the_count_of_slices_is_0_on_every_error(stub: MxsmlStub, mxsml: Mxsml) 
     assert mxsml.sgpu_count(0) == 0
     assert mxsml.sgpu_count(99) == 0
     assert answer(lambda: mxsml.sgpu(99, 0)).code == Code.INVALID_DEVICE_ID
-
-
-def test_a_call_hangs_while_others_go_on_until_the_script_lets_it(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.trace()
-    stub.hang("GetMemoryInfo")
-    thread = threading.Thread(target=mxsml.memory, args=(0,))
-    thread.start()
-    stub.await_calls("GetMemoryInfo", 1)
-
-    assert mxsml.state(0)
-    assert thread.is_alive()
-
-    stub.clear()
-    thread.join(30)
-
-    assert not thread.is_alive()
-
-
-def test_a_symbol_can_be_slowed(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    stub.latency("GetDeviceState", 0.05)
-    began = time.monotonic()
-
-    mxsml.state(0)
-
-    assert time.monotonic() - began >= 0.05
-
-
-def test_a_call_can_crash_its_process(stub: MxsmlStub) -> None:
-    stub.segv("GetMemoryInfo")
-
-    assert in_a_process(stub, "it.state(0); it.memory(0)").returncode == -signal.SIGSEGV
 
 
 @pytest.mark.parametrize(("when", "left"), [("before", 0), ("after", 1)])
@@ -542,23 +391,6 @@ def test_one_process_is_killed_after_the_removal_of_a_slice(stub: MxsmlStub) -> 
 
     assert in_a_process(stub, "it.remove_sgpu(0, 0)").returncode == -signal.SIGKILL
     assert stub.slices() == []
-
-
-def test_kills_that_came_leave_room_for_more(stub: MxsmlStub) -> None:
-    for _ in range(3):
-        stub.kill_before("GetDeviceState")
-        in_a_process(stub, "it.state(0)")
-
-    assert stub.killed() == 3
-    assert stub.control.read_text().count("kill ") == 1
-
-
-def test_a_kill_that_did_not_come_can_be_taken_back(stub: MxsmlStub) -> None:
-    stub.make_slice(0, 1024, 10)
-    stub.kill_before("RemoveSgpu")
-    stub.clear()
-
-    assert in_a_process(stub, "it.remove_sgpu(0, 0)").returncode == 0
 
 
 # Events
@@ -667,14 +499,3 @@ def test_a_wait_ends_with_its_node(
 
     [error] = heard
     assert isinstance(error, MxsmlError)
-
-
-def test_an_idle_wait_costs_no_processor_time(stub: MxsmlStub, mxsml: Mxsml, events: int) -> None:
-    stub.trace()
-    thread, _ = wait_in_a_thread(mxsml, events)
-    stub.await_calls("EventSetWait", 1)
-    began = time.process_time()
-    thread.join(0.5)
-
-    assert thread.is_alive()
-    assert time.process_time() - began < 0.1
