@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from agent.cli import _parser
+from agent.cli import command_line
 from pages.table import code, table
 
 _RUN = "xpu-agent run"
@@ -13,7 +13,7 @@ _RUN = "xpu-agent run"
 
 def verbs() -> Iterator[str]:
     """A section for each verb that does something, with a table where it takes arguments."""
-    leaves = [*_leaves("xpu-agent", _parser(), "")]
+    leaves = [*_leaves("xpu-agent", command_line(), "")]
     of_run = next([*_rows(parser)] for name, _, parser in leaves if name == _RUN)
     for name, help_, parser in leaves:
         rows = [*_rows(parser)]

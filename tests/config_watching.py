@@ -65,6 +65,25 @@ def untold() -> Cell[Labels | None]:
 
 
 @asynccontextmanager
+async def watched(watch: ConfigWatch) -> AsyncIterator[ConfigWatch]:
+    """The watch while it runs."""
+    task = asyncio.create_task(watch.run())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def following(source: Source | Path | None, every: float = 0.01) -> AsyncIterator[ConfigWatch]:
+    """A watch that looks often."""
+    async with watched(ConfigWatch(source, "node-1", every, settle=0.005)) as watch:
+        yield watch
+
+
+@asynccontextmanager
 async def labelled(
     source: Source | Path,
     labels: Cell[Labels | None],
@@ -81,10 +100,5 @@ async def labelled(
         recall=lambda _: before or Remembered(),
         **settings,
     )
-    task = asyncio.create_task(watch.run())
-    try:
+    async with watched(watch):
         yield watch
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

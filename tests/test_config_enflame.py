@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from config_watching import following
 from kubelet.fakes import eventually
 
 from agent.cli import main
@@ -164,18 +163,6 @@ def test_a_name_that_the_vendor_refuses_is_told_with_the_file(
 
 
 # As it changes
-
-
-@asynccontextmanager
-async def following(path: Path) -> AsyncIterator[ConfigWatch]:
-    watch = ConfigWatch(path, "node-1", 0.01, settle=0.005)
-    task = asyncio.create_task(watch.run())
-    try:
-        yield watch
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def called(state: ConfigState) -> object:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from config_watching import state
+from config_watching import following, state
 from kubelet.fakes import eventually
 
 from agent import files
@@ -239,18 +238,6 @@ def test_config_check_prints_what_each_of_metax_s_settings_is_and_reads_it_back(
 
 
 # As it changes
-
-
-@asynccontextmanager
-async def following(path: Path) -> AsyncIterator[ConfigWatch]:
-    watch = ConfigWatch(path, "node-1", 0.01, settle=0.005)
-    task = asyncio.create_task(watch.run())
-    try:
-        yield watch
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def in_mode(found: ConfigState, wanted: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli import _parser
+from agent.cli import command_line
 from agent.cli.arguments import given_by
 from agent.config import (
     FLAGS,
@@ -121,7 +121,7 @@ def test_the_table_is_nvidia_s() -> None:
 
 
 def arguments(*argv: str) -> dict[str, object]:
-    return given_by(_parser().parse_args(["run", *argv]))
+    return given_by(command_line().parse_args(["run", *argv]))
 
 
 def spelled() -> list[Any]:
@@ -414,7 +414,7 @@ def test_no_spelling_stands_for_two_flags() -> None:
 
 
 def run_actions() -> list[argparse.Action]:
-    verbs = next(action.choices for action in _parser()._actions if isinstance(action.choices, dict))
+    verbs = next(action.choices for action in command_line()._actions if isinstance(action.choices, dict))
     actions: list[argparse.Action] = verbs["run"]._actions
     return actions
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from config_watching import (
@@ -16,6 +12,7 @@ from config_watching import (
     BETTER,
     BY_LABEL,
     GOOD,
+    following,
     http,
     labelled,
     remove,
@@ -23,7 +20,6 @@ from config_watching import (
     untold,
     write,
 )
-from structlog.testing import capture_logs
 
 from agent.config import (
     CONFIG_LABEL,
@@ -37,7 +33,6 @@ from agent.config import (
 from agent.config.source import Seen
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
-from agent.process import _follow
 
 
 @pytest.fixture
@@ -49,18 +44,6 @@ def path(tmp_path: Path) -> Path:
 
 def move(path: Path, name: str) -> None:
     path.rename(path.with_name(name))
-
-
-@asynccontextmanager
-async def following(path: Source | Path | None, every: float = 0.01) -> AsyncIterator[ConfigWatch]:
-    watch = ConfigWatch(path, "node-1", every, settle=0.005)
-    task = asyncio.create_task(watch.run())
-    try:
-        yield watch
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_the_first_file_must_be_good(path: Path) -> None:
@@ -368,35 +351,6 @@ async def test_what_the_check_warns_of_is_told_and_what_it_refuses_is_not_taken(
 
     assert watch.cell.value.error.startswith("not this one; the last good configuration")
     assert watch.cell.value.config.agent.http == "127.0.0.1:1"
-
-
-async def test_the_warnings_of_each_content_are_logged_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.logs.set_level", lambda level: None)
-    write(path, "flags: {one: 1}")
-    with capture_logs() as told:
-        async with following(path) as watch, asyncio.timeout(30):
-            follower = asyncio.create_task(_follow(watch))
-            await warned_of(told, "flags.one")
-            write(path, "flags: {two: 2}")
-            await warned_of(told, "flags.two")
-            write(path, "flags: {}")
-            await state(watch, lambda state: not state.config.warnings)
-            follower.cancel()
-
-    assert [it.split(": ")[1] for it in warned(told)] == ["flags.one", "flags.two"]
-
-
-async def warned_of(told: Sequence[Mapping[str, Any]], key: str) -> None:
-    while True:
-        if any(key in it for it in warned(told)):
-            return
-        await asyncio.sleep(0.005)
-
-
-def warned(told: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [it["warning"] for it in told if it["log_level"] == "warning" and "warning" in it]
 
 
 async def test_a_file_that_becomes_empty_changes_nothing(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import _parser
+from agent.cli import command_line
 from agent.config import parse
 from agent.core.errors import ConfigError
 from agent.core.notices import ACTIONS
@@ -34,7 +34,7 @@ def test_the_readme_s_configs_are_valid() -> None:
 
 def test_the_readme_names_every_verb() -> None:
     readme = (ROOT / "README.md").read_text()
-    verbs = next(it.choices for it in _parser()._actions if isinstance(it.choices, dict))
+    verbs = next(it.choices for it in command_line()._actions if isinstance(it.choices, dict))
 
     for verb in verbs:
         assert f"xpu-agent {verb}" in readme

@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 
 from agent.config import Config, ConfigState, LastConfig
 from agent.core.cell import Cell
-from agent.keeping import Keeping, last_config, remembered_from
+from agent.keeping import MAX_BYTES, Keeping, last_config, remembered_from
+from agent.state.formats import LAST_CONFIG
 from agent.state.sealed import SealedFile
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -37,8 +38,7 @@ class Disk(SealedFile[LastConfig]):
     """The file, on a disk that a test lets refuse what STATE says."""
 
     def __init__(self, directory: Path) -> None:
-        whole = last_config(directory)
-        super().__init__(whole.path, whole._shape, whole._formats, whole._limit)
+        super().__init__(last_config(directory).path, LastConfig, LAST_CONFIG, MAX_BYTES)
         self.refuses = ""
         self.tries = 0
 

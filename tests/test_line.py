@@ -16,6 +16,7 @@ from agent.kubelet.directory import FileIdentity
 from agent.line import Line
 from agent.pace import Pace
 from agent.reconciling.reconciler import Reconciler
+from agent.registering.sessions import Sessions
 from agent.scheduling.scheduled import Scheduled
 
 OLD = FileIdentity(1, 2, 3)
@@ -52,11 +53,11 @@ def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
     ids=["for-long", "not-for-long", "another-life"],
 )
 def test_the_one_life_of_the_kubelet_is_settled_that_has_served_us_for_long(
-    tmp_path: Path, life: FileIdentity, later: float, settled: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, life: FileIdentity, later: float, settled: bool
 ) -> None:
     settings, config = AgentSettings(state_dir=tmp_path), Cell(ConfigState(Config(), ""))
     it = Line(config, settings, Pace(settle=120.0), Cell(False), Scheduled(), in_process=True)
-    it._sessions._since = (OLD, 1000.0)
+    monkeypatch.setattr(Sessions, "registered_since", lambda _, it: 1000.0 if it == str(OLD) else None)
 
     assert it._settled(str(life), 1000.0 + later) is settled
 

@@ -10,7 +10,7 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,9 @@ from typing import Any
 
 import anyio
 import pytest
+from config_watching import following, state, write
 from kubelet.fakes import eventually
+from structlog.testing import capture_logs
 
 from agent.admin import fetch
 from agent.app import Agent
@@ -29,7 +31,7 @@ from agent.core.vendor import Proof
 from agent.inspect import as_text
 from agent.line import Line
 from agent.pace import Pace
-from agent.process import _cluster, _keep_serving
+from agent.process import _cluster, _follow, _keep_serving
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
 from agent.vendors.simulated.scenario import Scenario
@@ -446,6 +448,36 @@ async def test_labels_that_can_be_told_to_nobody_are_why_the_agent_is_not_ready(
         assert any("USE_NODE_FEATURE_API: 'nodeFeature' is told to" in one for one in document["troubles"])  # type: ignore[attr-defined]
 
 
+async def test_the_warnings_of_each_content_are_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.logs.set_level", lambda level: None)
+    path = tmp_path / "config.yaml"
+    write(path, "flags: {one: 1}")
+    with capture_logs() as told:
+        async with following(path) as watch, asyncio.timeout(30):
+            follower = asyncio.create_task(_follow(watch))
+            await warned_of(told, "flags.one")
+            write(path, "flags: {two: 2}")
+            await warned_of(told, "flags.two")
+            write(path, "flags: {}")
+            await state(watch, lambda state: not state.config.warnings)
+            follower.cancel()
+
+    assert [it.split(": ")[1] for it in warned(told)] == ["flags.one", "flags.two"]
+
+
+async def warned_of(told: Sequence[Mapping[str, Any]], key: str) -> None:
+    while True:
+        if any(key in it for it in warned(told)):
+            return
+        await asyncio.sleep(0.005)
+
+
+def warned(told: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [it["warning"] for it in told if it["log_level"] == "warning" and "warning" in it]
+
+
 async def test_the_door_writes_into_the_list_that_the_line_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,12 +496,14 @@ async def test_the_door_writes_into_the_list_that_the_line_keeps(
     settings = AgentSettings(state_dir=tmp_path)
     state = Cell(ConfigState(Config(agent=settings), ""))
     agent = Agent(state, "node")
-    agent._line = Line(state, settings, Pace(), agent.registered, agent.scheduled, in_process=True)
+    line = Line(state, settings, Pace(), agent.registered, agent.scheduled, in_process=True)
+    for part in ("told", "remains", "reads"):
+        monkeypatch.setattr(Agent, part, getattr(line, part))
     agent.serving.set(True)
     agent.registered.set(True)
 
     with pytest.raises(Closed):
         await _cluster(agent, Access("http://127.0.0.1:1"), "node", Cell(None), state)
 
-    assert given["note"] == agent._line.remains.note_namespace
-    assert given["forget"] == agent._line.remains.forget_namespace
+    assert given["note"] == line.remains.note_namespace
+    assert given["forget"] == line.remains.forget_namespace

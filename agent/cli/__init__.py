@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the verb that the arguments name."""
     given = sys.argv[1:] if argv is None else argv
     # A verb that stands first is the only one that is loaded.
-    parser = _parser(tuple(given[:1]) if given[:1] and given[0] in VERBS else VERBS)
+    parser = command_line(tuple(given[:1]) if given[:1] and given[0] in VERBS else VERBS)
     args = parser.parse_args(given)
     if args.version:
         from agent.version import version
@@ -67,7 +67,8 @@ def _refusal(exc: BaseException) -> BaseException | None:
     return next((it for it in map(_refusal, inner) if it is not None), None)
 
 
-def _parser(names: Sequence[str] = VERBS) -> Parser:
+def command_line(names: Sequence[str] = VERBS) -> Parser:
+    """The parser of the verbs that are named."""
     parser = Parser(
         prog="xpu-agent",
         description="One Kubernetes node agent for every vendor's accelerators.",

@@ -129,8 +129,8 @@ class DevicePlugin:
         return {
             f"{service}/GetDevicePluginOptions": unary(self._options),
             f"{service}/ListAndWatch": streaming(self._list_and_watch),
-            f"{service}/GetPreferredAllocation": unary(self._preferred),
-            f"{service}/Allocate": unary(self._allocate),
+            f"{service}/GetPreferredAllocation": unary(self.preferred),
+            f"{service}/Allocate": unary(self.allocate),
             f"{service}/PreStartContainer": unary(self._pre_start),
         }
 
@@ -232,7 +232,7 @@ class DevicePlugin:
 
     # Calls with one answer
 
-    async def _allocate(self, request: bytes) -> bytes:
+    async def allocate(self, request: bytes) -> bytes:
         self.stats.allocations += 1
         try:
             containers = await decoded("AllocateRequest", allocate_request, request)
@@ -260,7 +260,7 @@ class DevicePlugin:
             raise GRPCError(Status.UNAVAILABLE, f"{self.name}: the agent is shutting down")
         return await self._calls.run(work, self._deadline)
 
-    async def _preferred(self, request: bytes) -> bytes:
+    async def preferred(self, request: bytes) -> bytes:
         """Never fails: an error here would fail the pod, an empty answer lets the kubelet choose."""
         self.stats.preferred += 1
         try:

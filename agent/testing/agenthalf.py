@@ -57,10 +57,11 @@ async def edits_are_pure(bench: Bench) -> None:
         request = Request("conformance", bench.vendor.resource, tuple(device.uuid for device in chosen))
         edits = bench.vendor.container_edits(chosen, request)
         assert edits == bench.vendor.container_edits(chosen, request), "the second answer differs"
-        _check_edits(edits)
+        check_edits(edits)
 
 
-def _check_edits(edits: ContainerEdits) -> None:
+def check_edits(edits: ContainerEdits) -> None:
+    """Raise AssertionError where no answer to the kubelet can hold them."""
     for name, value in [*edits.env.items(), *edits.annotations.items()]:
         _check_text(name, f"{name!r}")
         _check_text(value, f"{name} is {value!r}, which")

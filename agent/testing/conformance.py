@@ -78,13 +78,14 @@ async def check_vendor(
     """Hold the vendor against each rule of the contract; hardware is changed only with a fault injector."""
     bench = Bench(vendor, faults, python_path)
     for check in CHECKS:
-        finding = await _finding(check, bench)
+        finding = await judged(check, bench)
         yield finding
         if check is it_opens and not finding.ok:
             return
 
 
-async def _finding(check: Check, bench: Bench) -> Finding:
+async def judged(check: Check, bench: Bench) -> Finding:
+    """What a vendor is found to do of one rule."""
     name = (check.__doc__ or check.__name__).strip().rstrip(".")
     try:
         await check(bench)

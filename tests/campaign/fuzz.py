@@ -213,7 +213,7 @@ def _allocate(rng: Random) -> bytes:
 def _allocated(request: bytes) -> bool:
     node = Node()
     try:
-        answer = asyncio.run(node.plugin(SHARED)._allocate(request))
+        answer = asyncio.run(node.plugin(SHARED).allocate(request))
     except Exception as exc:
         status = as_status(exc)
         if status.status.name == "INTERNAL" or node.ledger.all():
@@ -239,7 +239,7 @@ def _preferred(rng: Random) -> bytes:
 
 def _chosen(request: bytes) -> bool:
     """Never fails; what can not be chosen is answered with no preference, which is the refusal."""
-    answer = asyncio.run(Node().plugin(SHARED)._preferred(request))
+    answer = asyncio.run(Node().plugin(SHARED).preferred(request))
     choices = PreferredAllocationResponse.parse(answer).container_responses
     return any(it.device_i_ds for it in choices)
 

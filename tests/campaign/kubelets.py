@@ -44,10 +44,8 @@ async def rise(kubelet: NodeKubelet) -> None:
 
 
 def lives(kubelet: NodeKubelet) -> bool:
-    if isinstance(kubelet, SimKubelet):
-        return kubelet._life is not None
-    assert isinstance(kubelet, RealKubelet)
-    return kubelet._process.running
+    assert isinstance(kubelet, SimKubelet | RealKubelet)
+    return kubelet.running
 
 
 def pid(kubelet: NodeKubelet) -> int | None:

@@ -80,14 +80,15 @@ def test_every_way_has_its_row() -> None:
 
 
 def test_the_labels_of_a_card_are_those_that_the_report_gives() -> None:
-    assert LABELLED.keys() == {"model", *report._LABELLED}
+    assert LABELLED.keys() == {"model", *report.LABELLED}
 
 
 def test_hami_s_annotations_are_read_under_the_names_of_the_page() -> None:
     written = [it.replace("*", "nvidia") for it, *_ in READ if "*" in it]
 
-    assert [pattern for pattern in hami._HAMI if any(map(pattern.fullmatch, written))] == [*hami._HAMI]
-    assert len(written) == len(hami._HAMI)
+    matched = tuple(pattern for pattern in hami.HAMI_KEYS if any(map(pattern.fullmatch, written)))
+    assert matched == hami.HAMI_KEYS
+    assert len(written) == len(hami.HAMI_KEYS)
 
 
 def test_every_name_of_koordinator_s_is_one_that_the_agent_knows() -> None:

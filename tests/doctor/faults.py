@@ -20,7 +20,6 @@ from testing.plugin import ClosingServer, ToyPlugin, devices
 from agent.core.hooks import hookimpl
 from agent.core.vendor import HostPart, Vendor
 from agent.core.view import View
-from agent.doctor import device_plugins
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
@@ -140,7 +139,8 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 @fault("yielded-plugin")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await patient.listen(patient.kubelet.plugin_dir / "nvidia-gpu.sock")
-    monkeypatch.setattr(device_plugins, "_yielding", lambda _: ("nvidia-gpu.sock",))
+    registers(monkeypatch, rivals=("nvidia-gpu.sock",))
+    patient.configure(foreign="yield")
     return "nvidia-gpu.sock"
 
 
@@ -262,9 +262,14 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def needs(monkeypatch: pytest.MonkeyPatch, part: HostPart) -> None:
     """Let NVIDIA's cards be served with something that is not here."""
+    registers(monkeypatch, host_parts=(part,))
+
+
+def registers(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """Let NVIDIA's plugin say something else of its vendor."""
 
     def register(settings: Mapping[str, Any]) -> Vendor:
-        return replace(register_backend(settings), host_parts=(part,))
+        return replace(register_backend(settings), **changed)
 
     monkeypatch.setattr("agent.vendors.nvidia.plugin.register_backend", hookimpl(register))
 

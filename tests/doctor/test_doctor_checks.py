@@ -12,51 +12,19 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.core.vendor import ContainerEdits, Device, Fault, HostPart, ResourceRule, Signs, State, Vendor
-from agent.doctor import cdi, checks, device_plugins, library, node, parts, pods, state, vendors
+from agent.core.vendor import ContainerEdits, Fault, HostPart, ResourceRule, Signs, State, Vendor
+from agent.doctor import cdi, checks, library, node, parts, pods, state, vendors
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
-from agent.doctor.sockets import Listener, listener
-from agent.doctor.surroundings import Cluster, Configuration, Look, Sockets, Surroundings
+from agent.doctor.sockets import listener
+from agent.doctor.surroundings import Configuration, Look, Surroundings
 from agent.locks import holders
 from agent.plugins import Plugin
 
 from .patient import short_directory
-
-GPU = "nvidia.com/gpu"
-CARD = Device("GPU-1", 0)
-Devices = Look[tuple[Device, ...]]
-
-
-def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> Plugin:
-    edits, visible = ContainerEdits(), "NVIDIA_VISIBLE_DEVICES"
-    made = Vendor(name, "a:B", lambda *_: edits, f"{name}.com/gpu", by_cdi=by_cdi, visible=visible)
-    return Plugin(name, "here", "1", made)
-
-
-def around(
-    *plugins: Plugin,
-    config: Config | None = None,
-    found: Mapping[str, Devices] | None = None,
-    told: Mapping[str, Any] | None = None,
-    node: Mapping[str, Any] | None = None,
-    its_pods: tuple[Mapping[str, Any], ...] = (),
-    root: Path = Path("/"),
-) -> Surroundings:
-    cards: Devices = Look((CARD,))
-    looked = dict.fromkeys([it.name for it in plugins], cards) if found is None else found
-    cluster = Cluster(Look(node) if node is not None else Look(why="403 Forbidden"), Look(its_pods), Look(()))
-    return Surroundings(
-        "a-node",
-        "1",
-        root,
-        Configuration(config or Config(), plugins=plugins),
-        looked,
-        Look(told, "" if told else "nobody"),
-        cluster=cluster,
-    )
+from .surveyed import CARD, GPU, Devices, around, vendor
 
 
 class Connecting(socket.socket):
@@ -520,74 +488,6 @@ def test_a_resource_that_is_on_its_way_out_is_not_compared() -> None:
     (found,) = node.allocatable(around(told=resource(8, retired=True), node=seen))
 
     assert found.severity is Severity.OK
-
-
-# Other plugins
-
-
-def test_devices_that_the_agent_lists_in_any_form_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = {
-        "devices": [{"uuid": "GPU-1", "minor": 7}],
-        "absent": [{"uuid": "GPU-2"}],
-        "allocations": [{"ids": ["GPU-old-3", "GPU-gone::2"]}],
-    }
-    known = device_plugins._ours(around(told=document))
-
-    ours = ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3", "GPU-gone::2")
-    assert all(device_plugins._is_of(it, known) for it in ours)
-    assert not any(device_plugins._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
-
-
-@pytest.mark.parametrize(
-    ("there", "serving", "remedy"),
-    [
-        (Listener("listens", pid=7), 7, ""),
-        (Listener("listens", pid=8), 7, "kill 8"),
-        (Listener("listens"), 7, "kubectl get daemonsets -A -l xpu-agent.io/pool"),  # in another pod
-        (Listener("listens", is_busy=True), 7, ""),
-        (Listener("listens"), 0, ""),  # the agent itself is in another pod than the doctor
-    ],
-)
-def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
-    there: Listener, serving: int, remedy: str
-) -> None:
-    found = list(device_plugins._agent(Path("/xpu-1.sock"), there, serving))
-
-    assert [(it.ailment, remedy in it.remedy) for it in found] == (
-        [("foreign-agent", True)] if remedy else []
-    )
-
-
-def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> None:
-    made = vendor("xy")
-    assert made.vendor is not None
-    wide = around(replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",))))
-    listens = Listener("listens")
-    there = {Path(name): listens for name in ("/sharing-7.sock", "/xsharing-7.sock", "/xy.sock")}
-
-    found = list(device_plugins._sockets(replace(wide, sockets=Sockets(others=Look(there)))))
-
-    assert [(it.ailment, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
-
-
-def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:
-    made = vendor("xy")
-    assert made.vendor is not None
-    plugin = replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",)))
-    config = Config(vendors={"xy": VendorSettings(foreign="yield")})
-    there = {Path("/sharing-7.sock"): Listener("listens")}
-
-    found = list(
-        device_plugins._sockets(replace(around(plugin, config=config), sockets=Sockets(others=Look(there))))
-    )
-
-    assert [(it.ailment, it.severity) for it in found] == [("yielded-plugin", Severity.WARNS)]
-
-
-def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:
-    wide = around(vendor("nv"), vendor("nvidia"))
-
-    assert device_plugins._marks(wide) == {"nvidia"}
 
 
 # Pods

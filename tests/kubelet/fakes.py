@@ -195,12 +195,13 @@ class FakeKubelet:
         self.registering += 1
         self.most_registering = max(self.most_registering, self.registering)
         try:
-            await self._connect(request)
+            await self.connect(request)
         finally:
             self.registering -= 1
         await stream.send_message(Empty())
 
-    async def _connect(self, request: RegisterRequest) -> None:
+    async def connect(self, request: RegisterRequest) -> None:
+        """Call the plugin that registers."""
         self.open_at_register.append(sum(not one.ended.is_set() for one in self.plugins))
         self.requests.append(request)
         if self.refusal:

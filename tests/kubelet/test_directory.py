@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -150,11 +151,14 @@ async def test_the_same_kubelet_seen_again_is_no_news(plugins_dir: Path) -> None
     # Bottlerocket #4250
     put_socket(plugins_dir / "kubelet.sock")
     async with watching(plugins_dir) as directory:
-        version = directory.kubelet._version
+        news = asyncio.create_task(directory.kubelet.changed())
+        await asyncio.sleep(0)  # it waits from now on
         for _ in range(5):
             directory.refresh()
+            await asyncio.sleep(0)
 
-        assert directory.kubelet._version == version
+        assert not news.done()
+        news.cancel()
 
 
 async def test_a_file_that_is_no_socket_is_no_kubelet(plugins_dir: Path) -> None:

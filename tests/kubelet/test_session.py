@@ -543,7 +543,7 @@ async def test_a_kubelet_that_begins_as_we_register_keeps_what_it_took_and_is_to
     plugins_dir: Path, wiped: bool, registrations: int
 ) -> None:
     kubelet = FakeKubelet(plugins_dir)
-    connect = kubelet._connect
+    connect = kubelet.connect
 
     async def another(request: RegisterRequest) -> None:
         before = identify_socket(kubelet.socket)
@@ -553,7 +553,7 @@ async def test_a_kubelet_that_begins_as_we_register_keeps_what_it_took_and_is_to
         if wiped and len(kubelet.requests) == 1:
             (plugins_dir / request.endpoint).unlink()
 
-    kubelet._connect = another  # type: ignore[method-assign]
+    kubelet.connect = another  # type: ignore[method-assign]
     async with bench(plugins_dir, kubelet=kubelet) as node:
         await node.registered(registrations)
 

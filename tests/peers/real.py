@@ -61,6 +61,11 @@ class RealKubelet:
     def log(self) -> Path:
         return self._directory / "kubelet.log"
 
+    @property
+    def running(self) -> bool:
+        """Whether the kubelet is up."""
+        return self._process.running
+
     async def __aenter__(self) -> Self:
         await self._process.start()
         return self
@@ -214,6 +219,11 @@ class GoClient:
     def __init__(self, binary: Path, directory: Path) -> None:
         self.plugin_dir = directory / "device-plugins"
         self._process = PeerProcess(binary, "client", "--dir", self.plugin_dir, log=directory / "client.log")
+
+    @property
+    def running(self) -> bool:
+        """Whether the kubelet is up."""
+        return self._process.running
 
     async def __aenter__(self) -> Self:
         await self._process.start()

@@ -14,7 +14,7 @@ import anyio
 
 from agent.cluster import node
 from agent.cluster.access import find
-from agent.cluster.client import open_api
+from agent.cluster.client import Client, open_api
 from agent.cluster.labelled import NODE_NAME, OWNED
 from agent.cluster.labels import LabelWriter, remove
 from agent.cluster.node import OwnNode, own_node
@@ -57,6 +57,7 @@ class Here:
     wanted: Cell[Wanted | None]
     node: Cell[OwnNode | None]
     writer: LabelWriter
+    api: Client
 
     async def metadata(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = json.loads(
@@ -89,7 +90,7 @@ async def labelling(
         group.start_soon(nodes.run)
         group.start_soon(writer.run, Cell(0))
         group.start_soon(node.follow, nodes.cell, name, mine, labels)
-        yield Here(server, name, wanted, mine, writer)
+        yield Here(server, name, wanted, mine, writer, api)
         group.cancel_scope.cancel()
     await api.close()
 
@@ -127,7 +128,7 @@ async def test_a_node_seen_as_it_was_is_not_overwritten(api_server: RealApiServe
         await until(lambda: here.labels() == {"pool": "a", **THREE})
 
         # The watch lags behind: what it tells is from before the last write.
-        writer = LabelWriter(here.writer._api, here.name, "default", here.wanted, Cell(old))
+        writer = LabelWriter(here.api, here.name, "default", here.wanted, Cell(old))
         here.wanted.set(Wanted("node", Heard({**THREE, "acme.com/new": "1"})))
         await writer.once()
 
@@ -174,7 +175,7 @@ async def test_a_node_feature_is_made_changed_and_removed(api_server: RealApiSer
         assert (await feature(here))["spec"]["labels"] == THREE
         assert here.labels() == {"pool": "a"}
 
-        await remove(here.writer._api, here.name, "default")
+        await remove(here.api, here.name, "default")
         assert await here.server.kubectl("get", "nodefeatures", "-o", "name") == ""
 
 

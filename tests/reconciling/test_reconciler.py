@@ -75,6 +75,9 @@ class Node:
     written_within: float = 10.0
     #: What the kubelet does when it is asked to write its checkpoint.
     ask: Callable[[], object] = lambda: None
+    #: What happens before PodResources answers, and before an allocation is released.
+    before_pods: Callable[[], object] = lambda: None
+    before_release: Callable[[str], object] = lambda allocation: None
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -117,6 +120,7 @@ class Node:
         return None if entries is None else KubeletCheckpoint(tuple(entries))
 
     async def in_use(self) -> Pods:
+        self.before_pods()
         if self.pods is None:
             raise KubeletError("no PodResources")
         return self.pods
@@ -128,6 +132,7 @@ class Node:
         raise AssertionError("the reconciler makes no hardware")
 
     async def release(self, vendor: str, mark: str) -> None:
+        self.before_release(mark)
         known = self.ledger.get(mark)
         self.log.append(f"release {mark}, {known.state if known else 'unknown'}")
         if self.release_fails:
@@ -675,13 +680,7 @@ async def test_what_was_released_wrongly_stays_so_where_another_has_its_ids_by_n
 async def test_what_was_allocated_after_the_kubelets_file_was_read_is_as_young_as_that_look() -> None:
     """PodResources may let us wait for longer than the grace."""
     it = Node([held("a1", owner=None), held("a2", ids=("a::2",), owner=None, since=999.0)])
-    real = it.in_use
-
-    async def slow() -> Pods:
-        it.now += GRACE
-        return await real()
-
-    it.reconciler._sources._pods_in_use = slow
+    it.before_pods = lambda: setattr(it, "now", it.now + GRACE)
     await it.full()
 
     assert it.states() == {"a1": "released", "a2": "done"}
@@ -690,11 +689,11 @@ async def test_what_was_allocated_after_the_kubelets_file_was_read_is_as_young_a
 async def test_an_allocation_that_changes_while_another_is_freed_is_looked_at_again() -> None:
     it = Node([held(), held("a2", ids=("a::2",))], slices=here("a1", "a2"), prepares=True)
 
-    async def release(vendor: str, allocation: str) -> None:
+    def starts(allocation: str) -> None:
         if allocation == "a1":
             it.allocator.busy.add("a2")  # a container starts on it just now
 
-    it.reconciler._release = release
+    it.before_release = starts
     await it.full()
 
     assert it.states() == {"a1": "released", "a2": "done"}

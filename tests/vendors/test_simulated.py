@@ -491,7 +491,7 @@ WRONG_EDITS = {
 @pytest.mark.parametrize("edits", WRONG_EDITS.values(), ids=WRONG_EDITS)
 def test_edits_that_no_answer_to_the_kubelet_can_hold_are_found(edits: ContainerEdits) -> None:
     with pytest.raises(AssertionError):
-        agenthalf._check_edits(edits)
+        agenthalf.check_edits(edits)
 
 
 def _of_another(picture: Picture, node: str, query: Mapping[str, str]) -> Any:
@@ -517,7 +517,7 @@ WRONG_FORMATS = {
 async def test_a_format_that_can_not_be_shown_is_found(detail: str) -> None:
     vendor = replace(simulated(devices=3), formats=tuple(WRONG_FORMATS[detail]))
 
-    finding = await conformance._finding(agenthalf.formats_are_pure, Bench(vendor, None, ()))
+    finding = await conformance.judged(agenthalf.formats_are_pure, Bench(vendor, None, ()))
 
     assert detail in finding.detail
 
@@ -540,7 +540,7 @@ WRONG_ON_THE_NODE: dict[str, dict[str, Any]] = {
 async def test_what_the_node_can_not_bear_is_found(detail: str) -> None:
     vendor = replace(simulated(devices=3), **WRONG_ON_THE_NODE[detail])
 
-    finding = await conformance._finding(agenthalf.what_the_node_bears_is_pure, Bench(vendor, None, ()))
+    finding = await conformance.judged(agenthalf.what_the_node_bears_is_pure, Bench(vendor, None, ()))
 
     assert finding.ok is False
     assert detail in finding.detail
@@ -574,6 +574,6 @@ async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
     inner = {"inner": True} if plugin else {}
     vendor = Vendor("acme", "readme_vendor.backend:B", container_edits, "acme.com/x", settings=inner)
 
-    finding = await conformance._finding(agenthalf.the_readme_tells_all, Bench(vendor, None, ()))
+    finding = await conformance.judged(agenthalf.the_readme_tells_all, Bench(vendor, None, ()))
 
     assert finding.detail == found

@@ -24,7 +24,7 @@ from agent.core.text import shorten
 METAX_ALLOCATED = "metax-tech.com/gpu-devices-allocated"
 #: Unix time: nanoseconds; seconds.
 #: `uuid,type,MiB,percent:` for each device, `;` after each container; what is to be allocated counts first.
-_HAMI = (
+HAMI_KEYS = (
     re.compile(r"hami\.io/[a-z0-9-]+-devices-to-allocate"),
     re.compile(r"hami\.io/[a-z0-9-]+-devices-allocated"),
 )
@@ -79,7 +79,7 @@ def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
 
 def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """The claims that HAMi's annotations make; raises ValueError where they make no sense."""
-    for pattern in _HAMI:
+    for pattern in HAMI_KEYS:
         for key in sorted(filter(pattern.fullmatch, pod.annotations)):
             given = [_hami_parts(it, key) for it in pod.annotations[key].removesuffix(";").split(";")]
             if any(it.uuid in cards for its in given for it in its):

@@ -26,7 +26,8 @@ _MODELS = {"metax": {"MXC500": "C500"}}
 #: is among them so that a new one changes cards: else koord-manager takes no label of the Device to the Node.
 LABELS = "xpu-agent.io/"
 _MODEL = f"{LABELS}model"
-_LABELLED = ("architecture", "compute-capability", "pci-device-id", DRIVER_VERSION)
+#: The attributes of a card that its entry has as labels.
+LABELLED = ("architecture", "compute-capability", "pci-device-id", DRIVER_VERSION)
 
 _NO_LETTERS = re.compile(r"[^A-Za-z0-9]+")
 _REASON_LIMIT, _MESSAGE_LIMIT = 128, 1024
@@ -249,7 +250,7 @@ def _card(vendor: str, device: Device, minor: int, nowhere: int, known: Card | N
     numa = known.numa if device.numa is None and device.fault and known else device.numa
     model = model_name(vendor, device.model) or (known.model if known else "")
     pci = device.pci or (known.pci if known else "")
-    told = {name: label_value(device.attributes[name]) for name in _LABELLED if name in device.attributes}
+    told = {name: label_value(device.attributes[name]) for name in LABELLED if name in device.attributes}
     labels = {**(known.labels if known else {}), **{f"{LABELS}{name}": it for name, it in told.items()}}
     return Card(
         uuid=device.uuid,

@@ -165,6 +165,11 @@ class SimKubelet:
         shown = [one for one in self._pods.find(uid).containers if not is_init(one)]
         return {key: value for one in shown for key, value in devices.health(uid, one.name).items()}
 
+    @property
+    def running(self) -> bool:
+        """Whether the kubelet is up."""
+        return self._life is not None
+
     async def restart(self, *, down: float = 0.0, readmit: bool = False, api_away: bool = False) -> None:
         """Die, unless it is dead, and after a while start; sockets are in place until then."""
         if self._life is not None:

@@ -679,9 +679,12 @@ def test_an_event_of_no_type_with_a_message_is_one(stub: EfmlStub, efml: Efml) -
 def test_a_card_that_tells_without_end_does_not_hold_us(
     stub: EfmlStub, efml: Efml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(efml, "_struct", lambda *_: abi.Event(1, EventType.EID, b"again"))
+    monkeypatch.setattr(library, "MAX_EVENTS", 3)
+    for number in range(5):
+        stub.event(0, EventType.EID, number)
 
-    assert len(efml.events(0)) == library.MAX_EVENTS
+    assert [it.id for it in efml.events(0)] == [0, 1, 2]
+    assert [it.id for it in efml.events(0)] == [3, 4]
 
 
 def test_a_build_without_events_of_cards_has_those_of_any(

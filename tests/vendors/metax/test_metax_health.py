@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from metax_host import OURS, Host, asked, by_uuid, claim
@@ -342,40 +341,6 @@ def test_a_watch_that_breaks_says_so_and_says_when_it_is_repaired(
 
     stub.clear()
     assert _heard(watched, lambda it: it.fault is None).uuid == bad.uuid
-
-
-def test_no_two_calls_of_the_library_are_made_at_once_but_for_the_waits(
-    native: MetaxBackend, stub: MxsmlStub
-) -> None:
-    stub.trace()
-    mxsml = native._session.mxsml  # type: ignore[union-attr]
-    calls = native._calls
-    alone: list[tuple[str, bool]] = []
-
-    def seen(name: str) -> Callable[..., Any]:
-        call = getattr(mxsml, name)
-
-        def made(*arguments: Any) -> Any:
-            alone.append((name, _held(calls)))
-            return call(*arguments)
-
-        return made
-
-    for name in ("create_event_set", "register_events", "free_event_set", "wait_for_event"):
-        setattr(mxsml, name, seen(name))
-    stub.fail("EventSetWait", Code.FAILURE)
-    for _ in range(TURNS):
-        native.health_events(WAIT)
-        if "free_event_set" in dict(alone):
-            break
-
-    assert {name for name, held in alone if held} == {"create_event_set", "register_events", "free_event_set"}
-    assert {name for name, held in alone if not held} == {"wait_for_event"}
-
-
-def _held(lock: Any) -> bool:
-    """Whether the calling thread has it."""
-    return bool(lock._is_owned())
 
 
 def test_a_library_without_events_leaves_health_to_the_polls(host: Host) -> None:

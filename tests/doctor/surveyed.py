@@ -1,0 +1,45 @@
+"""Surroundings as a survey finds them, in short words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.config import Config
+from agent.core.vendor import ContainerEdits, Device, Vendor
+from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
+from agent.plugins import Plugin
+
+GPU = "nvidia.com/gpu"
+CARD = Device("GPU-1", 0)
+Devices = Look[tuple[Device, ...]]
+
+
+def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> Plugin:
+    edits, visible = ContainerEdits(), "NVIDIA_VISIBLE_DEVICES"
+    made = Vendor(name, "a:B", lambda *_: edits, f"{name}.com/gpu", by_cdi=by_cdi, visible=visible)
+    return Plugin(name, "here", "1", made)
+
+
+def around(
+    *plugins: Plugin,
+    config: Config | None = None,
+    found: Mapping[str, Devices] | None = None,
+    told: Mapping[str, Any] | None = None,
+    node: Mapping[str, Any] | None = None,
+    its_pods: tuple[Mapping[str, Any], ...] = (),
+    root: Path = Path("/"),
+) -> Surroundings:
+    cards: Devices = Look((CARD,))
+    looked = dict.fromkeys([it.name for it in plugins], cards) if found is None else found
+    cluster = Cluster(Look(node) if node is not None else Look(why="403 Forbidden"), Look(its_pods), Look(()))
+    return Surroundings(
+        "a-node",
+        "1",
+        root,
+        Configuration(config or Config(), plugins=plugins),
+        looked,
+        Look(told, "" if told else "nobody"),
+        cluster=cluster,
+    )

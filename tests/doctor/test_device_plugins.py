@@ -1,0 +1,81 @@
+"""Which sockets and devices are those of another plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.config import Config, VendorSettings
+from agent.doctor import device_plugins
+from agent.doctor.finding import Severity
+from agent.doctor.sockets import Listener
+from agent.doctor.surroundings import Look, Sockets
+
+from .surveyed import around, vendor
+
+
+def test_devices_that_the_agent_lists_in_any_form_are_not_foreign() -> None:
+    document = {
+        "devices": [{"uuid": "GPU-1", "minor": 7}],
+        "absent": [{"uuid": "GPU-2"}],
+        "allocations": [{"ids": ["GPU-old-3", "GPU-gone::2"]}],
+    }
+    known = device_plugins._ours(around(told=document))
+
+    ours = ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3", "GPU-gone::2")
+    assert all(device_plugins._is_of(it, known) for it in ours)
+    assert not any(device_plugins._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
+
+
+@pytest.mark.parametrize(
+    ("there", "serving", "remedy"),
+    [
+        (Listener("listens", pid=7), 7, ""),
+        (Listener("listens", pid=8), 7, "kill 8"),
+        (Listener("listens"), 7, "kubectl get daemonsets -A -l xpu-agent.io/pool"),  # in another pod
+        (Listener("listens", is_busy=True), 7, ""),
+        (Listener("listens"), 0, ""),  # the agent itself is in another pod than the doctor
+    ],
+)
+def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
+    there: Listener, serving: int, remedy: str
+) -> None:
+    found = list(device_plugins._agent(Path("/xpu-1.sock"), there, serving))
+
+    assert [(it.ailment, remedy in it.remedy) for it in found] == (
+        [("foreign-agent", True)] if remedy else []
+    )
+
+
+def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> None:
+    made = vendor("xy")
+    assert made.vendor is not None
+    wide = around(replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",))))
+    listens = Listener("listens")
+    there = {Path(name): listens for name in ("/sharing-7.sock", "/xsharing-7.sock", "/xy.sock")}
+
+    found = list(device_plugins._sockets(replace(wide, sockets=Sockets(others=Look(there)))))
+
+    assert [(it.ailment, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
+
+
+def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:
+    made = vendor("xy")
+    assert made.vendor is not None
+    plugin = replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",)))
+    config = Config(vendors={"xy": VendorSettings(foreign="yield")})
+    there = {Path("/sharing-7.sock"): Listener("listens")}
+
+    found = list(
+        device_plugins._sockets(replace(around(plugin, config=config), sockets=Sockets(others=Look(there))))
+    )
+
+    assert [(it.ailment, it.severity) for it in found] == [("yielded-plugin", Severity.WARNS)]
+
+
+def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:
+    wide = around(vendor("nv"), vendor("nvidia"))
+
+    assert device_plugins._marks(wide) == {"nvidia"}

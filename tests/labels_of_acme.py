@@ -1,0 +1,38 @@
+"""A vendor whose labels count its cards, and what it sees of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.core.labels import Stamp
+from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
+from agent.core.vendor import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
+
+NOW = 1700000000.9
+STAMP = "acme.com/timestamp=1700000000\n"
+NOTHING = Stamp()
+
+
+def counting(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:
+    return {"acme.com/card.count": str(len(devices))}
+
+
+def acme(labels: Labels | None = counting, name: str = "acme", backend: str = "", **settings: Any) -> Vendor:
+    backend = backend or "faulty_backends:Good"
+    edits = ContainerEdits()
+    return Vendor(
+        name,
+        backend,
+        lambda *_: edits,
+        f"{name}.com/card",
+        settings,
+        labels=labels,
+        time_label=f"{name}.com/timestamp",
+    )
+
+
+def snapshot(cards: int, state: VendorState = VendorState.OPEN, name: str = "acme") -> NodeSnapshot:
+    health = Health(State.HEALTHY)
+    devices = tuple(DeviceStatus(name, Device(f"{name}-{it}", it), health, True) for it in range(cards))
+    return NodeSnapshot((VendorStatus(name, state),), devices)
