@@ -112,26 +112,23 @@ def test_config_check_prints_the_effective_config(config: Path, capsys: pytest.C
     assert "kubeletDir: /var/lib/kubelet/device-plugins" in capsys.readouterr().out
 
 
-def test_config_check_refuses_with_the_place_and_the_nearest_key(
-    config: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("vendors", "line", "nearest"),
+    [
+        pytest.param("nvidia:\n    resurces: []", 4, "resources", id="key"),
+        pytest.param("nvidai: {enabled: true}", 3, "nvidia", id="vendor"),
+    ],
+)
+def test_config_check_refuses_with_the_place_and_the_nearest_name(
+    vendors: str, line: int, nearest: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config.write_text("version: v1\nvendors:\n  nvidia:\n    resurces: []\n")
+    config.write_text(f"version: v1\nvendors:\n  {vendors}\n")
 
     assert main(["config", "check", "--config", str(config)]) == 1
 
     said = capsys.readouterr().err
-    assert f"{config}:4" in said
-    assert "resources" in said
-
-
-def test_config_check_knows_which_vendors_there_are(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text("version: v1\nvendors:\n  nvidai: {enabled: true}\n")
-
-    assert main(["config", "check", "--config", str(config)]) == 1
-
-    said = capsys.readouterr().err
-    assert f"{config}:3" in said
-    assert "nvidia" in said
+    assert f"{config}:{line}" in said
+    assert nearest in said
 
 
 @pytest.mark.parametrize("verb", [("config", "check"), ("conformance", "nvidia")])
@@ -372,16 +369,18 @@ def test_conformance_counts_what_failed_first(
     assert capsys.readouterr().out.endswith("\nsimulated: does not conform: 2 failed, 1 ok, 1 not made\n")
 
 
-def test_conformance_of_an_unknown_vendor_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["conformance", "acme"]) == MISUSED
-    assert "nvidia" in capsys.readouterr().err
-
-
-def test_conformance_of_a_vendor_that_sits_out_asks_for_its_settings(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("vendor", "says"),
+    [
+        pytest.param("acme", "nvidia", id="unknown: those there are"),
+        pytest.param("simulated", "name a file with others by --config", id="sits out: its settings"),
+    ],
+)
+def test_conformance_of_a_vendor_that_cannot_be_asked_says_what_is_missing(
+    vendor: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["conformance", "simulated"]) == MISUSED
-    assert "name a file with others by --config" in capsys.readouterr().err
+    assert main(["conformance", vendor]) == MISUSED
+    assert says in capsys.readouterr().err
 
 
 def test_conformance_without_the_library_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -237,11 +237,18 @@ def test_a_reload_is_proven_also_of_a_card_that_is_listed_a_look_later() -> None
     assert states(it) == {"a-0": "healthy", "a-1": "healthy", "b-0": "healthy"}
 
 
-def test_contact_lost_for_another_reason_proves_no_reload() -> None:
+@pytest.mark.parametrize(
+    "reason",
+    [
+        pytest.param("crashed", id="another reason"),
+        pytest.param(f"{DRIVER_NOT_LOADED}-completely", id="one that only begins like a missing driver"),
+    ],
+)
+def test_contact_lost_for_another_reason_proves_no_reload(reason: str) -> None:
     it = seen()
     it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=5)
 
-    it.lost("acme", VendorState.FAILED, "crashed", now=10)
+    it.lost("acme", VendorState.FAILED, reason, now=10)
     for now in (20, 30, 40):
         it.discovered("acme", [A0, A1], now=now)
 
@@ -461,17 +468,6 @@ def test_minor_and_memory_that_were_not_read_this_time_are_still_known() -> None
     assert (device.minor, device.memory) == (4, 16 << 30)
 
 
-def test_a_reason_that_only_begins_like_a_missing_driver_proves_no_reload() -> None:
-    it = seen()
-    it.observed("acme", [HealthEvent("a-0", NEEDS_RELOAD)], now=5)
-
-    it.lost("acme", VendorState.FAILED, f"{DRIVER_NOT_LOADED}-completely", now=10)
-    for now in (20, 30, 40):
-        it.discovered("acme", [A0, A1], now=now)
-
-    assert states(it)["a-0"] == "unhealthy"
-
-
 def test_a_record_of_a_clock_that_was_ahead_counts_from_now() -> None:
     ahead = Record(XID, since=9000, good_since=9000, lost="hung", lost_since=9000)
 
@@ -526,20 +522,13 @@ def test_a_slice_made_on_a_sick_card_is_sick() -> None:
     assert told(it) == {"a-0": False, "a-0/0": False}
 
 
-def test_a_slice_is_well_again_with_its_card() -> None:
+@pytest.mark.parametrize(
+    "struck",
+    [pytest.param("a-0", id="a fault of the card"), pytest.param("a-0/0", id="a fault of the slice")],
+)
+def test_a_proof_of_the_card_is_one_of_its_slices(struck: str) -> None:
     it = sliced()
-    it.observed("acme", [HealthEvent("a-0", XID)], now=5)
-
-    it.observed("acme", [HealthEvent("a-0", None, Proof.RESET)], now=6)
-    for now in (10, 20, 30):
-        it.discovered("acme", [A0, A1, S0, S1], now=now)
-
-    assert all(told(it).values())
-
-
-def test_a_proof_of_the_card_is_one_of_its_slices() -> None:
-    it = sliced()
-    it.observed("acme", [HealthEvent("a-0/0", XID)], now=5)
+    it.observed("acme", [HealthEvent(struck, XID)], now=5)
 
     it.observed("acme", [HealthEvent("a-0", None, Proof.RESET)], now=6)
     for now in (10, 20, 30):

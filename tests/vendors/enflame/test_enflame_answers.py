@@ -37,18 +37,30 @@ def test_cards_are_named_by_minor_or_uuid(value: str, cards: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(
     "value",
-    ["", "none", "void", "ALL", "3", "0,", "0,0", "0,3", " 0", "00", "+1", "-1", "\u0661", "GCU-9", "0;1"],
+    [
+        *(
+            "",
+            "none",
+            "void",
+            "ALL",
+            "3",
+            "0,",
+            "0,0",
+            "0,3",
+            " 0",
+            "00",
+            "+1",
+            "-1",
+            "\u0661",
+            "GCU-9",
+            "0;1",
+        ),
+        pytest.param("GCU-1", id="an index that is no minor too"),
+        pytest.param("GCU-T1/0", id="a slice of the hardware"),
+    ],
 )
 def test_what_is_not_cards_in_full_is_none_at_all(value: str) -> None:
     assert cards_told({VISIBLE: value}, CARDS) == ()
-
-
-def test_an_index_that_is_no_minor_too_is_not_guessed_at() -> None:
-    assert cards_told({VISIBLE: "GCU-1"}, CARDS) == ()
-
-
-def test_a_slice_of_the_hardware_is_no_card() -> None:
-    assert cards_told({VISIBLE: "GCU-T1/0"}, CARDS) == ()
 
 
 def test_an_answer_without_the_variable_says_nothing_of_cards() -> None:

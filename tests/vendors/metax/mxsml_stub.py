@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripted import Script, Source, begins

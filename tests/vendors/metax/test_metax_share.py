@@ -141,12 +141,15 @@ def test_a_slice_has_the_policy_that_its_pod_names(said: str, means: Qos) -> Non
     assert (made.qos, policy(said)) == (means, means)
 
 
-def test_all_of_the_compute_needs_no_policy() -> None:
-    assert [it.qos for it in of({"core": "100", "qos": "fixed-share"})] == [None]
-
-
-def test_who_takes_any_policy_names_none() -> None:
-    assert [it.qos for it in of({"core": "10", "any-qos": "true"})] == [None]
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"core": "100", "qos": "fixed-share"}, id="all of the compute"),
+        pytest.param({"core": "10", "any-qos": "true"}, id="any policy"),
+    ],
+)
+def test_a_share_that_needs_no_policy_names_none(said: dict[str, str]) -> None:
+    assert [it.qos for it in of(said)] == [None]
 
 
 def test_a_card_without_slices_takes_any_policy_and_keeps_the_one_that_it_has() -> None:
