@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,62 +145,49 @@ async def test_what_may_not_be_read_is_not_made_and_keeps_nothing_else_from_it(p
     assert denied == {"get nodes/node", "list pods", "watch pods"}
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-async def test_the_right_to_write_events_is_needed_where_they_are_wanted(
-    patient: Patient, wanted: bool
+def simulated(**settings: Any) -> Mapping[str, Any]:
+    """A vendor of whose cards there is one."""
+    return {"vendors": {"simulated": {"enabled": True, "settings": {"devices": 1, **settings}}}}
+
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "more", "missing"),
+    [
+        pytest.param(
+            ("*", EVENTS),
+            {"report": {"events": True}},
+            ["create events.events.k8s.io", "patch events.events.k8s.io"],
+            id="events",
+        ),
+        pytest.param(("*", EVENTS), {"report": {"events": False}}, [], id="events, unwanted"),
+        pytest.param(("patch", "/api/v1/pods"), simulated(receipts=True), ["patch pods"], id="receipts"),
+        pytest.param(("patch", "/api/v1/pods"), simulated(receipts=False), [], id="receipts, unwanted"),
+        pytest.param(
+            ("patch", "/api/v1/nodes/node/status"),
+            simulated(extendedResource="acme.com/card-count"),
+            ["patch nodes/status/node"],
+            id="counts of a vendor",
+        ),
+        pytest.param(("patch", "/api/v1/nodes/node/status"), simulated(), [], id="counts, unwanted"),
+        pytest.param(("*", "/api/v1/pods"), {"agent": {"watchPods": False}}, [], id="pods, not followed"),
+    ],
+)
+async def test_a_right_is_needed_where_the_configuration_makes_use_of_it(
+    patient: Patient, forbidden: tuple[str, str], more: Mapping[str, Any], missing: list[str]
 ) -> None:
-    patient.server.forbid("*", "/apis/events.k8s.io/v1/namespaces/default/events")
+    patient.server.forbid(*forbidden)
     document = json.loads(patient.node.config.read_text())
-    patient.node.config.write_text(json.dumps({**document, "report": {"events": wanted}}))
-
-    findings = await patient.findings()
-
-    denied = [it for it in findings if it.ailment == "right-missing"]
-    assert [it.what.partition(" is forbidden")[0].split()[:2] for it in denied] == (
-        [["create", "events.events.k8s.io"], ["patch", "events.events.k8s.io"]] if wanted else []
-    )
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-async def test_the_right_to_write_to_pods_is_needed_where_a_scheduler_reads_there(
-    patient: Patient, wanted: bool
-) -> None:
-    patient.server.forbid("patch", "/api/v1/pods")
-    document = json.loads(patient.node.config.read_text())
-    document["vendors"]["simulated"] = {"enabled": True, "settings": {"devices": 1, "receipts": wanted}}
+    for key, its in more.items():
+        document[key] = {**document.get(key, {}), **its}
     patient.node.config.write_text(json.dumps(document))
 
     findings = await patient.findings()
 
-    denied = [it.what for it in findings if it.ailment == "right-missing"]
-    assert [it.partition(" is forbidden")[0] for it in denied] == (["patch pods"] if wanted else [])
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-async def test_the_right_to_write_the_nodes_status_is_needed_where_a_vendor_counts_for_it(
-    patient: Patient, wanted: bool
-) -> None:
-    patient.server.forbid("patch", "/api/v1/nodes/node/status")
-    settings = {"devices": 1, **({"extendedResource": "acme.com/card-count"} if wanted else {})}
-    document = json.loads(patient.node.config.read_text())
-    document["vendors"]["simulated"] = {"enabled": True, "settings": settings}
-    patient.node.config.write_text(json.dumps(document))
-
-    findings = await patient.findings()
-
-    denied = [it.what for it in findings if it.ailment == "right-missing"]
-    assert [it.partition(" is forbidden")[0] for it in denied] == (
-        ["patch nodes/status/node"] if wanted else []
-    )
-
-
-async def test_the_right_to_read_pods_is_not_needed_where_they_are_not_followed(patient: Patient) -> None:
-    patient.server.forbid("*", "/api/v1/pods")
-    document = json.loads(patient.node.config.read_text())
-    agent = {**document["agent"], "watchPods": False}
-    patient.node.config.write_text(json.dumps({**document, "agent": agent}))
-
-    assert "right-missing" not in {it.ailment for it in await patient.findings()}
+    denied = [it.what.partition(" is forbidden")[0] for it in findings if it.ailment == "right-missing"]
+    assert denied == missing
 
 
 async def test_a_config_that_is_bad_is_told_once_also_beside_the_agent_that_refused_it(
