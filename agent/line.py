@@ -266,7 +266,7 @@ class Line:
         finally:
             # What changed since the last write may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):
-                await self._store.save(durable=False)
+                await self._save()
 
     @property
     def reads(self) -> Cell[tuple[str, ...]]:
@@ -402,10 +402,17 @@ class Line:
 
     async def _reconciled(self) -> None:
         self._node.refresh()
-        await self._store.save(durable=False)
+        await self._save()
+
+    async def _save(self) -> None:
+        """Write the checkpoint. An agent that waits for its first good config leaves the file as it is."""
+        if not self._config.value.waiting:
+            await self._store.save(durable=False)
 
     async def _save_on_change(self) -> None:
         """Faults outlive the process, and so do the proofs that one is over, and who was where."""
+        while self._config.value.waiting:
+            await self._config.changed()
         async for _ in self._node.memory.watch():
             await self._store.save(durable=False)
             await anyio.sleep(self._pace.save)

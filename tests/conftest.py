@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import machine_guard.plugin
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -30,6 +31,10 @@ def level_of_logs() -> Iterator[None]:
     """What one test's command line does to the log, it does to no other's."""
     yield
     logs.set_level("info")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    machine_guard.plugin.start(config)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

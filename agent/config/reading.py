@@ -98,13 +98,17 @@ class Reading:
     def waiting(self, seen: Seen, error: ConfigError, words: str) -> ConfigState:
         """Nothing is served; where the agent keeps and shows what it knows is said all the same."""
         awaited = isinstance(error, LabelsUnknown)
-        config = with_flags(Config(), self.flags)
+        config = self._said(seen)
         if awaited:
             with suppress(ConfigError):
                 config = taken(seen, self.node_name, flags=self.flags, labels=seen_labels({}))
         return ConfigState(config, seen.source, words, waiting=True, labels_awaited=awaited)
 
-    def state_dir(self, seen: Seen, waiting: ConfigState) -> Path:
-        """Where the agent kept what it knew; a file that can not be used may still tell it."""
-        is_known = waiting.labels_awaited or any(it.flag == "state-dir" for it in self.flags)
-        return waiting.config.agent.state_dir if is_known else stated(seen, self.node_name).state_dir
+    def _said(self, seen: Seen) -> Config:
+        """What flags tell of the agent itself, and what a file does that can not be used as a whole.
+
+        Without the file's word an agent that waits would keep its lock in a directory that nobody named.
+        """
+        with suppress(ConfigError):
+            return with_flags(Config(agent=stated(seen, self.node_name)), self.flags)
+        return with_flags(Config(), self.flags)

@@ -1,0 +1,151 @@
+"""What refuses the machine's own places to a Python process, and writes down who asked for one.
+
+Every Python process that tests start loads this before anything else, so that it imports nothing. A process of
+another language is not seen here; `traces` sees what that leaves behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+#: Names the file that touches are written to. Without it nothing is refused. A vendor's process is handed what
+#: begins like this (`agent.isolation.contact`).
+REPORT = "XPU_MACHINE_GUARD"
+#: What the agent, or one of those whose place it takes, uses where nobody names another place.
+PLACES = (
+    "/var/lib/xpu-agent",
+    "/var/log/xpu-agent",
+    "/etc/xpu-agent",
+    "/var/lib/kubelet",
+    "/var/run/cdi",
+    "/run/cdi",
+    "/etc/cdi",
+    "/etc/kubernetes",  # node-feature-discovery's features.d, and the kubeconfig of the kubelet
+    "/var/run/koordlet",
+    "/run/koordlet",
+    "/var/run/secrets/kubernetes.io",
+    "/run/secrets/kubernetes.io",
+    *([f"{os.environ['HOME']}/.kube"] if os.environ.get("HOME", "/") != "/" else []),
+)
+#: Which arguments of an audit event are paths (docs.python.org/3/library/audit_events.html).
+_EVENTS = {
+    "open": (0,),
+    "os.chdir": (0,),
+    "os.chmod": (0,),
+    "os.chown": (0,),
+    "os.getxattr": (0,),
+    "os.link": (0, 1),
+    "os.listdir": (0,),
+    "os.listxattr": (0,),
+    "os.mkdir": (0,),
+    "os.remove": (0,),
+    "os.removexattr": (0,),
+    "os.rename": (0, 1),
+    "os.rmdir": (0,),
+    "os.scandir": (0,),
+    "os.setxattr": (0,),
+    "os.symlink": (1,),
+    "os.truncate": (0,),
+    "os.utime": (0,),
+    "socket.bind": (1,),
+    "socket.connect": (1,),
+    "socket.sendmsg": (1,),
+    "socket.sendto": (1,),
+    "sqlite3.connect": (0,),
+}
+#: Functions of `os` that take a path and are no audit event.
+_UNHEARD = ("access", "lstat", "mkfifo", "mknod", "readlink", "stat", "statvfs")
+#: Frames of a touch that are told, innermost first.
+_FRAMES = 12
+
+
+def guarded(path: object) -> str:
+    """The path where it is one of the machine's own places or in one; else nothing."""
+    if not isinstance(path, str):
+        if not isinstance(path, bytes | os.PathLike):
+            return ""
+        path = os.fsdecode(path)
+    if "/../" in path or path.startswith("//"):
+        path = os.path.normpath(path).replace("//", "/")
+    if not path.startswith(PLACES):
+        return ""
+    within = any(path == it or path.startswith(f"{it}/") for it in PLACES)
+    return path if within else ""
+
+
+def install() -> None:
+    """Refuse from now on, for the rest of the process, whenever the variable names a report."""
+    if hasattr(sys, "_machine_guard"):  # a worker of pytest was started with it
+        return
+    sys._machine_guard = True  # type: ignore[attr-defined]
+    sys.addaudithook(_hear)
+    for name in _UNHEARD:
+        _wrap(name, getattr(os, name))
+
+
+def _hear(event: str, args: tuple[Any, ...]) -> None:
+    which = _EVENTS.get(event)
+    if which is not None:
+        for it in which:
+            if path := guarded(args[it]):
+                _refuse(event, path)
+    elif event == "subprocess.Popen":
+        _hand_on(args[3])
+
+
+def _wrap(name: str, plain: Callable[..., Any]) -> None:
+    def heard(path: Any, *args: Any, **more: Any) -> Any:
+        if found := guarded(path):
+            _refuse(f"os.{name}", found)
+        return plain(path, *args, **more)
+
+    heard.__name__ = name
+    for known in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if plain in known:
+            known.add(heard)
+    setattr(os, name, heard)
+
+
+def _hand_on(environment: object) -> None:
+    """A child that is given an environment of its own is held to the same."""
+    report = os.environ.get(REPORT)
+    if report and isinstance(environment, dict):
+        environment.setdefault(REPORT, report)
+
+
+def _refuse(call: str, path: str) -> None:
+    report = os.environ.get(REPORT)
+    if not report:
+        return
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    _write(report, repr((path, call, os.getpid(), test, _stack())))
+    raise PermissionError(13, "is the machine's own, and refused to tests", path)
+
+
+def _write(report: str, line: str) -> None:
+    try:
+        descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:  # the tests have ended; this process is left of them
+        return
+    try:
+        os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
+    finally:
+        os.close(descriptor)
+
+
+def _stack() -> tuple[str, ...]:
+    """Where the call was made, innermost first."""
+    found: list[str] = []
+    frame = sys._getframe(2)
+    while frame is not None and len(found) < _FRAMES:  # type: ignore[redundant-expr]
+        code = frame.f_code
+        if code.co_filename != __file__ and not code.co_filename.startswith("<frozen"):
+            found.append(f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(found)
