@@ -80,8 +80,10 @@ def _config(directory: Path, stub: NvmlStub, vendors: Mapping[str, Any]) -> dict
             "kubeletDir": str(directory / "device-plugins"),
             "podResourcesSocket": str(directory / "pod-resources.sock"),
             "stateDir": str(directory / "state"),
+            "cdiDir": str(directory / "cdi"),
             "http": "127.0.0.1:0",
         },
+        "report": {"deviceInfosDir": str(directory / "device-infos")},
         "vendors": vendors or {"nvidia": nvidia},
     }
 

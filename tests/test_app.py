@@ -13,7 +13,7 @@ import structlog.testing
 from kubelet.fakes import eventually
 
 from agent.app import Agent
-from agent.config import AgentSettings, Config, ConfigState
+from agent.config import AgentSettings, Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import NotServing
 from agent.core.model import Command
@@ -39,8 +39,15 @@ async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_pat
 async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_how_long(
     tmp_path: Path,
 ) -> None:
-    settings = AgentSettings(state_dir=tmp_path, http="", kubelet_dir=tmp_path)
-    agent = Agent(Cell(ConfigState(Config(settings), "")), "node-1", Pace(standby=0.001))
+    settings = AgentSettings(
+        state_dir=tmp_path,
+        http="",
+        kubelet_dir=tmp_path,
+        pod_resources_socket=tmp_path / "pods.sock",
+        cdi_dir=tmp_path / "cdi",
+    )
+    config = Config(settings, report=ReportSettings(device_infos_dir=str(tmp_path / "infos")))
+    agent = Agent(Cell(ConfigState(config, "")), "node-1", Pace(standby=0.001))
     with structlog.testing.capture_logs() as logs:
         with AgentLock(tmp_path / "agent.lock") as lock:
             assert lock.take() == ""

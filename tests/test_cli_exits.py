@@ -12,6 +12,11 @@ import pytest
 from agent.cli import VERBS, main
 from agent.state.lock import AgentLock
 
+#: What keeps a verb from the places where it looks by default.
+ELSEWHERE = (
+    "--state-dir {empty} --kubelet-dir {missing}/k --pod-resources-socket {missing}/s --cdi-dir {missing}/c "
+    "--device-infos-dir {missing}/i --http="
+)
 #: `{words}` stand for what `places` makes; what is done without an error has its own tests as well.
 EXITS = [
     ("--version", 0),
@@ -20,8 +25,8 @@ EXITS = [
     ("dance", 2),
     # What ends `run` with 1 or 0 needs a process: test_process.
     ("run --cofnig x", 2),
-    ("run --config {missing}", 2),
-    ("run --config {refused}", 2),
+    ("run --config {missing} {elsewhere}", 2),
+    ("run --config {refused} {elsewhere}", 2),
     ("run --http nonsense", 2),
     ("run --kubeconfig {missing}", 2),
     ("demo --slow", 2),
@@ -53,9 +58,9 @@ EXITS = [
     ("uninstall --state-dir {served} --kubelet-dir {empty}", 1),
     ("uninstall --await-nodes a", 2),
     ("uninstall --within long", 2),
-    ("doctor --config {refused} --state-dir {empty} --http=", 1),
-    ("doctor --config {missing} --state-dir {empty} --http=", 1),
-    ("doctor --pass-device-specs=perhaps --state-dir {empty} --http=", 1),
+    ("doctor --config {refused} {elsewhere}", 1),
+    ("doctor --config {missing} {elsewhere}", 1),
+    ("doctor --pass-device-specs=perhaps {elsewhere}", 1),
     ("doctor --jsno", 2),
 ]
 
@@ -66,14 +71,13 @@ UNHEARD = [
     ("config check --config {good}", 1),
     ("conformance simulated --config {good}", 1),
     ("uninstall --state-dir {empty} --kubelet-dir {empty}", 1),
-    ("doctor --config {good} --state-dir {empty} --http=", 1),
-    ("doctor --json --config {good} --state-dir {empty} --http=", 1),
+    ("doctor --config {good} {elsewhere}", 1),
+    ("doctor --json --config {good} {elsewhere}", 1),
 ]
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
+def places(tmp_path: Path) -> Iterator[dict[str, str]]:
     texts = {
         "good": "version: v1\nvendors: {simulated: {settings: {devices: 2}}}\n",
         "none": "version: v1\n",
@@ -86,11 +90,11 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
         found[name].mkdir(mode=0o700)
     with AgentLock(found["served"] / "agent.lock") as lock:
         assert lock.take() == ""
-        yield found
+        yield {**{name: str(path) for name, path in found.items()}, "elsewhere": ELSEWHERE.format(**found)}
 
 
 @pytest.mark.parametrize(("given", "code"), EXITS)
-def test_a_verb_ends_with_what_its_exit_code_says(given: str, code: int, places: dict[str, Path]) -> None:
+def test_a_verb_ends_with_what_its_exit_code_says(given: str, code: int, places: dict[str, str]) -> None:
     arguments = given.format(**places).split()
 
     try:
@@ -103,7 +107,7 @@ def test_a_verb_ends_with_what_its_exit_code_says(given: str, code: int, places:
 
 @pytest.mark.parametrize(("given", "code"), UNHEARD)
 def test_a_verb_whose_reader_went_away_says_0_only_where_it_has_nothing_to_prove(
-    given: str, code: int, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    given: str, code: int, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)

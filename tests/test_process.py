@@ -87,7 +87,8 @@ async def running(*flags: str, config: str = CONFIG, **environ: str) -> AsyncIte
                 *("-m", "agent", "run", "--config", str(root / "config.yaml")),
                 *("--kubelet-dir", str(kubelet.plugin_dir)),
                 *("--pod-resources-socket", str(kubelet.pod_resources_socket)),
-                *("--state-dir", str(root / "state"), "--node-name", "a-node", *flags),
+                *("--state-dir", str(root / "state"), "--cdi-dir", str(root / "cdi")),
+                *("--device-infos-dir", str(root / "infos"), "--node-name", "a-node", *flags),
                 stderr=asyncio.subprocess.PIPE,
                 env={"PATH": "/usr/bin:/bin", "XPU_AGENT_HTTP": "127.0.0.1:0", **environ},
             )

@@ -103,8 +103,15 @@ def test_nothing_heavy_is_imported_before_the_first_register(tmp_path: Path) -> 
     plugins.mkdir()
     config = tmp_path / "config.yaml"
     vendors = {"simulated": {"settings": {"devices": 8}}, "nvidia": {"enabled": False}}
-    agent = {"kubeletDir": str(plugins), "stateDir": str(tmp_path / "s"), "http": "127.0.0.1:0"}
-    config.write_text(json.dumps({"version": "v1", "agent": agent, "vendors": vendors}))
+    agent = {
+        "kubeletDir": str(plugins),
+        "podResourcesSocket": str(tmp_path / "p.sock"),
+        "stateDir": str(tmp_path / "s"),
+        "cdiDir": str(tmp_path / "c"),
+        "http": "127.0.0.1:0",
+    }
+    report = {"deviceInfosDir": str(tmp_path / "i")}
+    config.write_text(json.dumps({"version": "v1", "agent": agent, "report": report, "vendors": vendors}))
     with socket.socket(socket.AF_UNIX) as kubelet:
         kubelet.bind(str(plugins / "kubelet.sock"))
         kubelet.listen()

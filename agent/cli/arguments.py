@@ -55,6 +55,7 @@ def configuration(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report-labels", choices=["true", "false"], help="whether the Node is labelled")
     parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
+    parser.add_argument("--device-infos-dir", metavar="D", help="where koordlet looks for files of cards")
     parser.add_argument(
         "--log-dir", metavar="D", help='where the log is written to a file, too; "" is nowhere'
     )

@@ -26,6 +26,7 @@ FLAGS = {
     "log-level": "agent.log.level",
     "report-labels": "report.labels",
     "report-events": "report.events",
+    "device-infos-dir": "report.deviceInfosDir",
 }
 
 

@@ -60,6 +60,8 @@ def _ours(config: Config, given: Given) -> Config:
             report = replace(report, labels=_switch(given, text))
         case "report-events":
             report = replace(report, events=_switch(given, text))
+        case "device-infos-dir":
+            report = replace(report, device_infos_dir=str(_absolute(given)))
         case path:
             changed: dict[str, Any] = {path.replace("-", "_"): _absolute(given)}
             agent = replace(agent, **changed)

@@ -33,8 +33,10 @@ agent:
   kubeletDir: {kubelet_dir}
   podResourcesSocket: {pod_resources}
   stateDir: {state_dir}
+  cdiDir: {cdi_dir}
   http: ""
   log: {{format: json}}
+report: {{deviceInfosDir: {device_infos_dir}}}
 vendors:
   nvidia: {{enabled: false}}
   simulated:
@@ -65,6 +67,8 @@ class Stage:
                 kubelet_dir=kubelet.plugin_dir,
                 pod_resources=kubelet.pod_resources_socket,
                 state_dir=self._state,
+                cdi_dir=root / "cdi",
+                device_infos_dir=root / "device-infos",
                 scenario=self.scenario.path,
                 whole=WHOLE,
                 shared=SHARED,

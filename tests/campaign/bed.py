@@ -113,9 +113,8 @@ class Bed:
             "cdiDir": str(self.root / "cdi"),
             "http": "",
         }
-        document = {"version": "v1", "agent": agent, "vendors": self.hardware.settings()}
-        if self._report is not None:
-            document["report"] = self._report
+        report = self._report or {"deviceInfosDir": str(self.root / "infos")}
+        document = {"version": "v1", "agent": agent, "report": report, "vendors": self.hardware.settings()}
         self.config.write_text(json.dumps(document))
 
     # Pods

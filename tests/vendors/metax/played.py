@@ -17,6 +17,7 @@ agent:
   podResourcesSocket: {place}/pod-resources.sock
   stateDir: {place}/state
   cdiDir: {place}/cdi
+report: {{deviceInfosDir: {place}/infos}}
 vendors:
   nvidia: {{enabled: false}}
   metax:
