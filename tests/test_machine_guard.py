@@ -76,7 +76,7 @@ OWN = {
     "a neighbour of the name": f"Path('{STATE}-of-mine').exists()",
     "facts of the machine": "Path('/proc/self/status').read_text(), os.stat('/etc'), os.listdir('/var/lib')",
     "a child": CHILD.format(flags="-I", code="import json", more="check=True"),
-    "a path that is only said": f"subprocess.run(['true', '{STATE}'], check=True), os.symlink('{STATE}', 'x')",
+    "a path that is only said": f"subprocess.run(['true', '{STATE}']), os.symlink('{STATE}', 'x')",
 }
 
 

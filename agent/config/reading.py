@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 
 from agent.config.beside import Beside
 from agent.config.given import Given

@@ -137,7 +137,7 @@ class ConfigWatch:
         try:
             return self._begun(_NOT_ASKED)
         except ConfigError as error:
-            seen, waiting = self._taken.seen, self._waiting(error)
+            waiting = self._waiting(error)
         self._before = before = self._recall(waiting.config.agent.state_dir)
         if self._known.rest == "awaited":
             self._known = remembered_labels(before.known)

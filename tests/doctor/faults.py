@@ -569,7 +569,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("config-refused")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    patient.node.write("version: v1\nvendors:\n  nvidia: {enabeld: true}\n")
+    patient.spoil("version: v1\nvendors:\n  nvidia: {enabeld: true}\n")
     return f"{patient.node.config}:3"
 
 

@@ -61,6 +61,11 @@ class Patient:
             document = json.loads(self.node.config.read_text())
             self.node.write(json.dumps({**document, "nodes": nodes}))
 
+    def spoil(self, text: str) -> None:
+        """Write a file that can not be used, but for what `agent` says of where things are."""
+        agent = json.loads(self.node.config.read_text())["agent"]
+        self.node.write(f"{text}agent: {json.dumps(agent)}\n")
+
     def beside(self, vendor: str) -> None:
         """Leave a vendor without cards as it is where nobody names it."""
         document = json.loads(self.node.config.read_text())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.config import Config
+from agent.config import AgentSettings, Config
 from agent.core.vendor import ContainerEdits, Device, Vendor
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
 from agent.plugins import Plugin
@@ -14,6 +14,13 @@ from agent.plugins import Plugin
 GPU = "nvidia.com/gpu"
 CARD = Device("GPU-1", 0)
 Devices = Look[tuple[Device, ...]]
+#: A node of which nothing is here.
+NOWHERE = AgentSettings(
+    kubelet_dir=Path("/nowhere/k"),
+    pod_resources_socket=Path("/nowhere/pods.sock"),
+    state_dir=Path("/nowhere/state"),
+    cdi_dir=Path("/nowhere/cdi"),
+)
 
 
 def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> Plugin:
@@ -38,7 +45,7 @@ def around(
         "a-node",
         "1",
         root,
-        Configuration(config or Config(), plugins=plugins),
+        Configuration(config or Config(NOWHERE), plugins=plugins),
         looked,
         Look(told, "" if told else "nobody"),
         cluster=cluster,

@@ -24,7 +24,7 @@ from agent.locks import holders
 from agent.plugins import Plugin
 
 from .patient import short_directory
-from .surveyed import CARD, GPU, Devices, around, vendor
+from .surveyed import CARD, GPU, NOWHERE, Devices, around, vendor
 
 
 class Connecting(socket.socket):
@@ -58,7 +58,7 @@ def test_a_check_that_breaks_is_named_and_keeps_no_other_from_its_word(
 
 
 def test_what_follows_from_a_config_that_can_not_be_used_is_not_checked_and_says_so_in_its_place() -> None:
-    broken = Configuration(error="f.yaml:3: unknown key")
+    broken = Configuration(Config(NOWHERE), error="f.yaml:3: unknown key")
     told = {
         "config": {"error": f"{broken.error}; nothing is served"},
         "troubles": [f"config: {broken.error}"],
@@ -255,7 +255,8 @@ def test_no_check_asks_a_socket_anything(check: str, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Connecting, "connect", connect)
         monkeypatch.setattr(socket, "socket", Connecting)
 
-        list(it.make(around(vendor(), config=Config(AgentSettings(kubelet_dir=root, state_dir=root)))))
+        settings = replace(NOWHERE, kubelet_dir=root, state_dir=root)
+        list(it.make(around(vendor(), config=Config(settings))))
 
 
 def test_a_listener_is_told_with_its_process_also_behind_a_long_path() -> None:
@@ -379,29 +380,36 @@ def test_a_runtime_s_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     assert found.severity is Severity.NOT_MADE
 
 
+@pytest.fixture
+def by_default(monkeypatch: pytest.MonkeyPatch) -> Config:
+    """The agent's default directory of CDI specs, of which it is not seen here whether it can be written."""
+    monkeypatch.setattr(cdi, "_closed", lambda _: "")
+    return Config()
+
+
 @pytest.mark.parametrize(
     ("version", "severity"),
     [("containerd://1.7.20", Severity.STOPS), ("containerd://2.1.0", Severity.OK), ("", Severity.NOT_MADE)],
 )
 def test_an_old_file_that_does_not_say_cdi_is_judged_by_the_runtime_s_version(
-    version: str, severity: Severity, tmp_path: Path
+    version: str, severity: Severity, tmp_path: Path, by_default: Config
 ) -> None:
     path = tmp_path / "etc/containerd/config.toml"
     path.parent.mkdir(parents=True)
     path.write_text("version = 2")
     seen = {"status": {"nodeInfo": {"containerRuntimeVersion": version}}}
 
-    (found,) = cdi.cdi(around(vendor(by_cdi=True), root=tmp_path, node=seen))
+    (found,) = cdi.cdi(around(vendor(by_cdi=True), config=by_default, root=tmp_path, node=seen))
 
     assert found.severity is severity
 
 
 @pytest.mark.parametrize("directory", ["/var/run/cdi", "/run/cdi", "/etc/cdi/"])
-def test_run_and_var_run_are_one_directory(directory: str, tmp_path: Path) -> None:
+def test_run_and_var_run_are_one_directory(directory: str, tmp_path: Path, by_default: Config) -> None:
     path = tmp_path / "etc/containerd/config.toml"
     path.parent.mkdir(parents=True)
     path.write_text("version = 3")
-    config = Config(AgentSettings(cdi_dir=Path(directory)))
+    config = replace(by_default, agent=AgentSettings(cdi_dir=Path(directory)))
 
     (found,) = cdi.cdi(around(vendor(by_cdi=True), config=config, root=tmp_path))
 

@@ -194,11 +194,10 @@ async def test_a_config_that_is_bad_is_told_once_also_beside_the_agent_that_refu
     patient: Patient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await patient.start()
-    patient.node.write("agent: {}\nversion: v9\n")
+    patient.spoil("report: {}\nversion: v9\n")
     await patient.agent.until(lambda it: it["config"]["error"])
-    where = ("--state-dir", str(patient.node.state), "--kubelet-dir", str(patient.kubelet.plugin_dir))
 
-    assert await doctor(patient, "--json", *where) == 1
+    assert await doctor(patient, "--json") == 1
 
     told = json.loads(capsys.readouterr().out)["findings"]
     assert [it["ailment"] for it in told if f"{patient.node.config}:2" in it["what"]] == ["config-refused"]

@@ -1,7 +1,7 @@
 """What refuses the machine's own places to a Python process, and writes down who asked for one.
 
-Every Python process that tests start loads this before anything else, so that it imports nothing. A process of
-another language is not seen here; `traces` sees what that leaves behind.
+Every Python process that tests start loads this before anything else, so that it imports nothing. What is
+no Python is not seen here; `traces` sees what that leaves behind.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-#: Names the file that touches are written to. Without it nothing is refused. A vendor's process is handed what
-#: begins like this (`agent.isolation.contact`).
+#: Names the file that touches are written to. Without it nothing is refused. A vendor's process is handed
+#: what begins like this (`agent.isolation.contact`).
 REPORT = "XPU_MACHINE_GUARD"
 #: What the agent, or one of those whose place it takes, uses where nobody names another place.
 PLACES = (

@@ -1,4 +1,4 @@
-"""The guard in pytest: it starts with the session, and blames the test in which one of the places was touched."""
+"""The guard in pytest: it starts with the session, and blames the test in which a place was touched."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _LEADS = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "N
 _OURS = "XPU_AGENT_"
 #: Python runs this line of a .pth file at each start, with -I, too. Unless tests run it asks for a variable.
 _LINE = (
-    "import os, sys, _frozen_importlib_external as e; m = type(sys)('machine_guard_hook'); "
-    "os.environ.get('{report}') and (e.SourceFileLoader(m.__name__, {path!r}).exec_module(m) or m.install())\n"
+    "import os, sys, _frozen_importlib_external as it; hook = type(sys)('machine_guard_hook'); "
+    "os.environ.get('{report}') and "
+    "(it.SourceFileLoader(hook.__name__, {path!r}).exec_module(hook) or hook.install())\n"
 )
 
 
