@@ -245,7 +245,7 @@ def test_a_verb_that_looks_changes_nothing(given: str, code: int, left: Left) ->
 
 
 @pytest.fixture
-def defaults(left: Left, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
+def defaults(left: Left, monkeypatch: pytest.MonkeyPatch) -> Left:
     """The directories of `left` are those that are used by default, in this process."""
     settings = AgentSettings(
         kubelet_dir=left.root / "k/device-plugins",

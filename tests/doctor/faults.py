@@ -17,6 +17,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from testing.plugin import ClosingServer, ToyPlugin, devices
 
+from agent import files
 from agent.core.hooks import hookimpl
 from agent.core.vendor import HostPart, Vendor
 from agent.core.view import View
@@ -337,12 +338,16 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @fault("checkpoint-unreadable")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
-    def refuse(*_: object, **__: object) -> bytes:
-        raise PermissionError(13, "Permission denied")
+    read, checkpoint = files.read, patient.node.state / "checkpoint.json"
+
+    def refuse(path: Path, *rest: Any, **more: Any) -> bytes:
+        if path == checkpoint:
+            raise PermissionError(13, "Permission denied")
+        return read(path, *rest, **more)
 
     monkeypatch.setattr("agent.files.read", refuse)  # nothing forbids root to read
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return "Permission denied"
+    return f"{checkpoint}: Permission denied"
 
 
 @fault("checkpoint-damaged")

@@ -143,7 +143,7 @@ def _stack() -> tuple[str, ...]:
     """Where the call was made, innermost first."""
     found: list[str] = []
     frame = sys._getframe(2)
-    while frame is not None and len(found) < _FRAMES:  # type: ignore[redundant-expr]
+    while frame is not None and len(found) < _FRAMES:
         code = frame.f_code
         if code.co_filename != _stack.__code__.co_filename and not code.co_filename.startswith("<frozen"):
             found.append(f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}")

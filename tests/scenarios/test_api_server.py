@@ -82,7 +82,7 @@ async def test_the_namespace_of_a_node_feature_is_written_down_for_uninstall(
 ) -> None:
     node.configure(whole(XPU))
     document = json.loads(node.config.read_text())
-    report = {"labelsAs": "nodeFeature", "namespace": "gpu"}
+    report = {**document["report"], "labelsAs": "nodeFeature", "namespace": "gpu"}
     node.write(json.dumps({**document, "report": report}, default=list))
     await process.start()
 
@@ -205,7 +205,8 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
 ) -> None:
     node.configure(whole(XPU))
     document = json.loads(node.config.read_text())
-    node.write(json.dumps({**document, "report": {"events": False}}, default=list))
+    report = {**document["report"], "events": False}
+    node.write(json.dumps({**document, "report": report}, default=list))
     await process.start()
     await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["synced"])
     node.cards.fail(1)
