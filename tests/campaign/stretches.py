@@ -253,8 +253,8 @@ async def _within(condition: Callable[[], bool], stretch: Stretch, what: str) ->
         await asyncio.sleep(LOOK)
 
 
-async def all_of(kubelet: KubeletKind, speed: float = 1.0) -> list[Stretch]:
-    """Every stretch, at the same time."""
-    beside = (beside_koordlet(kubelet, it, speed) for it in CASES)
+async def all_of(kubelet: KubeletKind, speed: float = 1.0, cases: Sequence[Case] = CASES) -> list[Stretch]:
+    """Every stretch, at the same time; beside koordlet those of the cases."""
+    beside = (beside_koordlet(kubelet, it, speed) for it in cases)
     others = (without_the_api_server(kubelet, speed), idle(kubelet, HASTE * speed))
     return list(await asyncio.gather(*beside, *others))

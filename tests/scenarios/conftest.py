@@ -26,8 +26,8 @@ from .process import AgentProcess
 MakeCards = Callable[[Path, int], Cards]
 
 
-#: The whole line too, from NVIDIA's library to the kubelet.
-EVERY_VENDOR = pytest.mark.vendors.with_args(Simulated, Nvidia)
+#: NVIDIA's library stands for both, for its line has every part; `EVERY=1` has the simulated cards, too.
+EVERY_VENDOR = pytest.mark.vendors.with_args(Nvidia, Simulated)
 ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would be the decorated one
 ONLY_METAX = pytest.mark.vendors.with_args(MetaX)
 ONLY_ENFLAME = pytest.mark.vendors.with_args(Enflame)
@@ -35,45 +35,41 @@ ONLY_ENFLAME = pytest.mark.vendors.with_args(Enflame)
 ONLY_SLICED = pytest.mark.vendors.with_args(Sliced)
 #: The fixture of what must look into the kubelet, or break it.
 SIM = "sim"
-#: The kubelet's release makes no difference: one simulated kubelet, and with the peers the newest real one.
-ANY_KUBELET = pytest.mark.any_kubelet
+#: Releases of the kubelet differ here: registration, its sockets, what it keeps and what it lists.
+EVERY_RELEASE = pytest.mark.every_release
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each scenario with each kubelet and each kind of cards that it can show something with."""
+    """Each scenario once, with the newest kubelet and the first of its cards; with more where they differ."""
     if "kind" not in metafunc.fixturenames:
         return
+    every = metafunc.config.getoption("--every-kubelet")
     use = kinds(metafunc.config)
     if SIM in metafunc.fixturenames:
-        use = [it for it in use if not it.binary] or simulated()[:1]  # left out of the run below
-    one = use if metafunc.config.getoption("--every-kubelet") else use[:1]
-    if metafunc.definition.get_closest_marker("any_kubelet"):
-        use = one
+        use = [it for it in use if not it.binary] or simulated()  # left out of the run below
+    if not every and not metafunc.definition.get_closest_marker("every_release"):
+        use = use[:1]
     marker = metafunc.definition.get_closest_marker("vendors")
     vendors = marker.args if marker else (Simulated,)
-    cases = [(kind, vendor) for vendor in vendors for kind in (one if vendor is Nvidia else use)]
+    cases = [(kind, vendor) for vendor in (vendors if every else vendors[:1]) for kind in use]
     ids = [f"{kind.id}-{vendor.vendor}" if marker else kind.id for kind, vendor in cases]
     metafunc.parametrize(("kind", "make_cards"), cases, indirect=True, ids=ids)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With the real kubelets alone there is no turn for what looks into a simulated one; with simulated cards
-    alone none for what is a vendor's.
-    """
-    no_sim = all(it.binary for it in kinds(config))
-    no_vendors = config.getoption("--simulated-cards")
+    """With the real kubelets alone there is no turn for what looks into a simulated one."""
     here = [it for it in items if isinstance(it, pytest.Function) and "kind" in it.fixturenames]
-    out = [
-        it
-        for it in here
-        if (no_sim and SIM in it.fixturenames) or (no_vendors and _cards_of(it) not in (None, Simulated))
-    ]
+    out: list[pytest.Item] = []
+    if all(it.binary for it in kinds(config)):
+        out = [it for it in here if SIM in it.fixturenames]
+    elif config.getoption("--one-of-each"):
+        seen: set[Path] = set()
+        for it in here:
+            (out.append(it) if it.path in seen else seen.add(it.path))
     config.hook.pytest_deselected(items=out)
-    items[:] = [it for it in items if it not in out]
-
-
-def _cards_of(item: pytest.Function) -> object:
-    return item.callspec.params.get("make_cards") if hasattr(item, "callspec") else None
+    left_out = set(out)
+    items[:] = [it for it in items if it not in left_out]
 
 
 @pytest.fixture

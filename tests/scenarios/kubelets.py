@@ -55,11 +55,11 @@ def asks_for_peers(config: pytest.Config) -> bool:
 
 
 def kinds(config: pytest.Config) -> list[Kind]:
-    """What this run is to use, built or not; the first stands for all where the release is of no matter."""
+    """What this run may use, built or not; the first stands for all where releases agree."""
     peers = real_ones() if asks_for_peers(config) else []
     if config.getoption("--every-kubelet"):
         return [*simulated(), *peers]
-    return peers or simulated()[: 1 if config.getoption("--one-kubelet") else None]
+    return peers or simulated()
 
 
 def built(request: pytest.FixtureRequest) -> Kind:

@@ -13,7 +13,7 @@ from agent.core.model import Source
 from agent.testing.node import Pod
 
 from .cards import Simulated
-from .conftest import ONLY_ENFLAME
+from .conftest import EVERY_RELEASE, ONLY_ENFLAME
 from .enflame import DRS, GCU, MEMORY, S60, SHARED, Enflame
 from .node import Node, by_memory, confirmed, in_use, shared, whole
 
@@ -452,6 +452,7 @@ async def test_beside_enflames_plugin_nothing_is_registered_until_it_has_gone(
     await node.refused("one-more", {GCU: 1})
 
 
+@EVERY_RELEASE
 @ONLY_ENFLAME
 async def test_beside_a_plugin_of_another_name_that_serves_the_cards_nothing_is_registered_until_it_has_gone(
     node: Node, enflame: Enflame

@@ -11,11 +11,9 @@ import pytest
 
 from agent.testing.simapi import SimApiServer
 
-from .conftest import ANY_KUBELET, ONLY_NVIDIA
+from .conftest import ONLY_NVIDIA
 from .node import PATIENCE, Node, Rule, shared, whole
 from .process import AgentProcess
-
-pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 GPUS = "nvidia.com/gpu.count"

@@ -8,13 +8,14 @@ import pytest
 
 from agent.testing.kubelet import SimKubelet
 
-from .conftest import ANY_KUBELET, EVERY_VENDOR
+from .conftest import EVERY_RELEASE, EVERY_VENDOR
 from .node import Node, in_use, shared, whole
 
 XPU = "example.com/xpu"
 SHARED = "example.com/xpu.shared"
 
 
+@EVERY_RELEASE
 @EVERY_VENDOR
 async def test_every_resource_is_registered_once(node: Node) -> None:
     await node.start(whole(XPU, [0, 1]), shared(SHARED, 4, [2, 3]))
@@ -51,7 +52,6 @@ async def test_of_four_pods_on_two_cards_with_ten_replicas_all_run_two_per_card(
     assert sorted(cards) == sorted([*node.cards.uuids, *node.cards.uuids])
 
 
-@ANY_KUBELET
 async def test_58_000_ids_are_registered_and_one_is_admitted(node: Node) -> None:
     await node.start(shared(XPU, 14_500))
 
@@ -61,6 +61,7 @@ async def test_58_000_ids_are_registered_and_one_is_admitted(node: Node) -> None
     assert node.streams(XPU) == 1
 
 
+@EVERY_RELEASE
 async def test_a_list_that_the_kubelet_would_cut_is_not_registered_and_the_others_are(node: Node) -> None:
     await node.start(shared(XPU, 100_000, [0, 1]), shared(SHARED, 2, [2, 3]))
 
@@ -72,7 +73,6 @@ async def test_a_list_that_the_kubelet_would_cut_is_not_registered_and_the_other
     assert view.sessions[XPU].registrations == 0
 
 
-@ANY_KUBELET
 async def test_the_count_that_a_refused_list_names_is_what_the_kubelet_takes(node: Node) -> None:
     await node.start(shared(XPU, 100_000, [0, 1]))
     view = await node.until(lambda it: it.sessions.get(XPU) and it.sessions[XPU].state == "refused")

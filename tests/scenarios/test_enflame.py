@@ -12,11 +12,11 @@ from kubelet.fakes import eventually
 
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET, ONLY_ENFLAME
+from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GB, GCU, MEMORY, S60, SHARED, Enflame
 from .node import Node, confirmed, gets, in_use, one, released
 
-pytestmark = [ONLY_ENFLAME]
+pytestmark = ONLY_ENFLAME
 
 
 async def served(node: Node, dialect: str, counted: dict[str, tuple[int, int]], **settings: Any) -> None:
@@ -142,7 +142,6 @@ async def test_all_ways_run_side_by_side_on_one_node(node: Node, enflame: Enflam
     assert len(enflame.slices) == 3
 
 
-@ANY_KUBELET
 async def test_slices_of_the_hardware_stay_their_containers_through_a_restart(
     node: Node, enflame: Enflame
 ) -> None:
@@ -159,7 +158,6 @@ async def test_slices_of_the_hardware_stay_their_containers_through_a_restart(
     assert (await gets(node, pod)).env["TOPS_VISIBLE_DEVICES"] == f"DRS-{made[0].uuid}"
 
 
-@ANY_KUBELET
 async def test_cards_that_can_not_be_sliced_are_offered_without_slices_of_the_hardware(
     node: Node, enflame: Enflame
 ) -> None:
@@ -183,7 +181,6 @@ def told(node: Node) -> tuple[Mapping[str, int], list[int], Mapping[str, int | N
     return shared, [it["capacity"] for it in sliced.get("devices", ())], counts.values
 
 
-@ANY_KUBELET
 async def test_the_node_tells_schedulers_which_slices_are_to_be_had_and_how_many_cards_are_shared(
     node: Node, enflame: Enflame
 ) -> None:
@@ -204,7 +201,6 @@ async def test_the_node_tells_schedulers_which_slices_are_to_be_had_and_how_many
     await eventually(lambda: told(node) == (taken, sixths, count))
 
 
-@ANY_KUBELET
 async def test_what_no_profile_or_no_single_card_has_is_refused_with_what_there_is(
     node: Node, enflame: Enflame
 ) -> None:

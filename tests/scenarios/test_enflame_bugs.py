@@ -14,12 +14,12 @@ import pytest
 from agent.core.view import View
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET, ONLY_ENFLAME
+from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GCU, SHARED, Enflame
 from .gcushare import ASSIGNED, RECORDS, GCUShare, fourth, offered
 from .node import Node, confirmed, in_use, one
 
-pytestmark = [ONLY_ENFLAME]
+pytestmark = ONLY_ENFLAME
 
 SMALL, WHOLE = "1g.6gb:0", "6g.40gb:2"
 
@@ -48,7 +48,6 @@ def registered(view: View, times: int) -> bool:
 # Who asks
 
 
-@ANY_KUBELET
 @pytest.mark.parametrize("resource", [SHARED, DRS])
 async def test_b1_equal_pods_that_are_bound_in_another_order_than_they_were_placed_keep_their_cards(
     gcushare: GCUShare, resource: str
@@ -74,7 +73,6 @@ async def test_b1_equal_pods_that_are_bound_in_another_order_than_they_were_plac
             assert gcushare.enflame.minors[made.slot] == minor
 
 
-@ANY_KUBELET
 @pytest.mark.parametrize("resource", [SHARED, DRS])
 async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_card_each_and_are_told(
     gcushare: GCUShare, resource: str
@@ -103,7 +101,6 @@ async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_car
             assert {gcushare.enflame.uuids[made.slot]} == has[minor]
 
 
-@ANY_KUBELET
 async def test_b2_a_pod_that_bypassed_the_scheduler_takes_no_other_pods_record(gcushare: GCUShare) -> None:
     await gcushare.starts("gcushare-v4", offered(3))
     victim = gcushare.binds(one("victim", SHARED, 2), fourth(1, 2))
@@ -117,7 +114,6 @@ async def test_b2_a_pod_that_bypassed_the_scheduler_takes_no_other_pods_record(g
     assert gcushare.read(past) == {}
 
 
-@ANY_KUBELET
 async def test_b3_a_request_that_is_refused_has_made_no_slice_and_said_nothing(gcushare: GCUShare) -> None:
     await gcushare.starts("gcushare-v4", offered(3))
     pod = gcushare.binds(one("odd", DRS, 3), fourth(1, 3, main="3g.20gb:2"))
@@ -130,7 +126,6 @@ async def test_b3_a_request_that_is_refused_has_made_no_slice_and_said_nothing(g
     assert json.loads(gcushare.read(pod)[RECORDS])["main"]["allocated"] is False
 
 
-@ANY_KUBELET
 async def test_b3_a_slice_whose_pod_can_not_be_written_to_is_neither_lost_nor_made_twice(
     gcushare: GCUShare,
 ) -> None:
@@ -177,7 +172,6 @@ async def test_b5_equal_containers_have_each_their_own_slice_whatever_is_seen_of
     assert {it["instanceUUID"] for it in records.values()} == {it.uuid for it in gcushare.enflame.slices}
 
 
-@ANY_KUBELET
 @pytest.mark.parametrize("count", [1])
 async def test_b6_a_card_is_not_shared_and_sliced_at_once(node: Node, enflame: Enflame) -> None:
     enflame.dialect = "gcushare-v4"
@@ -193,7 +187,6 @@ async def test_b6_a_card_is_not_shared_and_sliced_at_once(node: Node, enflame: E
     assert len(enflame.slices) == (has.resource == DRS)
 
 
-@ANY_KUBELET
 async def test_b7_an_api_server_that_hangs_holds_up_no_pod_and_costs_none(gcushare: GCUShare) -> None:
     pods = [gcushare.binds(one(f"pod-{n}", SHARED, 2), fourth(n, 2, n)) for n in range(3)]
     await gcushare.starts("gcushare-v4", offered(3))
@@ -222,7 +215,6 @@ async def test_b7_an_api_server_that_hangs_holds_up_no_pod_and_costs_none(gcusha
     ],
     ids=["index", "minor", "profileID", "profileName", "instanceID"],
 )
-@ANY_KUBELET
 async def test_b8_no_annotation_runs_anything_and_none_is_handed_to_the_tool(
     gcushare: GCUShare, said: dict[str, str]
 ) -> None:
@@ -242,7 +234,6 @@ async def test_b8_no_annotation_runs_anything_and_none_is_handed_to_the_tool(
     assert not [it.name for it in gcushare.node.root.iterdir() if it == touched]
 
 
-@ANY_KUBELET
 async def test_b8_a_pod_that_gives_itself_a_card_gets_none_that_has_no_room(gcushare: GCUShare) -> None:
     await gcushare.starts("gcushare-v4", offered(3))
     owner = gcushare.binds(one("owner", GCU, 1), {})
@@ -257,7 +248,6 @@ async def test_b8_a_pod_that_gives_itself_a_card_gets_none_that_has_no_room(gcus
     assert gcushare.read(thief)[ASSIGNED] == "false"
 
 
-@ANY_KUBELET
 @pytest.mark.parametrize("index", ["", " ", None])
 async def test_b9_a_pod_without_an_index_leaves_every_other_card_as_it_is(
     gcushare: GCUShare, index: str | None
@@ -282,7 +272,6 @@ async def test_b9_a_pod_without_an_index_leaves_every_other_card_as_it_is(
 # Health and lists
 
 
-@ANY_KUBELET
 async def test_b11_a_card_that_fails_while_the_api_server_is_away_costs_only_itself(
     gcushare: GCUShare,
 ) -> None:
@@ -297,7 +286,6 @@ async def test_b11_a_card_that_fails_while_the_api_server_is_away_costs_only_its
     await gcushare.node.admit("one", {SHARED: 1})
 
 
-@ANY_KUBELET
 async def test_b12_what_a_card_became_while_nobody_listened_is_told_to_who_listens_next(
     node: Node, enflame: Enflame
 ) -> None:
@@ -314,7 +302,6 @@ async def test_b12_what_a_card_became_while_nobody_listened_is_told_to_who_liste
     await node.counts(counted(3))
 
 
-@ANY_KUBELET
 async def test_b13_pods_that_come_and_go_at_once_are_all_served_and_a_failing_card_spoils_none(
     node: Node, enflame: Enflame
 ) -> None:
@@ -331,7 +318,6 @@ async def test_b13_pods_that_come_and_go_at_once_are_all_served_and_a_failing_ca
     assert len(node.view.sessions) == 3
 
 
-@ANY_KUBELET
 async def test_b14_how_many_slices_a_shared_card_has_is_not_what_the_hardware_makes(
     node: Node, enflame: Enflame
 ) -> None:
@@ -372,7 +358,6 @@ async def test_b16_a_kubelet_that_restarts_leaves_one_watcher_that_deletes_no_sl
     assert registered(node.view, times=4)
 
 
-@ANY_KUBELET
 async def test_b17_a_slice_that_nobody_owns_and_a_card_that_can_not_be_sliced_stop_nothing(
     node: Node, enflame: Enflame
 ) -> None:
@@ -410,7 +395,6 @@ async def test_b18_slices_go_with_pods_that_ended_while_nobody_watched(gcushare:
     await gcushare.is_on(again, 1)
 
 
-@ANY_KUBELET
 async def test_b19_the_end_of_a_pod_that_was_bound_and_never_came_is_nothing(gcushare: GCUShare) -> None:
     await gcushare.starts("gcushare-v4", offered(3))
     never = gcushare.binds(one("never", DRS, 1), fourth(1, 1, main=SMALL))
@@ -424,7 +408,6 @@ async def test_b19_the_end_of_a_pod_that_was_bound_and_never_came_is_nothing(gcu
     assert len(gcushare.enflame.slices) == 1
 
 
-@ANY_KUBELET
 async def test_b20_a_start_switches_no_card_on_or_off(node: Node, enflame: Enflame) -> None:
     enflame.stub.trace()
     await served(node, enflame)

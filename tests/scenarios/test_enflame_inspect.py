@@ -18,11 +18,11 @@ from agent.cli import main
 from agent.http import serving
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET, ONLY_ENFLAME
+from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GB, GCU, MEMORY, S60, SHARED, Enflame
 from .node import Node, confirmed, one, released
 
-pytestmark = [ONLY_ENFLAME]
+pytestmark = ONLY_ENFLAME
 PATH = "/gcushare-scheduler/inspect"
 
 
@@ -182,7 +182,6 @@ async def test_the_four_pods_of_gcushares_manual_give_its_document_at_every_door
 
 
 @pytest.mark.parametrize("count", [8])
-@ANY_KUBELET
 async def test_b22_a_pod_that_is_reserved_and_not_allocated_counts_and_breaks_nothing(
     node: Node, enflame: Enflame, doors: Doors
 ) -> None:
@@ -203,7 +202,6 @@ async def test_b22_a_pod_that_is_reserved_and_not_allocated_counts_and_breaks_no
 
 
 @pytest.mark.parametrize("count", [2])
-@ANY_KUBELET
 async def test_a_card_that_is_given_out_whole_is_no_units_of_memory(
     node: Node, enflame: Enflame, doors: Doors
 ) -> None:
@@ -218,7 +216,6 @@ async def test_a_card_that_is_given_out_whole_is_no_units_of_memory(
     assert (told["totalGCU"], told["availableGCU"]) == (16, 16)
 
 
-@ANY_KUBELET
 async def test_another_node_is_no_gcushare_node_here(node: Node, enflame: Enflame, doors: Doors) -> None:
     await served(node, "gcushare-v1", {GCU: (4, 4)})
 
@@ -227,7 +224,6 @@ async def test_another_node_is_no_gcushare_node_here(node: Node, enflame: Enflam
     assert await doors.by_socket(f"{PATH}/other") == nobody
 
 
-@ANY_KUBELET
 async def test_who_can_be_reached_by_others_shows_it_to_nobody(node: Node, enflame: Enflame) -> None:
     await served(node, "gcushare-v1", {GCU: (4, 4)})
 
@@ -237,7 +233,6 @@ async def test_who_can_be_reached_by_others_shows_it_to_nobody(node: Node, enfla
             assert (status, said) == (404, f"{target} is served on loopback and on the admin socket only\n")
 
 
-@ANY_KUBELET
 async def test_slices_are_shown_as_gcushares_fourth_generation_does(
     node: Node, enflame: Enflame, doors: Doors
 ) -> None:

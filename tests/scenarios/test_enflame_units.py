@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from .conftest import ANY_KUBELET, ONLY_ENFLAME
+from .conftest import ONLY_ENFLAME
 from .enflame import GB, GCU, MEMORY, Enflame
 from .node import Node, confirmed, in_use, owned_by, released
 
-pytestmark = [ONLY_ENFLAME, ANY_KUBELET]
+pytestmark = ONLY_ENFLAME
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import recorded
 
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET, ONLY_ENFLAME
+from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GB, GCU, MEMORY, SHARED, Enflame
 from .gcushare import ASSIGNED, DOCUMENT_002, RECORDS, SCENES, GCUShare, first, fourth, offered
 from .node import Node, one
 
-pytestmark = [ONLY_ENFLAME]
+pytestmark = ONLY_ENFLAME
 
 DONE_OF_OLD = "enflame.com/gcu-device-assigned"
 #: Scene to its cards, and the slices of each.
@@ -124,7 +124,6 @@ async def test_the_recorded_pods_of_koordinator_are_on_the_cards_that_it_chose(
         assert await node.cards_of(pod, "a") == {enflame.named(it) for it in minors}, case.name
 
 
-@ANY_KUBELET
 async def test_a_size_of_slices_that_the_hardware_does_not_make_is_refused_with_those_that_it_does(
     gcushare: GCUShare,
 ) -> None:
@@ -154,7 +153,6 @@ async def test_containers_of_one_pod_are_on_its_card_and_the_last_one_says_it_fo
     await gcushare.reads(pod, DONE_OF_OLD, "true")
 
 
-@ANY_KUBELET
 async def test_a_pod_of_hami_up_to_2_8_is_on_the_card_of_its_place_and_told_in_its_words(
     gcushare: GCUShare,
 ) -> None:
@@ -170,7 +168,6 @@ async def test_a_pod_of_hami_up_to_2_8_is_on_the_card_of_its_place_and_told_in_i
     assert json.loads(gcushare.read(pod)[RECORDS]) == {"main": "true"}
 
 
-@ANY_KUBELET
 async def test_a_pod_of_hami_as_it_is_now_is_told_as_gcushares_own(gcushare: GCUShare) -> None:
     await gcushare.starts("hami", offered(4))
     said = {**fourth(3, 3, main="3g.20gb:1"), f"{ASSIGNED}-id": "3"}
@@ -183,7 +180,6 @@ async def test_a_pod_of_hami_as_it_is_now_is_told_as_gcushares_own(gcushare: GCU
     assert [it.uuid for it in gcushare.enflame.slices] == [records["main"]["instanceUUID"]]
 
 
-@ANY_KUBELET
 async def test_cards_that_are_sold_under_another_name_are_served_and_told_of_by_it(
     gcushare: GCUShare,
 ) -> None:
@@ -205,7 +201,6 @@ async def test_cards_that_are_sold_under_another_name_are_served_and_told_of_by_
 # Whatever comes between
 
 
-@ANY_KUBELET
 async def test_a_pod_of_before_a_kill_is_told_of_after_it(gcushare: GCUShare) -> None:
     pod = gcushare.binds(one("drs", DRS, 1), fourth(2, 1, main="1g.6gb:0"))
     await gcushare.starts("gcushare-v4", offered(4))
@@ -221,7 +216,6 @@ async def test_a_pod_of_before_a_kill_is_told_of_after_it(gcushare: GCUShare) ->
     assert [it.uuid for it in gcushare.enflame.slices] == [records["main"]["instanceUUID"]]
 
 
-@ANY_KUBELET
 async def test_a_slice_that_was_made_anew_is_the_one_that_its_pod_tells_of(gcushare: GCUShare) -> None:
     await gcushare.starts("gcushare-v4", offered(4))
     pod = gcushare.binds(one("drs", DRS, 1), fourth(2, 1, main="1g.6gb:0"))
@@ -236,7 +230,6 @@ async def test_a_slice_that_was_made_anew_is_the_one_that_its_pod_tells_of(gcush
     await gcushare.tells(pod, instanceUUID=made.uuid, instanceID=str(made.id))
 
 
-@ANY_KUBELET
 async def test_a_request_in_mib_on_a_node_that_counts_units_is_refused_saying_so(
     gcushare: GCUShare,
 ) -> None:

@@ -17,11 +17,9 @@ from agent.operator import say
 from agent.testing.kubelet import SimKubelet
 
 from .cards import Nvidia, Simulated
-from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import EVERY_VENDOR, ONLY_NVIDIA
 from .node import Node, device, owned_by, shared, vendor_is, whole
 from .process import AgentProcess
-
-pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 ENERGY = "nvmlDeviceGetTotalEnergyConsumption"

@@ -14,10 +14,7 @@ from agent.kubelet.rpc import call
 from agent.kubelet.wire import delimited
 from agent.testing.node import Capacity
 
-from .conftest import ANY_KUBELET
 from .node import PATIENCE, Node, confirmed, in_use, shared
-
-pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 ALLOCATE = "/v1beta1.DevicePlugin/Allocate"

@@ -20,7 +20,7 @@ from agent.core.model import Allocation, Source
 from agent.core.view import View
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import EVERY_VENDOR, ONLY_NVIDIA
 from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
@@ -81,7 +81,6 @@ async def test_pods_that_come_in_another_order_than_they_were_bound_keep_whole_c
     assert await node.cards_of(first) | await node.cards_of(second) == uuids(node, 1, 3)
 
 
-@ANY_KUBELET
 async def test_a_pod_without_a_promise_is_kept_from_cards_that_are_promised(node: Node) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
@@ -96,7 +95,6 @@ async def test_a_pod_without_a_promise_is_kept_from_cards_that_are_promised(node
     assert (await node.cards_of(plain)).isdisjoint(uuids(node, 0, 1))
 
 
-@ANY_KUBELET
 async def test_a_whole_card_that_another_one_has_is_not_replaced_unsaid(node: Node) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
@@ -111,7 +109,6 @@ async def test_a_whole_card_that_another_one_has_is_not_replaced_unsaid(node: No
     assert "claims are on other cards: default/late on" in verdict.message
 
 
-@ANY_KUBELET
 async def test_shares_are_on_the_card_that_the_scheduler_chose(node: Node) -> None:
     await node.start(shared(TOKEN, 4, placement="claim", policy="distributed"))
     await node.counts({TOKEN: (16, 16)})
@@ -127,7 +124,6 @@ async def test_shares_are_on_the_card_that_the_scheduler_chose(node: Node) -> No
     assert {one.claim.parameters["core"] for one in in_use(view) if one.claim} == {"50"}
 
 
-@ANY_KUBELET
 async def test_the_containers_of_a_pod_have_each_the_share_that_was_chosen_for_it(node: Node) -> None:
     await node.start(shared(TOKEN, 4, placement="auto"))
     await node.counts({TOKEN: (16, 16)})
@@ -140,7 +136,6 @@ async def test_the_containers_of_a_pod_have_each_the_share_that_was_chosen_for_i
     assert await node.cards_of(pod, "b") == uuids(node, 3)
 
 
-@ANY_KUBELET
 async def test_containers_that_ask_for_parts_of_one_card_share_it(node: Node) -> None:
     await node.start(shared(TOKEN, 4, placement="claim"))
     await node.counts({TOKEN: (16, 16)})
@@ -156,7 +151,6 @@ async def test_containers_that_ask_for_parts_of_one_card_share_it(node: Node) ->
     assert await node.cards_of(pod, "a") == await node.cards_of(pod, "b") == uuids(node, 2)
 
 
-@ANY_KUBELET
 async def test_who_is_granted_more_than_it_asks_for_is_refused_with_the_reason(node: Node) -> None:
     await node.start(shared(TOKEN, 4, placement="claim"))
     await node.counts({TOKEN: (16, 16)})
@@ -169,7 +163,6 @@ async def test_who_is_granted_more_than_it_asks_for_is_refused_with_the_reason(n
     assert "gives 100 of koordinator.sh/gpu-core, its containers ask for 50" in verdict.message
 
 
-@ANY_KUBELET
 async def test_where_a_scheduler_must_choose_a_pod_without_a_choice_is_refused_with_the_reason(
     node: Node,
 ) -> None:
@@ -181,7 +174,6 @@ async def test_where_a_scheduler_must_choose_a_pod_without_a_choice_is_refused_w
     assert "no scheduler has chosen a card for it" in verdict.message
 
 
-@ANY_KUBELET
 async def test_where_a_scheduler_must_choose_its_word_is_waited_for(node: Node) -> None:
     await node.start(whole(GPU, placement="claim"))
     await node.counts({GPU: (4, 4)})
@@ -203,7 +195,6 @@ WORDS = {
 
 
 @pytest.mark.parametrize("words", WORDS)
-@ANY_KUBELET
 async def test_recorded_shares_of_metax_cards_end_where_the_scheduler_put_them(
     node: Node, words: str
 ) -> None:
@@ -233,7 +224,6 @@ async def test_recorded_shares_of_metax_cards_end_where_the_scheduler_put_them(
     }
 
 
-@ANY_KUBELET
 async def test_a_pod_of_hami_ends_on_the_card_that_it_wrote(node: Node) -> None:
     await node.start(shared(TOKEN, 4, placement="auto"))
     await node.counts({TOKEN: (16, 16)})
@@ -305,7 +295,6 @@ async def test_the_recorded_pods_that_ask_koordinator_alone_are_in_the_ledger_wi
     await node.counts({GPU: (8, 5)})
 
 
-@ANY_KUBELET
 async def test_a_card_that_a_scheduler_gave_away_itself_is_given_whole_to_nobody(node: Node) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
@@ -321,7 +310,6 @@ async def test_a_card_that_a_scheduler_gave_away_itself_is_given_whole_to_nobody
     assert used_by(node.view, share)[0].owner is not None
 
 
-@ANY_KUBELET
 async def test_a_card_comes_back_when_the_scheduler_s_pod_is_gone_and_not_before(node: Node) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
@@ -341,7 +329,6 @@ async def test_a_card_comes_back_when_the_scheduler_s_pod_is_gone_and_not_before
     assert used_by(node.view, share) == []
 
 
-@ANY_KUBELET
 async def test_what_the_kubelet_does_not_know_of_is_not_over_for_that(node: Node) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
@@ -359,7 +346,6 @@ async def test_what_the_kubelet_does_not_know_of_is_not_over_for_that(node: Node
     assert not [it for it in owned_by(view, share) if it not in before]
 
 
-@ANY_KUBELET
 async def test_where_no_scheduler_is_heeded_no_annotation_takes_a_card(node: Node) -> None:
     await node.start(whole(GPU))
     await node.counts({GPU: (4, 4)})
@@ -371,7 +357,6 @@ async def test_where_no_scheduler_is_heeded_no_annotation_takes_a_card(node: Nod
     assert not [it for it in node.view.allocations if it.source is Source.ANNOTATION]
 
 
-@ANY_KUBELET
 @pytest.mark.parametrize("started", ["2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z"])
 async def test_a_pod_that_ran_before_a_boot_of_which_nobody_knows_gets_its_card_again(
     node: Node, started: str
@@ -415,7 +400,6 @@ def locked(pod: Pod) -> dict[str, str]:
     return {LOCKS[0]: f"{datetime.now(UTC).isoformat()},{pod.namespace},{pod.name}"}
 
 
-@ANY_KUBELET
 async def test_a_lock_says_whose_turn_it_is_and_is_over_once_that_pod_has_its_cards(node: Node) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
@@ -431,7 +415,6 @@ async def test_a_lock_says_whose_turn_it_is_and_is_over_once_that_pod_has_its_ca
     await node.until(lambda _: [*node.agent.scheduled.over.value.values()] == ["its pod has its devices"])
 
 
-@ANY_KUBELET
 async def test_a_lock_whose_pod_was_refused_is_over_as_soon_as_the_pod_has_failed(node: Node) -> None:
     await node.start(whole(GPU, placement="claim"))
     await node.counts({GPU: (4, 4)})

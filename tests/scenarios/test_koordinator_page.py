@@ -21,12 +21,12 @@ from agent.testing.node import Container, Pod
 from agent.testing.simapi import SimApiServer
 
 from .cards import Simulated
-from .conftest import ANY_KUBELET, ONLY_NVIDIA
+from .conftest import ONLY_NVIDIA
 from .metax import SGPU, MetaX
 from .node import PATIENCE, Node
 from .process import AgentProcess
 
-pytestmark = [ANY_KUBELET, ONLY_NVIDIA]
+pytestmark = ONLY_NVIDIA
 
 EXAMPLES = Path(__file__).parents[2] / "deploy/examples"
 SHARED, GPU = "nvidia.com/gpu.shared", "nvidia.com/gpu"

@@ -16,7 +16,6 @@ SIMULATED, REAL = simulated(), real_ones()
     ("options", "expected"),
     [
         ([], SIMULATED),
-        (["--one-kubelet"], SIMULATED[:1]),
         (["--peers"], REAL),
         (["--require-peers"], REAL),
         (["--every-kubelet"], SIMULATED),

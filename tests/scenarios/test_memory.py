@@ -16,7 +16,6 @@ from agent.testing.node import Container, Pod
 from agent.vendors.simulated.claims import ANNOTATION
 
 from .cards import Simulated
-from .conftest import ANY_KUBELET
 from .node import Node, by_memory, confirmed, in_use, one, owned_by, released, shared, whole
 from .process import AgentProcess
 
@@ -103,7 +102,6 @@ async def test_units_of_a_sick_card_go_together_and_come_back(node: Node, simula
     assert await node.cards_of(await node.admit("large", {GCU: 240})) == {node.cards.uuids[1]}
 
 
-@ANY_KUBELET
 async def test_a_card_that_can_not_tell_its_memory_now_keeps_its_units(
     node: Node, simulated: Simulated
 ) -> None:
@@ -117,7 +115,6 @@ async def test_a_card_that_can_not_tell_its_memory_now_keeps_its_units(
     await node.counts({GCU: (40, 16)})
 
 
-@ANY_KUBELET
 async def test_units_of_a_cordoned_card_stay_with_who_has_them_and_go_to_nobody_else(
     node: Node, simulated: Simulated
 ) -> None:
@@ -207,7 +204,6 @@ async def test_a_unit_that_pods_hold_stays_until_the_last_has_ended(node: Node, 
     assert [it.unit for it in owned_by(view, pod)] == ["0.1"]
 
 
-@ANY_KUBELET
 async def test_a_config_that_takes_its_unit_back_leaves_everything_as_it_was(
     node: Node, simulated: Simulated
 ) -> None:
@@ -251,7 +247,6 @@ async def test_an_agent_that_begins_while_pods_hold_another_unit_keeps_it(
     await node.counts({GCU: (units, units)})
 
 
-@ANY_KUBELET
 async def test_an_agent_killed_amid_a_change_of_the_unit_goes_on_with_it(
     node: Node, simulated: Simulated, process: AgentProcess
 ) -> None:
@@ -302,7 +297,6 @@ async def test_a_card_changes_from_replicas_to_memory_and_back_only_when_it_is_f
     assert node.streams(GCU) == 1
 
 
-@ANY_KUBELET
 async def test_a_card_that_pods_have_whole_is_counted_by_memory_only_when_it_is_free(
     node: Node, simulated: Simulated
 ) -> None:
@@ -323,7 +317,6 @@ async def test_a_card_that_pods_have_whole_is_counted_by_memory_only_when_it_is_
 
 
 @pytest.mark.parametrize("count", [8])
-@ANY_KUBELET
 async def test_a_unit_too_fine_for_the_list_is_refused_naming_the_smallest_that_the_kubelet_takes(
     node: Node, simulated: Simulated
 ) -> None:
@@ -344,7 +337,6 @@ async def test_a_unit_too_fine_for_the_list_is_refused_naming_the_smallest_that_
 
 
 @pytest.mark.parametrize("count", [8])
-@ANY_KUBELET
 async def test_the_smallest_unit_that_fits_is_chosen_where_the_config_leaves_it(
     node: Node, simulated: Simulated
 ) -> None:
@@ -359,7 +351,6 @@ async def test_the_smallest_unit_that_fits_is_chosen_where_the_config_leaves_it(
 
 
 @pytest.mark.parametrize("count", [8])
-@ANY_KUBELET
 async def test_a_change_to_a_unit_that_is_too_fine_leaves_the_one_that_is_served(
     node: Node, simulated: Simulated
 ) -> None:
@@ -383,7 +374,6 @@ async def _capacity(node: Node) -> object:
 
 
 @pytest.mark.parametrize("count", [8])
-@ANY_KUBELET
 async def test_128_000_units_are_registered_and_one_pod_takes_a_whole_card(
     node: Node, simulated: Simulated
 ) -> None:

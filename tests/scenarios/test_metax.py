@@ -18,12 +18,12 @@ from agent.core.vendor import State
 from agent.testing.node import Container, Pod
 from agent.vendors.metax.nodedevices import ANNOTATION
 
-from .conftest import ANY_KUBELET, ONLY_METAX
+from .conftest import ONLY_METAX
 from .koordination import Koordinator
 from .metax import DOCUMENT_001, POLICY, SGPU, MetaX, gets, plays_document_001
 from .node import Node, confirmed, device, in_use, one, owned_by, released
 
-pytestmark = [ANY_KUBELET, ONLY_METAX]
+pytestmark = ONLY_METAX
 
 CORE, MEMORY, RATIO = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory", "gpu-memory-ratio"))
 GIB = 1 << 30

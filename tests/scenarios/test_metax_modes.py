@@ -14,11 +14,11 @@ from agent.core.vendor import State
 from agent.testing.node import Container, Pod
 from agent.vendors.metax.nodedevices import ANNOTATION
 
-from .conftest import ANY_KUBELET, ONLY_METAX
+from .conftest import ONLY_METAX
 from .metax import SGPU, MetaX, gets
 from .node import LOOK, PATIENCE, Node, confirmed, device, in_use, one, released
 
-pytestmark = [ANY_KUBELET, ONLY_METAX]
+pytestmark = ONLY_METAX
 
 GPU = "metax-tech.com/gpu"
 MODES = ("native", "shared", "sgpu", "vgpu")

@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.view import View
 
-from .conftest import ANY_KUBELET, EVERY_VENDOR
+from .conftest import EVERY_RELEASE, EVERY_VENDOR
 from .node import Node, by_memory, confirmed, in_use, one, shared, whole
 
 WHOLE, SHARED = "example.com/xpu", "example.com/xpu.shared"
@@ -70,6 +70,7 @@ async def test_a_card_that_is_whole_is_shared_no_more_and_both_run_side_by_side(
     assert len((await node.refused("more", {WHOLE: 1})).message) > 0
 
 
+@EVERY_RELEASE
 @pytest.mark.parametrize("count", [1])
 async def test_of_a_whole_card_and_a_share_of_it_asked_for_at_once_one_is_given(node: Node) -> None:
     """Whether the kubelet has heard of the mode by then or not."""
@@ -156,7 +157,6 @@ async def test_a_card_that_fails_is_offered_in_no_mode_and_comes_back_in_its_own
     await node.counts({WHOLE: (2, 1), SHARED: (6, 6)})
 
 
-@ANY_KUBELET
 async def test_modes_that_become_fixed_leave_pods_their_cards(node: Node) -> None:
     await served(node)
     pod = await node.admit("share", {SHARED: 1})

@@ -18,10 +18,8 @@ from agent.core.view import View
 from agent.notices import follow
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET, ONLY_ENFLAME
+from .conftest import ONLY_ENFLAME
 from .node import LOOK, PATIENCE, Node, confirmed, one, owned_by, shared, whole
-
-pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 

@@ -6,6 +6,7 @@ import pytest
 
 from agent.testing.simkubelet.topology import Policy
 
+from .conftest import EVERY_RELEASE
 from .node import Node, shared, whole
 
 XPU = "example.com/xpu"
@@ -20,6 +21,7 @@ def node_of(node: Node, cards: set[str]) -> set[int | None]:
     return {it.device.numa for it in node.view.snapshot.devices if it.uuid in cards}
 
 
+@EVERY_RELEASE
 async def test_what_fits_on_one_node_is_admitted_there(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -29,6 +31,7 @@ async def test_what_fits_on_one_node_is_admitted_there(node: Node) -> None:
     assert {frozenset(node_of(node, it)) for it in (first, second)} == {frozenset({0}), frozenset({1})}
 
 
+@EVERY_RELEASE
 async def test_what_fits_on_no_single_node_is_refused_in_the_kubelets_words(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -39,6 +42,7 @@ async def test_what_fits_on_no_single_node_is_refused_in_the_kubelets_words(node
     assert refused.message == "Resources cannot be allocated with Topology locality"
 
 
+@EVERY_RELEASE
 async def test_replicas_stay_on_one_node_too(node: Node) -> None:
     await node.start(shared(XPU, 3))
     await node.counts({XPU: (12, 12)})

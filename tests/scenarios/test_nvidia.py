@@ -17,10 +17,10 @@ from agent.core.view import UNKNOWN
 from agent.testing.kubelet import SimKubelet
 
 from .cards import Mig, Nvidia
-from .conftest import ANY_KUBELET, ONLY_NVIDIA
+from .conftest import ONLY_NVIDIA
 from .node import Node, confirmed, device, vendor_is
 
-pytestmark = [ONLY_NVIDIA, ANY_KUBELET]
+pytestmark = ONLY_NVIDIA
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-1g.10gb"

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from agent.core.model import Owner
 from agent.testing.node import Container, Pod
 
-from .conftest import EVERY_VENDOR
+from .conftest import EVERY_RELEASE, EVERY_VENDOR
 from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
 
 XPU = "example.com/xpu"
@@ -26,6 +26,7 @@ async def stalled(lister: FaultyPodResources) -> None:
     lister.stall()
 
 
+@EVERY_RELEASE
 @EVERY_VENDOR
 async def test_the_owner_is_known_by_uid_namespace_pod_and_container(node: Node) -> None:
     await node.start(whole(XPU))
@@ -149,6 +150,7 @@ async def test_a_pod_that_ends_while_the_kubelet_writes_nothing_is_released_afte
     assert node.done("doubt") == 1
 
 
+@EVERY_RELEASE
 async def test_a_kubelet_that_restarts_while_the_api_server_is_away_releases_nothing(node: Node) -> None:
     node.pace = replace(node.pace, doubt_again=0.1)
     await node.start(whole(XPU))
@@ -170,6 +172,7 @@ async def test_a_kubelet_that_restarts_while_the_api_server_is_away_releases_not
     assert [it.owner.pod for it in in_use(view) if it.owner] == ["lasting", "static"]
 
 
+@EVERY_RELEASE
 async def test_a_static_pod_is_known_and_released_like_any_other(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -242,6 +245,7 @@ async def test_no_device_goes_to_a_second_pod_because_the_kubelet_lost_its_check
     await node.admit("third", {XPU: 1})
 
 
+@EVERY_RELEASE
 async def test_devices_that_the_kubelet_has_forgotten_are_not_offered_until_their_pod_is_gone(
     node: Node,
 ) -> None:
@@ -285,6 +289,7 @@ async def test_a_checkpoint_replaced_by_an_older_one_is_made_whole_from_the_kube
     assert sources == {"before": "checkpoint", "since": "kubelet"}
 
 
+@EVERY_RELEASE
 async def test_where_both_checkpoints_are_gone_nothing_is_invented(
     node: Node, lister: FaultyPodResources
 ) -> None:

@@ -11,7 +11,7 @@ from agent.testing.node import Container, Pod
 from agent.vendors.simulated.claims import ANNOTATION
 
 from .cards import Sliced
-from .conftest import ANY_KUBELET, ONLY_SLICED
+from .conftest import ONLY_SLICED
 from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
 from .process import AgentProcess
 
@@ -89,7 +89,6 @@ async def test_enflame_b7_a_pod_is_admitted_while_no_api_server_answers(node: No
     await node.until(lambda it: confirmed(it, pod))
 
 
-@ANY_KUBELET
 async def test_enflame_b11_a_card_that_fails_while_nothing_else_answers_costs_only_itself(
     node: Node, lister: FaultyPodResources
 ) -> None:
@@ -106,7 +105,6 @@ async def test_enflame_b11_a_card_that_fails_while_nothing_else_answers_costs_on
     assert (node.streams(XPU), node.view.sessions[XPU].registrations) == (1, 1)
 
 
-@ANY_KUBELET
 @ONLY_SLICED
 async def test_enflame_b17_one_leaked_slice_stops_nothing(node: Node, sliced: Sliced) -> None:
     sliced.plant("leaked", "0123456789abcdef")
@@ -117,7 +115,6 @@ async def test_enflame_b17_one_leaked_slice_stops_nothing(node: Node, sliced: Sl
     await node.admit("one", {XPU: 4})
 
 
-@ANY_KUBELET
 @ONLY_SLICED
 async def test_enflame_b17_slices_that_can_not_be_listed_stop_nothing(node: Node, sliced: Sliced) -> None:
     sliced.spoil()
@@ -148,7 +145,6 @@ async def test_enflame_b18_slices_go_with_pods_that_ended_unseen(
     assert sliced.slices == {}
 
 
-@ANY_KUBELET
 @ONLY_SLICED
 async def test_enflame_b19_the_end_of_a_pod_that_was_never_allocated_is_nothing(
     node: Node, sliced: Sliced
@@ -163,7 +159,6 @@ async def test_enflame_b19_the_end_of_a_pod_that_was_never_allocated_is_nothing(
     assert sliced.made_with(await node.start_of(pod)) == {}
 
 
-@ANY_KUBELET
 @ONLY_SLICED
 async def test_enflame_b20_a_start_changes_nothing_on_the_hardware(
     node: Node, sliced: Sliced, lister: FaultyPodResources

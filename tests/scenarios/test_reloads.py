@@ -13,13 +13,14 @@ from agent.core.view import View
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity
 
-from .conftest import ANY_KUBELET
+from .conftest import EVERY_RELEASE
 from .node import PATIENCE, Node, confirmed, in_use, released, shared, vendor_is, whole
 
 XPU = "example.com/xpu"
 OTHER = "example.com/other"
 
 
+@EVERY_RELEASE
 async def test_a_resource_that_leaves_keeps_ids_in_use_until_they_are_free_and_then_ends(node: Node) -> None:
     await node.start(whole(XPU, [0, 1]), shared(OTHER, 4, [2, 3]))
     await node.counts({XPU: (2, 2), OTHER: (8, 8)})
@@ -40,6 +41,7 @@ async def test_a_resource_that_leaves_keeps_ids_in_use_until_they_are_free_and_t
     assert node.view.sessions[XPU].registrations == 1
 
 
+@EVERY_RELEASE
 async def test_who_takes_the_place_of_a_pod_is_refused_a_resource_that_leaves_until_the_new_one_has_its_cards(
     node: Node,
 ) -> None:
@@ -75,6 +77,7 @@ async def test_who_takes_the_place_of_a_pod_is_refused_a_resource_that_leaves_un
     assert node.view.sessions[OTHER].registrations == 1
 
 
+@EVERY_RELEASE
 async def test_a_resource_that_comes_back_while_it_is_in_use_is_given_out_again(node: Node) -> None:
     await node.start(shared(XPU, 2))
     await node.counts({XPU: (8, 8)})
@@ -90,6 +93,7 @@ async def test_a_resource_that_comes_back_while_it_is_in_use_is_given_out_again(
     assert node.view.sessions[XPU].registrations == 1
 
 
+@EVERY_RELEASE
 async def test_a_resource_that_comes_back_is_registered_anew(node: Node) -> None:
     await node.start(whole(XPU, [0, 1]), whole(OTHER, [2, 3]))
     await node.counts({XPU: (2, 2), OTHER: (2, 2)})
@@ -103,6 +107,7 @@ async def test_a_resource_that_comes_back_is_registered_anew(node: Node) -> None
     await node.admit("one", {OTHER: 2})
 
 
+@EVERY_RELEASE
 async def test_a_reload_that_changes_nothing_for_a_resource_leaves_its_stream_alone(
     node: Node, sim: SimKubelet
 ) -> None:
@@ -135,7 +140,6 @@ async def test_fewer_replicas_leave_those_in_use_listed_until_they_are_free(node
 
 
 @pytest.mark.parametrize("count", [2])
-@ANY_KUBELET
 async def test_a_card_in_use_changes_to_another_resource_only_when_it_is_free(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (2, 2)})
@@ -150,7 +154,6 @@ async def test_a_card_in_use_changes_to_another_resource_only_when_it_is_free(no
     await node.counts({XPU: (1, 1), OTHER: (5, 5)})
 
 
-@ANY_KUBELET
 async def test_a_bad_file_changes_nothing_and_is_told_until_it_is_good(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -167,7 +170,6 @@ async def test_a_bad_file_changes_nothing_and_is_told_until_it_is_good(node: Nod
     assert node.view.config_error == ""
 
 
-@ANY_KUBELET
 async def test_no_content_of_the_file_ends_the_agent(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -187,7 +189,6 @@ def complains(view: View, known: tuple[str, ...]) -> bool:
     return view.config_error not in known
 
 
-@ANY_KUBELET
 async def test_a_file_that_is_gone_leaves_the_last_configuration(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -203,6 +204,7 @@ def names(view: View) -> set[str]:
     return {it.name for it in view.snapshot.vendors}
 
 
+@EVERY_RELEASE
 async def test_a_vendor_that_is_switched_off_takes_its_resources_along_and_can_come_back(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})

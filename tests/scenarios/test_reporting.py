@@ -14,11 +14,9 @@ from kubelet.fakes import eventually
 from agent.state.remains import NAME, Remains
 from agent.testing.simapi import SimApiServer
 
-from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import EVERY_VENDOR, ONLY_NVIDIA
 from .node import PATIENCE, Node, shared, whole
 from .process import AgentProcess
-
-pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"

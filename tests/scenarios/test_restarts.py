@@ -17,7 +17,7 @@ from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Container, Pod
 
 from .cards import Simulated
-from .conftest import ANY_KUBELET, EVERY_VENDOR
+from .conftest import EVERY_RELEASE, EVERY_VENDOR
 from .kubelets import Kind
 from .node import LOOK, PATIENCE, Node, confirmed, device, in_use, released, shared, whole
 from .process import AgentProcess
@@ -33,6 +33,7 @@ def sockets(node: Node) -> set[str]:
 # The kubelet
 
 
+@EVERY_RELEASE
 @EVERY_VENDOR
 async def test_a_kubelet_that_restarts_is_registered_with_once_more_on_new_sockets(node: Node) -> None:
     await node.start(whole(XPU, [0, 1]), shared(SHARED, 4, [2, 3]))
@@ -49,6 +50,7 @@ async def test_a_kubelet_that_restarts_is_registered_with_once_more_on_new_socke
     assert sockets(node).isdisjoint(before)
 
 
+@EVERY_RELEASE
 async def test_a_kubelet_that_restarts_again_and_again_gets_one_registration_each(
     node: Node, sim: SimKubelet
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_pod_deleted_while_the_kubelet_was_away_is_released(node: Node) 
     await node.admit("next", {XPU: 4})
 
 
+@EVERY_RELEASE
 async def test_a_socket_that_somebody_removes_is_made_anew(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -110,6 +113,7 @@ async def test_a_socket_that_somebody_removes_is_made_anew(node: Node) -> None:
     await node.admit("one", {XPU: 1})
 
 
+@EVERY_RELEASE
 async def test_a_stream_that_breaks_is_followed_by_one_registration(node: Node, sim: SimKubelet) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -121,6 +125,7 @@ async def test_a_stream_that_breaks_is_followed_by_one_registration(node: Node, 
     assert sim.journal.registrations == {XPU: 2}
 
 
+@EVERY_RELEASE
 @pytest.mark.parametrize("own", [True, False], ids=["our-ids", "its-own-ids"])
 async def test_another_plugin_that_comes_and_goes_is_outlived_and_not_fought(
     node: Node, lister: FaultyPodResources, kind: Kind, own: bool
@@ -149,6 +154,7 @@ async def test_another_plugin_that_comes_and_goes_is_outlived_and_not_fought(
     assert {card for pod in pods for card in await node.cards_of(pod)} == {*node.cards.uuids}
 
 
+@EVERY_RELEASE
 async def test_a_list_of_ours_does_not_hide_that_another_plugin_has_gone(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -166,6 +172,7 @@ async def test_a_list_of_ours_does_not_hide_that_another_plugin_has_gone(node: N
     assert await node.cards_of(pod) < {*node.cards.uuids[1:]}
 
 
+@EVERY_RELEASE
 async def test_a_list_of_ours_does_not_hide_that_another_plugin_with_our_very_ids_has_gone(
     node: Node, lister: FaultyPodResources, kind: Kind
 ) -> None:
@@ -206,6 +213,7 @@ async def test_a_pod_that_went_while_no_agent_ran_is_released_by_an_agent_that_h
     assert {one for it in in_use(node.view) for one in it.ids} == held["kept"]
 
 
+@EVERY_RELEASE
 async def test_a_kubelet_that_refuses_to_register_is_asked_again_and_its_words_are_shown(
     node: Node, sim: SimKubelet
 ) -> None:
@@ -250,6 +258,7 @@ async def test_an_agent_that_was_killed_continues_from_its_checkpoint(
     assert sockets(node).isdisjoint(left)
 
 
+@EVERY_RELEASE
 async def test_a_killed_agent_registers_once_per_life(
     node: Node, process: AgentProcess, sim: SimKubelet
 ) -> None:
@@ -264,7 +273,6 @@ async def test_a_killed_agent_registers_once_per_life(
     assert sim.journal.streams == {XPU: 2}
 
 
-@ANY_KUBELET
 async def test_a_start_with_a_bad_config_serves_by_the_last_good_one_until_it_is_mended(
     node: Node, process: AgentProcess
 ) -> None:
@@ -294,7 +302,6 @@ async def test_a_start_with_a_bad_config_serves_by_the_last_good_one_until_it_is
     assert (await process.until(lambda it: not it["config"]["error"]))["ready"]
 
 
-@ANY_KUBELET
 async def test_a_pod_that_runs_does_not_notice_that_the_agent_is_away(
     node: Node, process: AgentProcess
 ) -> None:
@@ -314,7 +321,6 @@ async def test_a_pod_that_runs_does_not_notice_that_the_agent_is_away(
     assert not refused.admitted
 
 
-@ANY_KUBELET
 async def test_a_pod_that_went_while_no_agent_ran_is_released(node: Node, process: AgentProcess) -> None:
     node.configure(whole(XPU))
     await process.start()
@@ -329,6 +335,7 @@ async def test_a_pod_that_went_while_no_agent_ran_is_released(node: Node, proces
     await process.until(lambda it: [one["state"] for one in it["allocations"]] == ["released"])
 
 
+@EVERY_RELEASE
 async def test_an_agent_that_ends_in_order_leaves_no_socket_and_no_healthy_device(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -339,7 +346,6 @@ async def test_an_agent_that_ends_in_order_leaves_no_socket_and_no_healthy_devic
     assert sockets(node) == set()
 
 
-@ANY_KUBELET
 async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -356,7 +362,6 @@ async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node:
     assert device(node.view, node.cards.uuids[0]).health.state is State.HEALTHY
 
 
-@ANY_KUBELET
 async def test_a_fault_of_the_last_moment_is_written_at_the_end(node: Node) -> None:
     node.pace = replace(node.pace, save=600.0)  # the first change is written, the next one is not yet
     await node.start(whole(XPU))
@@ -376,6 +381,7 @@ async def test_a_fault_of_the_last_moment_is_written_at_the_end(node: Node) -> N
 # Two agents
 
 
+@EVERY_RELEASE
 async def test_a_second_agent_stands_by_and_takes_over(node: Node, process: AgentProcess) -> None:
     node.configure(whole(XPU))
     await process.start()
@@ -411,6 +417,7 @@ async def looks(lister: FaultyPodResources, more: int) -> None:
             await anyio.sleep(LOOK)
 
 
+@EVERY_RELEASE
 async def test_an_agent_without_a_kubelet_says_so_and_registers_when_it_comes(
     node: Node, sim: SimKubelet
 ) -> None:

@@ -18,7 +18,7 @@ from agent.kubelet.checkpoint import KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
 from agent.testing.node import Container, Pod
 
-from .conftest import ANY_KUBELET, ONLY_NVIDIA
+from .conftest import ONLY_NVIDIA
 from .node import Node, confirmed, in_use, shared
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
@@ -73,7 +73,6 @@ async def lying_elsewhere(node: Node, monkeypatch: pytest.MonkeyPatch) -> Pod:
     return pod
 
 
-@ANY_KUBELET
 @pytest.mark.parametrize("heard", [True, False], ids=["", "before any pod is heard of"])
 async def test_after_a_lost_checkpoint_a_share_is_on_the_card_of_its_environment(
     node: Node, lying_elsewhere: Pod, heard: bool
@@ -89,7 +88,6 @@ async def test_after_a_lost_checkpoint_a_share_is_on_the_card_of_its_environment
     assert set(it.cards) == await node.cards_of(lying_elsewhere) == {node.cards.uuids[2]}
 
 
-@ANY_KUBELET
 async def test_without_any_checkpoint_a_share_is_on_the_card_that_its_pod_names(
     node: Node, lying_elsewhere: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +105,6 @@ async def test_without_any_checkpoint_a_share_is_on_the_card_that_its_pod_names(
     assert set(it.cards) == await node.cards_of(lying_elsewhere) == {node.cards.uuids[2]}
 
 
-@ANY_KUBELET
 async def test_what_lies_elsewhere_takes_its_room_there_also_after_a_lost_checkpoint(
     node: Node, lying_elsewhere: Pod
 ) -> None:
@@ -162,7 +159,6 @@ async def test_limits_that_a_container_bears_of_another_one_are_known(node: Node
     assert on(node, (early, late)) == given
 
 
-@ANY_KUBELET
 async def test_replicas_that_are_kept_together_lie_on_one_card_whatever_the_kubelet_takes(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +176,6 @@ async def test_replicas_that_are_kept_together_lie_on_one_card_whatever_the_kube
     assert await node.cards_of(second) != await node.cards_of(first)
 
 
-@ANY_KUBELET
 async def test_of_replicas_that_are_kept_together_no_more_are_given_than_a_card_has_free(node: Node) -> None:
     rule = {**shared(TOKEN, 3, devices=[0, 1])}
     rule["sharing"] = {**rule["sharing"], "spanCards": False}

@@ -11,10 +11,10 @@ from anyio.to_thread import run_sync as to_thread
 from agent.vendors.simulated.cdi import SPEC, device
 
 from .cards import Sliced
-from .conftest import ANY_KUBELET, ONLY_SLICED
+from .conftest import ONLY_SLICED
 from .node import Node, confirmed, in_use, whole
 
-pytestmark = [ANY_KUBELET, ONLY_SLICED]
+pytestmark = ONLY_SLICED
 
 XPU = "example.com/xpu"
 TOO_SMALL = "a slice of 64 MiB was asked for; 128 MiB is the least"

@@ -15,10 +15,7 @@ from agent.core.model import Owner
 from agent.core.view import View
 from agent.testing.kubelet import SimKubelet
 
-from .conftest import ANY_KUBELET
 from .node import Node, confirmed, in_use, owned_by, released, shared, whole
-
-pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 

@@ -14,10 +14,8 @@ from agent.testing.node import Capacity
 from agent.vendors.nvidia import places, plugin
 
 from .cards import Cards, Nvidia, Simulated
-from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import EVERY_VENDOR, ONLY_NVIDIA
 from .node import Node, confirmed, in_use, shared, vendor_is, whole
-
-pytestmark = ANY_KUBELET
 
 XPU = "example.com/xpu"
 GPU = "nvidia.com/gpu"

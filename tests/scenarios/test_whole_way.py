@@ -15,12 +15,10 @@ from koordinator.wishes import CORE, RATIO, SHARED, Unschedulable
 from agent.testing.node import Pod
 
 from .cards import Nvidia
-from .conftest import ANY_KUBELET, EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import EVERY_VENDOR, ONLY_NVIDIA
 from .koordination import Koordinator
 from .node import Node, shared, whole
 from .process import AgentProcess
-
-pytestmark = ANY_KUBELET
 
 GPU, TOKEN = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 WELL = (True, True, True, True)
