@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from ssl import SSLContext
 from typing import Any
 
+from agent.kubelet.rpc import settled
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -59,6 +61,8 @@ async def wire(answer: Answer, tls: SSLContext | None = None) -> AsyncIterator[W
         try:
             yield heard
         finally:
+            for listener in server.sockets:
+                await settled(listener)
             for task in serving:
                 task.cancel()
 

@@ -34,6 +34,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreStartContainerRequest,
     RegisterRequest,
 )
+from agent.kubelet.rpc import settled
 from agent.kubelet.session import Intervals, KubeletSession
 
 T = TypeVar("T")
@@ -228,6 +229,7 @@ class FakeKubelet:
         # Bound here: from 3.13 on asyncio removes what it has bound, a killed kubelet removes nothing.
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.socket))
+        self._listener = listener
         self._server = Server([self], codec=Messages())
         await self._server.start(sock=listener)
 
@@ -236,6 +238,7 @@ class FakeKubelet:
         for plugin in self.plugins:
             plugin.close()
         if self._server is not None:
+            await settled(self._listener)
             self._server.close()
             self._server = None
 
