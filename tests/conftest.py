@@ -7,9 +7,13 @@ from collections.abc import Iterator
 
 import machine_guard.plugin
 import pytest
+import run_report
 from hypothesis import HealthCheck, settings
+from run_report import pytest_runtest_makereport
 
 from agent import logs
+
+__all__ = ["pytest_runtest_makereport"]
 
 #: More were never tried.
 MOST_WORKERS = 8
@@ -50,19 +54,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the same, and a device manager that is not built is an error (what `make peers` asks for)",
     )
     group.addoption(
-        "--one-kubelet",
+        "--one-of-each",
         action="store_true",
-        help="run the scenarios with one simulated kubelet alone (what CI does on a second Python)",
-    )
-    group.addoption(
-        "--simulated-cards",
-        action="store_true",
-        help="run the scenarios of the simulated vendor's cards alone (what CI does on a second Python)",
+        help="run one scenario of each file (what CI does on a second Python)",
     )
     group.addoption(
         "--every-kubelet",
         action="store_true",
-        help="run every scenario with every kubelet, with --peers the simulated ones too",
+        help="run every scenario with every kubelet and all cards, with --peers the simulated kubelets too",
     )
     parser.addoption(
         "--require-realnode",
@@ -81,7 +80,13 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(3 * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_configure(config: pytest.Config) -> None:
+    if run_report.is_whole(config) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(run_report.Stopwatch())
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
     from scenarios.kubelets import header
 
-    return header(config)
+    whole = [f"the whole run: {run_report.forecast(config)}"] if run_report.is_whole(config) else []
+    return [header(config), *whole]

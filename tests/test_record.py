@@ -107,6 +107,8 @@ def test_the_kept_recording_is_what_the_demo_prints_today(tmp_path: Path) -> Non
 
     assert done.returncode == 0, done.stderr
     assert printed(KEPT) == printed(tmp_path / "demo"), "the demo prints something else now: make recording"
+    assert "XPU_VISIBLE_DEVICES=SIM-" in printed(KEPT), "it shows what a pod was given"
+    assert "Every step held" in printed(KEPT)
 
 
 def test_the_kept_picture_has_the_lines_of_the_kept_recording() -> None:

@@ -23,6 +23,8 @@ from agent.testing.node import Capacity, Container, Pod
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/vendor"
 CARD = "acme.com/card"
+#: One process has all of these, for the environment that they share takes seconds to make.
+pytestmark = pytest.mark.xdist_group("vendor-example")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,83 @@
+"""What a run of the tests says of itself: how long it will take here, and where to look when a test fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from _pytest._code.code import ExceptionChainRepr, ReprEntryNative
+
+ROOT = Path(__file__).parent.parent
+#: Seconds of one core that the whole run takes on a machine on which the probe takes this long.
+WORK, PROBE = 620.0, 0.1
+LAST = "xpu-agent/seconds-of-the-whole-run"
+LONGEST = 200
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether nobody named a part."""
+    chosen = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("collectonly")
+    return config.args_source is not pytest.Config.ArgsSource.ARGS and not chosen
+
+
+def probed() -> float:
+    """Seconds that this machine takes for some work of the interpreter."""
+
+    def once() -> float:
+        began = time.perf_counter()
+        sum(number * number % 7 for number in range(1_000_000))
+        return time.perf_counter() - began
+
+    return min(once() for _ in range(3))
+
+
+def forecast(config: pytest.Config) -> str:
+    """How long the whole run will take here: as the last one did, or by what the machine can do."""
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    seconds = WORK * probed() / PROBE / cores
+    why = f"on {cores} cores as fast as these"
+    if (cache := getattr(config, "cache", None)) and (last := cache.get(LAST, None)):
+        seconds, why = last, "as the last one here that passed"
+    more = f"; longer beside other work, the load is {load:.0f} now" if load > cores / 2 else ""
+    return f"about {seconds / 60:.1f} minutes, {why}{more}"
+
+
+class Stopwatch:
+    """Remembers how long a whole run took that passed."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == 0 and (cache := getattr(session.config, "cache", None)):
+            cache.set(LAST, round(time.monotonic() - self._began))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The first line of a failure: the line of the test, and where in the agent it was raised."""
+    report = yield
+    if report.failed and call.excinfo is not None and isinstance(report.longrepr, ExceptionChainRepr):
+        first = ReprEntryNative([f"look at {place(item.path, call.excinfo)}\n"])
+        said = report.longrepr.chain[0][0]
+        said.reprentries = [first, *said.reprentries]
+    return report
+
+
+def place(test: Path, failure: pytest.ExceptionInfo[BaseException]) -> str:
+    """Where it failed: the last line in the file of the test, and the last one of ours."""
+    frames = [it for it in failure.traceback if ROOT in Path(it.path).parents and ".venv" not in str(it.path)]
+    own = [it for it in frames if Path(it.path) == test] or frames[:1]
+    if not own:
+        return failure.exconly()[:LONGEST]
+    at = own[-1]
+    said = f"{Path(at.path).relative_to(ROOT)}:{at.lineno + 1}: {str(at.statement).strip().splitlines()[0]}"
+    deepest = frames[-1]
+    if "agent" in Path(deepest.path).relative_to(ROOT).parts[:1]:
+        said += f", raised at {Path(deepest.path).relative_to(ROOT)}:{deepest.lineno + 1}"
+    return f"{said}: {failure.exconly().splitlines()[0][:LONGEST]}"
