@@ -52,7 +52,7 @@ def cdi(around: Surroundings) -> Iterator[Finding]:
         yield well(CHECK, "no vendor here gives its devices by CDI names alone")
         return
     directory = around.config.agent.cdi_dir
-    if closed := _closed(directory):
+    if closed := why_closed(directory):
         yield UNWRITABLE.found(f"{names}: {closed}", directory=directory)
     try:
         found = runtimes(around.root)
@@ -65,7 +65,7 @@ def cdi(around: Surroundings) -> Iterator[Finding]:
         yield from _judged(around, runtime, directory, names)
 
 
-def _closed(directory: Path) -> str:
+def why_closed(directory: Path) -> str:
     """What keeps the agent from writing there; it makes the directory itself."""
     there = directory
     while not os.path.lexists(there):

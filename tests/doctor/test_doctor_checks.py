@@ -383,7 +383,7 @@ def test_a_runtime_s_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
 @pytest.fixture
 def by_default(monkeypatch: pytest.MonkeyPatch) -> Config:
     """The agent's default directory of CDI specs, of which it is not seen here whether it can be written."""
-    monkeypatch.setattr(cdi, "_closed", lambda _: "")
+    monkeypatch.setattr(cdi, "why_closed", lambda _: "")
     return Config()
 
 
