@@ -9,11 +9,8 @@ import machine_guard.plugin
 import pytest
 import run_report
 from hypothesis import HealthCheck, settings
-from run_report import pytest_runtest_makereport
 
 from agent import logs
-
-__all__ = ["pytest_runtest_makereport"]
 
 #: More were never tried.
 MOST_WORKERS = 8
@@ -39,6 +36,7 @@ def level_of_logs() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     machine_guard.plugin.start(config)
+    config.pluginmanager.register(run_report)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,13 +78,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(3 * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if run_report.is_whole(config) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(run_report.Stopwatch())
-
-
-def pytest_report_header(config: pytest.Config) -> list[str]:
+def pytest_report_header(config: pytest.Config) -> str:
     from scenarios.kubelets import header
 
-    whole = [f"the whole run: {run_report.forecast(config)}"] if run_report.is_whole(config) else []
-    return [header(config), *whole]
+    return header(config)

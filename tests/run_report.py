@@ -17,6 +17,11 @@ LAST = "xpu-agent/seconds-of-the-whole-run"
 LONGEST = 200
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if is_whole(config) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Stopwatch(config))
+
+
 def is_whole(config: pytest.Config) -> bool:
     """Whether nobody named a part."""
     chosen = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("collectonly")
@@ -46,13 +51,17 @@ def forecast(config: pytest.Config) -> str:
 
 
 class Stopwatch:
-    """Remembers how long a whole run took that passed."""
+    """Says how long a whole run will take, and remembers how long one took that passed."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._began = time.monotonic()
 
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if exitstatus == 0 and (cache := getattr(session.config, "cache", None)):
+    def pytest_report_header(self) -> str:
+        return f"the whole run: {forecast(self._config)}"
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == 0 and (cache := getattr(self._config, "cache", None)):
             cache.set(LAST, round(time.monotonic() - self._began))
 
 
@@ -72,9 +81,9 @@ def pytest_runtest_makereport(
 def place(test: Path, failure: pytest.ExceptionInfo[BaseException]) -> str:
     """Where it failed: the last line in the file of the test, and the last one of ours."""
     frames = [it for it in failure.traceback if ROOT in Path(it.path).parents and ".venv" not in str(it.path)]
-    own = [it for it in frames if Path(it.path) == test] or frames[:1]
-    if not own:
-        return failure.exconly()[:LONGEST]
+    own = [it for it in frames if Path(it.path) == test]
+    if not own:  # a fixture's word
+        return f"{test.relative_to(ROOT)}: {failure.exconly().splitlines()[0][:LONGEST]}"
     at = own[-1]
     said = f"{Path(at.path).relative_to(ROOT)}:{at.lineno + 1}: {str(at.statement).strip().splitlines()[0]}"
     deepest = frames[-1]
