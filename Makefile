@@ -27,6 +27,9 @@ setup: .venv/ready  ## Install the locked dependencies and the agent into .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# What needs built peers, helm or a node of its own has a verb of its own: peers, chart, cluster-test.
+NEEDS_MORE = --ignore=tests/peers --ignore=tests/deploy --ignore=tests/realnode --ignore-glob='*_beside_the_real.py'
+
 demo: setup  ## Run the agent on the embedded node and watch its day
 	$(BIN)/xpu-agent demo
 
@@ -34,7 +37,7 @@ recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, 
 	$(BIN)/python -m pages.record docs/images/demo $(BIN)/xpu-agent demo
 
 test: setup  ## Pass the tests: no root, no GPU, no cluster; EVERY=1 runs every scenario with every kubelet and all cards
-	$(BIN)/python -m pytest --ignore=tests/peers -n $(WORKERS) --durations=30 $(if $(EVERY),--every-kubelet)
+	$(BIN)/python -m pytest $(NEEDS_MORE) -n $(WORKERS) --durations=30 $(if $(EVERY),--every-kubelet)
 
 planted: setup  ## Plant each fault of tests/planted in a copy of the tree, and see that its tests catch it; FAULT=NAME plants one
 	PYTHONPATH=tests $(BIN)/python -m planted run $(FAULT)
