@@ -15,7 +15,7 @@ from machine_guard import hook
 from machine_guard.traces import differences, traces
 
 from agent.cluster.access import SERVICE_ACCOUNT
-from agent.config import AgentSettings, ReportSettings
+from agent.config import AgentSettings, ReportSettings, parse_address
 from agent.doctor import runtime
 
 TESTS = Path(__file__).parent
@@ -55,6 +55,11 @@ TOUCHES = {
         "socket.socket(socket.AF_UNIX).connect('/var/lib/kubelet/pod-resources/kubelet.sock')",
         "/var/lib/kubelet/pod-resources/kubelet.sock: socket.connect",
     ),
+    "a port that is listened on": (
+        "socket.socket().bind(('127.0.0.1', 9808))",
+        "127.0.0.1:9808: socket.bind",
+    ),
+    "a port that is asked": ("socket.create_connection(('::1', 9808))", "::1:9808: socket.connect"),
     "a child": (CHILD.format(flags="-E", code=OPEN, more=""), f"{STATE}/x: open"),
     "a child by itself": (CHILD.format(flags="-I", code=OPEN, more=""), f"{STATE}/x: open"),
     "a child with an environment of its own": (
@@ -165,6 +170,8 @@ def test_every_place_that_the_agent_has_by_default_is_guarded() -> None:
 
     for it in (*places, SERVICE_ACCOUNT, *runtime.DEFAULTS, ReportSettings().device_infos_dir):
         assert hook.guarded(it), it
+    address = parse_address(settings.http)
+    assert hook.guarded((address.host, address.port))
 
 
 def test_traces_tell_what_came_what_went_and_what_was_written(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ PLACES = (
     "/run/secrets/kubernetes.io",
     *([f"{os.environ['HOME']}/.kube"] if os.environ.get("HOME", "/") != "/" else []),
 )
+#: Where it shows its views by default.
+PORT = 9808
 _BEGINNINGS = tuple({f"/{it.split('/')[1]}/" for it in PLACES})
 #: Which arguments of an audit event are paths (docs.python.org/3/library/audit_events.html).
 _EVENTS = {
@@ -67,8 +69,10 @@ _FRAMES = 12
 
 
 def guarded(path: object) -> str:
-    """The path where it is one of the machine's own places or in one; else nothing."""
+    """The path, or address, where it is one of the machine's own places or in one; else nothing."""
     if not isinstance(path, str):
+        if isinstance(path, tuple) and path[1:2] == (PORT,):
+            return f"{path[0]}:{PORT}"
         if not isinstance(path, bytes | os.PathLike):
             return ""
         path = os.fsdecode(path)

@@ -76,7 +76,14 @@ class Place:
         report = {"mode": mode, "deviceInfosDir": str(self.root)}
         config.write_text(json.dumps({"vendors": {"simulated": vendor}, "report": report}, default=list))
         kubeconfig = self.server.kubeconfig(self.root / secrets.token_hex(4), token)
-        given = {"config": str(config), "state-dir": str(self.root / "state")}
+        given = {
+            "config": str(config),
+            "kubelet-dir": "/nowhere/device-plugins",
+            "pod-resources-socket": "/nowhere/pods.sock",
+            "state-dir": str(self.root / "state"),
+            "cdi-dir": "/nowhere/cdi",
+            "http": "off",
+        }
         around = await survey(Question(self.name, given, {}, Named(kubeconfig), self.root))
         return await anyio.to_thread.run_sync(lambda: list(examined(around)))
 
