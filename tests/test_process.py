@@ -25,13 +25,13 @@ from structlog.testing import capture_logs
 from agent.admin import fetch
 from agent.app import Agent
 from agent.cluster.access import Access
-from agent.config import AgentSettings, Config, ConfigState
+from agent.config import AgentSettings, Config, ConfigState, ConfigWatch
 from agent.core.cell import Cell
 from agent.core.vendor import Proof
 from agent.inspect import as_text
 from agent.line import Line
 from agent.pace import Pace
-from agent.process import _cluster, _follow, _keep_serving
+from agent.process import _cluster, _follow, _keep_serving, _until_told_to_end
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
 from agent.vendors.simulated.scenario import Scenario
@@ -132,6 +132,22 @@ async def test_sighup_reads_the_config_at_once() -> None:
 
         await it.registered("example.com/other")
         await it.kubelet.wait(lambda kubelet: kubelet.counts()[GPU] == Capacity(0, 0))
+
+
+async def test_sighup_has_the_config_looked_at_and_another_signal_ends_the_agent(tmp_path: Path) -> None:
+    """The process looks every few seconds by itself, so that what follows there does not tell."""
+    looks: list[str] = []
+    (tmp_path / "config.yaml").write_text("version: v1")
+    watch = ConfigWatch(tmp_path / "config.yaml", "a-node")
+    watch.reload = lambda: looks.append("now")  # type: ignore[method-assign]
+
+    async def signals() -> AsyncIterator[signal.Signals]:
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
+            yield number
+
+    await _until_told_to_end(signals(), watch)
+
+    assert looks == ["now", "now"]
 
 
 async def test_a_bad_config_keeps_the_last_good_one_and_says_so() -> None:
