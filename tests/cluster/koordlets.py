@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,10 @@ def from_files(directory: Path) -> list[dict[str, Any]] | None:
     """
     found: list[Any] = []
     try:
-        for path in sorted(directory.iterdir()):
-            if not path.is_dir():
-                found += json.loads(path.read_text())
+        # As os.ReadDir has it: what was a directory in the listing is passed over, also once it is gone.
+        for entry in sorted(os.scandir(directory), key=lambda it: it.name):
+            if not entry.is_dir():
+                found += json.loads(Path(entry).read_text())
     except (OSError, ValueError):
         return None
     return [_device(it) for it in found]
