@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import machine_guard.plugin
 import pytest
 import run_report
 from hypothesis import HealthCheck, settings
+from short_places import SHORT_PLACE
 
 from agent import logs
 
@@ -35,6 +37,7 @@ def level_of_logs() -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["TMPDIR"] = tempfile.tempdir = SHORT_PLACE
     machine_guard.plugin.start(config)
     config.pluginmanager.register(run_report)
 

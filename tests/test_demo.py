@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from short_places import SHORT_PLACE
 
 from agent.demo.stage import Stage
 from agent.demo.story import STORY, Evidence, Step
@@ -26,7 +27,7 @@ def demo(*flags: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_step_of_the_day_holds_and_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prose of the same day is held by its recording: test_record."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE) as root:
         monkeypatch.setenv("TMPDIR", root)
 
         told = demo("--fast", "--json")
@@ -66,7 +67,7 @@ async def test_a_step_that_hangs_ends_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_demo_that_is_ended_takes_its_agent_along(number: signal.Signals) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE) as root:
         command = [sys.executable, "-m", "agent", "demo", "--json"]
         told = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": root})
         assert told.stdout is not None

@@ -21,6 +21,7 @@ import msgspec
 import pytest
 from kubelet.fakes import eventually
 from machine_guard.traces import traces
+from short_places import SHORT_PLACE
 from test_cli_exits import ELSEWHERE, EXITS
 
 from agent.admin import fetch
@@ -114,7 +115,7 @@ class Left:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Left]:
     """What an agent left that served; the tests have copies."""
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         it = Left(Path(name))
         asyncio.run(_serve_for_a_while(it))
         assert {CHECKPOINT, NAME, "agent.lock"} <= {file.name for file in it.state.iterdir()}
@@ -131,7 +132,7 @@ async def _serve_for_a_while(it: Left) -> None:
 @pytest.fixture
 def left(served: Left) -> Iterator[Left]:
     """With the socket of an agent that was killed."""
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         it = Left(Path(name))
         shutil.copytree(served.state, it.state)
         with socket.socket(socket.AF_UNIX) as dead:

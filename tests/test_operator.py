@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from short_places import SHORT_PLACE
 
 from agent import operator
 from agent.admin import CannotAsk
@@ -54,7 +55,7 @@ def running(error: Exception | None = None) -> Iterator[tuple[Path, list[Command
             up.set()
             await anyio.to_thread.run_sync(over.wait)
 
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE) as directory:
         thread = threading.Thread(target=anyio.run, args=(serve, Path(directory) / "agent.sock"))
         thread.start()
         try:

@@ -20,6 +20,7 @@ import anyio
 import pytest
 from config_watching import following, state, write
 from kubelet.fakes import eventually
+from short_places import SHORT_PLACE
 from structlog.testing import capture_logs
 
 from agent.admin import fetch
@@ -78,7 +79,7 @@ class Running:
 
 @asynccontextmanager
 async def running(*flags: str, config: str = CONFIG, **environ: str) -> AsyncIterator[Running]:
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)
         (root / "config.yaml").write_text(config.format(resource=GPU))
         async with SimKubelet(root / "k") as kubelet:
@@ -319,7 +320,7 @@ async def test_a_config_that_is_refused_is_in_the_log_and_so_is_the_next_good_on
 
 
 async def test_a_fault_just_before_the_end_is_remembered() -> None:
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         scenario = Scenario(Path(name) / "scenario.json", devices=2)
         config = CONFIG.replace("devices: 2", f"scenario: {scenario.path}")
         async with running(config=config) as it:
@@ -375,7 +376,7 @@ async def test_the_log_level_follows_the_config_and_of_the_rest_it_is_said_that_
 
 
 async def test_a_fault_and_its_proof_are_on_disk_though_nobody_says_goodbye() -> None:
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         scenario = Scenario(Path(name) / "scenario.json", devices=2)
         config = CONFIG.replace("devices: 2", f"scenario: {scenario.path}")
         async with running(config=config) as it:

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 from scenarios.kubelets import Kind as KubeletKind
+from short_places import SHORT_PLACE
 
 from . import kubelets
 from .bed import CAP, DESCRIPTORS, MEMORY, Bed, Broken, bed
@@ -116,7 +117,7 @@ async def _chapter(
 ) -> None:
     """Faults on one node; a violation ends it."""
     # Not below the directory of the tests: its long names leave no room for a socket's.
-    with tempfile.TemporaryDirectory(prefix="xpu-", dir="/tmp") as root:
+    with tempfile.TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as root:
         async with bed(kubelet, layout, Path(root)) as node:
             while len(result.struck) < end:
                 number = len(result.struck) + 1

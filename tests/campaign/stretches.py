@@ -19,6 +19,7 @@ from typing import Any
 
 from cluster.koordlets import Koordlet, from_files, pod
 from scenarios.kubelets import Kind as KubeletKind
+from short_places import SHORT_PLACE
 
 from agent.testing.simapi import SimApiServer
 
@@ -110,7 +111,7 @@ class Beside:
 
 @asynccontextmanager
 async def _beside(kubelet: KubeletKind, mode: str, speed: float, *before: Any) -> AsyncIterator[Beside]:
-    with tempfile.TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root, infos = Path(name), Path(name) / "infos"
         infos.mkdir()
         async with SimApiServer() as server:

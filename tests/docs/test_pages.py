@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from short_places import SHORT_PLACE
 
 from agent.admin import fetch
 from agent.core.errors import AgentError
@@ -126,7 +127,7 @@ def _series(metric: Described) -> tuple[str, ...]:
 @asynccontextmanager
 async def a_day_with_troubles() -> AsyncIterator[Path]:
     """The admin socket of an agent that lost its checkpoint, hears no PodResources, and tells Events."""
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)
         (root / "s").mkdir(0o700)
         (root / "s/checkpoint.json").write_text("no checkpoint")

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from short_places import SHORT_PLACE
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
@@ -76,7 +77,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def vendor() -> Iterator[Installed]:
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)
         venv.create(root / "env", symlinks=True)
         _share_ours(root / "env")
@@ -100,7 +101,7 @@ def _share_ours(env: Path) -> None:
 @asynccontextmanager
 async def serving(vendor: Installed) -> AsyncIterator[SimKubelet]:
     """`xpu-agent run` from that environment, beside a kubelet."""
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)
         async with SimKubelet(root / "k") as kubelet:
             agent = await asyncio.create_subprocess_exec(

@@ -17,6 +17,7 @@ import pytest
 from scenarios.cards import Nvidia
 from scenarios.node import Node
 from scenarios.process import AgentProcess
+from short_places import SHORT_PLACE
 
 from agent.cluster.access import Named
 from agent.doctor.checks import examined
@@ -162,7 +163,7 @@ def short_directory() -> Iterator[Path]:
     """Below /tmp itself: sockets have 107 bytes for their path."""
     import tempfile
 
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="d") as directory:
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE, prefix="d") as directory:
         yield Path(directory)
 
 

@@ -18,6 +18,7 @@ import structlog
 from http_views import VIEW
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from short_places import SHORT_PLACE
 
 from agent.core.errors import AgentError, ConfigError
 from agent.core.view import View
@@ -34,7 +35,7 @@ def view() -> View:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE) as directory:
         yield Path(directory) / "agent.sock"
 
 

@@ -21,6 +21,7 @@ import pytest
 from http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, hostile
 from hypothesis import given
 from hypothesis import strategies as st
+from short_places import SHORT_PLACE
 
 from agent.admin import CannotAsk, fetch
 from agent.core.claims import Claim
@@ -46,7 +47,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE) as directory:
         yield Path(directory) / "agent.sock"
 
 

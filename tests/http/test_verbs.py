@@ -17,6 +17,7 @@ import structlog
 from http_views import VIEW
 from hypothesis import given
 from hypothesis import strategies as st
+from short_places import SHORT_PLACE
 
 from agent.core.errors import NoSuchDevice, NotOnDisk, NotServing
 from agent.core.model import Command
@@ -47,7 +48,7 @@ class Agent:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE) as directory:
         yield Path(directory) / "agent.sock"
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from short_places import SHORT_PLACE
 
 
 @pytest.fixture
 def plugins_dir() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="xpu-", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="xpu-", dir=SHORT_PLACE))
     yield path
     shutil.rmtree(path, ignore_errors=True)

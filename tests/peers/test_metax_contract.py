@@ -11,6 +11,7 @@ from scenarios.koordination import Koordinator, Real, until
 from scenarios.metax import DOCUMENT_001, POLICY, SGPU, MetaX, plays_document_001
 from scenarios.node import Node
 from scenarios.process import AgentProcess
+from short_places import SHORT_PLACE
 
 from agent.vendors.metax.nodedevices import ANNOTATION
 
@@ -23,7 +24,7 @@ async def koordinator(
     binary: Path, api_server: RealApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Koordinator]:
     # Not tmp_path: its long names leave no room for a socket's.
-    with tempfile.TemporaryDirectory(prefix="xpu-", dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as directory:
         root = Path(directory)
         (root / "k").mkdir()
         cards = MetaX(root, 4)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from peers.faults import FaultyPodResources
+from short_places import SHORT_PLACE
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import NodeKubelet
@@ -80,7 +81,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture
 def root() -> Iterator[Path]:
     # Not tmp_path: its long names leave no room for a socket's.
-    with tempfile.TemporaryDirectory(prefix="xpu-", dir="/tmp") as path:
+    with tempfile.TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as path:
         yield Path(path)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
+from short_places import SHORT_PLACE
 
 from agent.admin import ask
 from agent.cli import main
@@ -145,7 +146,7 @@ def get(where: str, target: str) -> tuple[int, str]:
 
 @pytest.fixture
 async def doors(node: Node, capsys: pytest.CaptureFixture[str]) -> Any:
-    with TemporaryDirectory(prefix="xpu-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)  # the path of a socket is short
         async with (
             serving(lambda: node.view, str(root / "agent.sock")),
