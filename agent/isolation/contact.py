@@ -113,6 +113,9 @@ class Body(Protocol):
     def kill(self) -> None:
         """Kill it and all that it forked, and let go of it."""
 
+    def forget(self) -> None:
+        """Have its end collected though nobody waits for it."""
+
 
 class Process:
     """A process of its own, in a session of its own, which shares one socket with the agent.
@@ -173,6 +176,11 @@ class Process:
             self._kill_group()
         self._let_go()
 
+    def forget(self) -> None:
+        """A killed process that nobody collects stays as a zombie, and one stuck in the kernel ends some day."""
+        if self.ended() is None:
+            threading.Thread(target=self._popen.wait, name=f"end of {self.pid}", daemon=True).start()
+
     def _let_go(self) -> None:
         """What is left of the group ends with this."""
         if self._life >= 0:
@@ -218,6 +226,9 @@ class Thread:
 
     def kill(self) -> None:
         self._left_behind = True
+
+    def forget(self) -> None:
+        """It is a thread of the agent, and ends with it."""
 
 
 class Contact:
@@ -357,6 +368,7 @@ class Contact:
         """Hang up and kill without waiting."""
         self._hang_up()
         self.body.kill()
+        self.body.forget()
         self._stop_reading()
 
     def _stop_reading(self) -> None:

@@ -98,6 +98,15 @@ async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink:
         await until(lambda: not runs_in_group(group))
 
 
+async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_its_end() -> None:
+    dropped = contact.Contact(vendor(), watch=None)
+    pid = dropped.body.pid
+
+    dropped.drop()
+
+    await until(lambda: not Path(f"/proc/{pid}").exists())  # a zombie would still be there
+
+
 async def test_a_process_outlives_the_thread_that_started_it(sink: Recorder) -> None:
     """PR_SET_PDEATHSIG would tie it to that thread."""
     process = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
