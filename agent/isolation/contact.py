@@ -177,7 +177,7 @@ class Process:
         self._let_go()
 
     def forget(self) -> None:
-        """A killed process that nobody collects stays as a zombie, and one stuck in the kernel ends some day."""
+        """A killed process that nobody collects stays a zombie; one stuck in the kernel ends some day."""
         if self.ended() is None:
             threading.Thread(target=self._popen.wait, name=f"end of {self.pid}", daemon=True).start()
 

@@ -187,7 +187,11 @@ class SocketServer(Server):
         except OSError as exc:
             listener.close()
             raise KubeletError(f"can not serve in {path.parent}: {exc.strerror}") from exc
-        await self.start(sock=listener)
+        try:
+            await self.start(sock=listener)
+        except BaseException:
+            abandon(listener, path)
+            raise
         self._listener = listener
 
     async def shutdown(self, patience: float = 1.0) -> None:
@@ -216,6 +220,16 @@ async def settled(listener: socket.socket) -> None:
     asyncio.get_running_loop().remove_reader(listener)
     for _ in range(3):  # accepted, made a transport, told its protocol
         await asyncio.sleep(0)
+
+
+def abandon(listener: socket.socket, path: Path) -> None:
+    """Close and remove the socket of a server whose start was cancelled.
+
+    asyncio listens before its last await, and then nothing but the loop knows of the server.
+    """
+    asyncio.get_running_loop().remove_reader(listener)
+    listener.close()
+    path.unlink(missing_ok=True)
 
 
 def _closed(protocol: _Protocol) -> bool:

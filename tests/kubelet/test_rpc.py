@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -355,6 +356,23 @@ async def test_an_answer_that_grpclib_stumbles_over_is_an_error_of_the_kubelet(p
         with pytest.raises(KubeletError, match=r"does not speak gRPC: KeyError\(':status'\)"):
             await call(path, ECHO, b"", timeout=30)
         await over.wait()
+
+
+async def test_a_server_whose_start_is_cancelled_leaves_no_socket(path: Path) -> None:
+    """asyncio listens before its last await: an agent that ended just then left its socket open."""
+    before = open_files()
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await SocketServer({}).listen(path)
+
+    assert scope.cancelled_caught
+    assert open_files() == before
+    assert path.name not in os.listdir(path.parent)
+
+
+def open_files() -> list[str]:
+    return sorted(os.listdir("/proc/self/fd"))
 
 
 async def test_calls_can_be_cancelled(path: Path) -> None:

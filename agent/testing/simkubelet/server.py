@@ -14,7 +14,7 @@ from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
-from agent.kubelet.rpc import settled
+from agent.kubelet.rpc import abandon, settled
 
 from .transport import LimitedCodec
 
@@ -59,7 +59,11 @@ class UnixServer(Server):
         except OSError:
             listener.close()
             raise
-        await self.start(sock=listener)
+        try:
+            await self.start(sock=listener)
+        except BaseException:
+            abandon(listener, path)
+            raise
         self._listener = listener
 
     async def shutdown(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import signal
 import subprocess
 import threading
@@ -120,7 +121,7 @@ def unavailable(settings: dict[str, str]) -> BackendUnavailable:
 
 def put(stub: EfmlStub, folder: Path, name: str = places.SONAME) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).hardlink_to(stub.library)
+    shutil.copy(stub.library, folder / name)
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,7 @@ def unavailable(settings: dict[str, str]) -> BackendUnavailable:
 def put(stub: MxsmlStub, folder: Path) -> Path:
     """Put the stub into a folder, as packages do: the file has a version, the name is a link."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "libmxsml.so.2.3.1").hardlink_to(stub.library)
+    shutil.copy(stub.library, folder / "libmxsml.so.2.3.1")
     (folder / places.SONAME).symlink_to("libmxsml.so.2.3.1")
     return folder
 
@@ -210,7 +211,7 @@ def test_the_library_is_a_sign_of_the_vendor_whichever_way_it_is_found(
         return text.replace("{}", str(tmp_path))
 
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).hardlink_to(stub.library)
+    shutil.copy(stub.library, tmp_path / file)
     environment = {**stub.environment, **({"LD_LIBRARY_PATH": here(path)} if path else {})}
 
     found = seen("metax", {key: here(it) for key, it in settings.items()}, environment, cwd=tmp_path)

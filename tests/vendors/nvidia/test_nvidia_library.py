@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -65,7 +66,7 @@ def test_a_driver_root_is_searched_and_links_are_followed(
 ) -> None:
     place = tmp_path / "root" / folder
     place.mkdir(parents=True)
-    (place / "libnvidia-ml.so.580.65.06").hardlink_to(stub.library)
+    shutil.copy(stub.library, place / "libnvidia-ml.so.580.65.06")
     (place / places.SONAME).symlink_to("libnvidia-ml.so.580.65.06")
 
     assert start(stub, tmp_path / "root") == {"cards": 8}
@@ -77,7 +78,7 @@ def test_an_absolute_link_in_a_root_leads_to_another_directory_of_that_root(
     """As Debian's alternatives have it: the host's /usr/lib, seen below /driver-root."""
     real = tmp_path / "usr/local/nvidia/lib"
     real.mkdir(parents=True)
-    (real / "libnvidia-ml.so.570.1").hardlink_to(stub.library)
+    shutil.copy(stub.library, real / "libnvidia-ml.so.570.1")
     link = tmp_path / "usr/lib64/libnvidia-ml.so.1"
     link.parent.mkdir(parents=True)
     link.symlink_to("/usr/local/nvidia/lib/libnvidia-ml.so.570.1")
@@ -87,7 +88,7 @@ def test_an_absolute_link_in_a_root_leads_to_another_directory_of_that_root(
 
 def test_an_empty_setting_searches_the_known_roots_after_the_loader(stub: NvmlStub, tmp_path: Path) -> None:
     (tmp_path / "root/lib64").mkdir(parents=True)
-    (tmp_path / "root/lib64/libnowhere.so.1").hardlink_to(stub.library)
+    shutil.copy(stub.library, tmp_path / "root/lib64/libnowhere.so.1")
 
     found = start(stub, "", soname="libnowhere.so.1", root=str(tmp_path / "root"))
 
@@ -97,7 +98,7 @@ def test_an_empty_setting_searches_the_known_roots_after_the_loader(stub: NvmlSt
 def put(stub: NvmlStub, root: Path, soname: str = "libnowhere.so.1") -> str:
     """Put the stub into a driver root."""
     (root / "usr/lib64").mkdir(parents=True)
-    (root / "usr/lib64" / soname).hardlink_to(stub.library)
+    shutil.copy(stub.library, root / "usr/lib64" / soname)
     return str(root)
 
 
@@ -252,7 +253,7 @@ def test_the_library_is_a_sign_of_the_vendor_whichever_way_it_is_found(
         return text.replace("{}", str(tmp_path))
 
     (tmp_path / way.file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / way.file).hardlink_to(stub.library)
+    shutil.copy(stub.library, tmp_path / way.file)
     name, target = way.link
     if name:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
