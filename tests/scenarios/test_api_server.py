@@ -133,7 +133,7 @@ async def test_a_config_that_asks_for_labels_waits_for_them_rather_than_guess(
 
     await node.counts({XPU: (4, 4)})
     # To wait is no Event: what is told now is the first.
-    node.cards.fail(1)
+    await node.fail(1)
     with anyio.fail_after(PATIENCE):
         await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
     assert "ConfigRefused" not in {it.get("reason") for it in api.objects}
@@ -187,7 +187,7 @@ async def test_a_sick_card_is_an_event_of_the_node(
     node.configure(whole(XPU))
     await process.start()
     await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["synced"])
-    node.cards.fail(1)
+    await node.fail(1)
 
     with anyio.fail_after(PATIENCE):
         await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
@@ -207,7 +207,7 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
     node.write(json.dumps({**document, "report": report}, default=list))
     await process.start()
     await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["synced"])
-    node.cards.fail(1)
+    await node.fail(1)
     await node.counts({XPU: (4, 3)})
     node.cards.reset(1)
     await node.counts({XPU: (4, 4)})
@@ -215,7 +215,7 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
 
     node.configure(shared(XPU, 2))
     await node.counts({XPU: (8, 8)})  # so the config is in force, all of it
-    node.cards.fail(2)
+    await node.fail(2)
     with anyio.fail_after(PATIENCE):
         await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
 
@@ -273,7 +273,7 @@ async def test_without_the_api_server_pods_get_cards_and_faults_are_told(
     pod = await node.admit("alone", {XPU: 1})
     (mine,) = await node.cards_of(pod)
     other = next(n for n, uuid in enumerate(node.cards.uuids) if uuid != mine)
-    node.cards.fail(other)
+    await node.fail(other)
 
     await node.counts({XPU: (4, 3)})
 

@@ -72,7 +72,7 @@ async def test_a_sick_card_is_unhealthy_in_the_device_and_a_restart_of_the_agent
     await process.start()
     await until(api, True, True, True, True)
 
-    node.cards.fail(1)
+    await node.fail(1)
     await until(api, True, False, True, True)
     before = writes(api)
     await process.kill()
@@ -101,7 +101,7 @@ async def test_an_outage_of_the_api_server_loses_no_word_of_a_card(
     await until(api, True, True, True, True)
     await api.go_away()
 
-    node.cards.fail(2)
+    await node.fail(2)
     await process.until(lambda it: it["report"]["healthy"] == 3)
     await api.come_back()
 
@@ -119,7 +119,7 @@ async def test_beside_a_koordlet_the_file_is_kept_and_the_device_left_to_it(
     await process.start()
     await eventually(lambda: written(node) == dict.fromkeys(range(4), True), PATIENCE)
 
-    node.cards.fail(3)
+    await node.fail(3)
     await eventually(lambda: written(node) == {0: True, 1: True, 2: True, 3: False}, PATIENCE)
     koordlet.report(from_files(node.root / "infos") or [])
     await process.kill()
@@ -141,7 +141,7 @@ async def test_a_koordlet_that_comes_and_overwrites_the_device_is_fed_from_then_
     await eventually(lambda: written(node) == dict.fromkeys(range(4), True), PATIENCE)
     koordlet.report(from_files(node.root / "infos") or [])
     for card in range(3):  # what the agent has to tell changes, and the Device stays koordlet's
-        node.cards.fail(card)
+        await node.fail(card)
         await eventually(lambda card=card: (written(node) or {}).get(card) is False, PATIENCE)  # type: ignore[misc]
         koordlet.report(from_files(node.root / "infos") or [])
         assert not koordlet.report(from_files(node.root / "infos") or [])
