@@ -15,7 +15,7 @@ from agent.kubelet.rpc import call
 from agent.kubelet.wire import delimited
 
 from .cards import Sliced
-from .conftest import ONLY_SLICED
+from .conftest import EVERY_RELEASE, ONLY_SLICED
 from .node import PATIENCE, Node, confirmed, in_use, one, owned_by, released, whole
 from .process import AgentProcess
 
@@ -169,6 +169,7 @@ async def test_a_slice_lost_under_a_container_is_told_and_made_when_the_containe
     assert in_use(node.view)[0].reason == ""
 
 
+@EVERY_RELEASE
 async def test_what_a_reboot_took_is_made_again_before_each_container_starts(
     node: Node, sliced: Sliced
 ) -> None:
