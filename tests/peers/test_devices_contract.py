@@ -195,7 +195,7 @@ async def test_a_device_is_taken_whole_and_only_what_changes_is_written(
         here.exchange.telling.touch()
         here.tell(reported())
         await here.is_written(True, True)
-        assert here.koordinator.writes == 3
+        await until(lambda: here.koordinator.writes == 3)
 
 
 async def test_labels_annotations_and_cards_of_others_stay(
