@@ -17,6 +17,7 @@ from h2.events import RequestReceived
 
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.testing.node import Capacity
+from agent.testing.simkubelet.server import UnixServer, unary
 
 from .conftest import Lab, offers, pod, until
 from .plugin import TOY, ToyPlugin, device, devices, refusal, register
@@ -86,6 +87,34 @@ async def test_a_socket_that_is_served_a_little_later_is_found(lab: Lab) -> None
     await plugin.serve("late.sock")
     await request
     await plugin.close()
+
+
+async def test_a_call_whose_caller_is_killed_prints_no_traceback(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when an agent dies in the middle of Register: its own socket is gone at the same moment."""
+    begun, ended = anyio.Event(), anyio.Event()
+
+    async def answer(request: pb.RegisterRequest) -> pb.Empty:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+            return pb.Empty()
+        except asyncio.CancelledError as exc:
+            raise RuntimeError("the plugin's connection is lost, too") from exc
+        finally:
+            ended.set()
+
+    server = UnixServer({"/v1beta1.Registration/Register": unary(pb.RegisterRequest, pb.Empty, answer)})
+    await server.listen(directory / "kubelet.sock")
+    caller = asyncio.create_task(register(directory / "kubelet.sock", pb.RegisterRequest()))
+    await begun.wait()
+    caller.cancel()
+    with anyio.fail_after(30):
+        await ended.wait()
+        await server.shutdown()
+
+    assert [it.getMessage() for it in caplog.records if it.name.startswith("grpclib")] == []
 
 
 async def test_failing_options_fail_the_registration(lab: Lab) -> None:

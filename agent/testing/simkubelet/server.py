@@ -35,6 +35,9 @@ def unary(
         except GRPCError:
             raise
         except Exception as exc:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                # The caller has gone: grpclib prints the traceback of a call that ends with another error.
+                raise asyncio.CancelledError from exc
             raise GRPCError(Status.UNKNOWN, str(exc)) from exc
         await stream.send_message(result)
 
