@@ -37,7 +37,7 @@ recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, 
 	$(BIN)/python -m pages.record docs/images/demo $(BIN)/xpu-agent demo
 
 test: setup  ## Pass the tests: no root, no GPU, no cluster; EVERY=1 runs every scenario with every kubelet and all cards
-	$(BIN)/python -m pytest $(NEEDS_MORE) -n $(WORKERS) --durations=30 $(if $(EVERY),--every-kubelet)
+	$(BIN)/python -m pytest $(NEEDS_MORE) -n $(WORKERS) --durations=30 $(if $(EVERY),--every-kubelet,--forecast)
 
 planted: setup  ## Plant each fault of tests/planted in a copy of the tree, and see that its tests catch it; FAULT=NAME plants one
 	PYTHONPATH=tests $(BIN)/python -m planted run $(FAULT)

@@ -14,7 +14,7 @@ from short_places import SHORT_PLACE
 
 from agent import logs
 
-#: More were never tried.
+#: The upper limit for `-n auto`: 8 is the most that was measured.
 MOST_WORKERS = 8
 
 settings.register_profile(
@@ -63,6 +63,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--every-kubelet",
         action="store_true",
         help="run every scenario with every kubelet and all cards, with --peers the simulated kubelets too",
+    )
+    parser.addoption(
+        "--forecast",
+        action="store_true",
+        help="say how long `make test` will take on this machine",
     )
     parser.addoption(
         "--require-realnode",

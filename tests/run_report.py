@@ -11,21 +11,15 @@ import pytest
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative
 
 ROOT = Path(__file__).parent.parent
-#: Seconds of a core that the whole run takes, waits included, where the probe takes this long.
+#: Seconds of a core that `make test` takes, waits included, where the probe takes this long.
 WORK, PROBE = 980.0, 0.1
-LAST = "xpu-agent/seconds-of-the-whole-run"
+LAST = "xpu-agent/seconds-of-make-test"
 LONGEST = 200
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if is_whole(config) and not hasattr(config, "workerinput"):
+    if config.getoption("forecast") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Stopwatch(config))
-
-
-def is_whole(config: pytest.Config) -> bool:
-    """Whether nobody named a part."""
-    chosen = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("collectonly")
-    return config.args_source is not pytest.Config.ArgsSource.ARGS and not chosen
 
 
 def probed() -> float:
@@ -40,7 +34,7 @@ def probed() -> float:
 
 
 def forecast(config: pytest.Config) -> str:
-    """How long the whole run will take here: as the last one did, or by what the machine can do."""
+    """How long `make test` will take here: as long as the last time, or by what the machine can do."""
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     seconds = WORK * probed() / PROBE / cores
     why = f"on {cores} cores as fast as these"
@@ -51,14 +45,14 @@ def forecast(config: pytest.Config) -> str:
 
 
 class Stopwatch:
-    """Says how long a whole run will take, and remembers how long one took that passed."""
+    """Says how long `make test` will take, and remembers how long one took that passed."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._began = time.monotonic()
 
     def pytest_report_header(self) -> str:
-        return f"the whole run: {forecast(self._config)}"
+        return f"this will take {forecast(self._config)}"
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if exitstatus == 0 and (cache := getattr(self._config, "cache", None)):
@@ -81,12 +75,17 @@ def pytest_runtest_makereport(
 def place(test: Path, failure: pytest.ExceptionInfo[BaseException]) -> str:
     """Where it failed: the last line in the file of the test, and the last one of ours."""
     frames = [it for it in failure.traceback if ROOT in Path(it.path).parents and ".venv" not in str(it.path)]
-    own = [it for it in frames if Path(it.path) == test]
-    if not own:  # a fixture's word
-        return f"{test.relative_to(ROOT)}: {failure.exconly().splitlines()[0][:LONGEST]}"
-    at = own[-1]
-    said = f"{Path(at.path).relative_to(ROOT)}:{at.lineno + 1}: {str(at.statement).strip().splitlines()[0]}"
-    deepest = frames[-1]
+    in_test = [it for it in frames if Path(it.path) == test]
+    error = _first_line(failure.exconly())[:LONGEST]
+    if not in_test:  # a fixture's word
+        return f"{test.relative_to(ROOT)}: {error}"
+    at, deepest = in_test[-1], frames[-1]
+    parts = [f"{Path(at.path).relative_to(ROOT)}:{at.lineno + 1}: {_first_line(str(at.statement))}"]
     if "agent" in Path(deepest.path).relative_to(ROOT).parts[:1]:
-        said += f", raised at {Path(deepest.path).relative_to(ROOT)}:{deepest.lineno + 1}"
-    return f"{said}: {failure.exconly().splitlines()[0][:LONGEST]}"
+        parts.append(f"raised at {Path(deepest.path).relative_to(ROOT)}:{deepest.lineno + 1}")
+    return f"{', '.join(parts)}: {error}"
+
+
+def _first_line(text: str) -> str:
+    """Of the source, nothing may be left: somebody edits the file while the tests run."""
+    return next(iter(text.strip().splitlines()), "")

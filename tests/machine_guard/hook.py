@@ -1,7 +1,7 @@
 """What refuses the machine's own places to a Python process, and writes down who asked for one.
 
-Every Python process that tests start loads this before anything else, so that it imports nothing. What is
-no Python is not seen here; `traces` sees what that leaves behind.
+Every Python process that tests start loads this before anything else, so that it imports nothing. Symbolic
+links are not resolved. Programs that are no Python are not seen here; `traces` sees what they leave behind.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 #: Names the file that touches are written to. Without it nothing is refused. A vendor's process is handed
 #: what begins like this (`agent.isolation.contact`).
 REPORT = "XPU_MACHINE_GUARD"
+#: The home directory of the user, which children with another HOME do not know.
+HOME = "XPU_MACHINE_GUARD_HOME"
 #: What the agent, or one of those whose place it takes, uses where nobody names another place.
 PLACES = (
     "/var/lib/xpu-agent",
@@ -31,10 +33,13 @@ PLACES = (
     "/run/koordlet",
     "/var/run/secrets/kubernetes.io",
     "/run/secrets/kubernetes.io",
-    *([f"{os.environ['HOME']}/.kube"] if os.environ.get("HOME", "/") != "/" else []),
+    *([f"{_HOME}/.kube"] if (_HOME := os.environ.get(HOME) or os.environ.get("HOME", "/")) != "/" else []),
 )
-#: Where it shows its views by default.
+#: The default port of the agent's HTTP views.
 PORT = 9808
+#: Not read from the environment at each call, which a test may clear. Of the process, as a worker of pytest has
+#: this module twice: from the .pth file, and imported.
+_state: dict[str, str] = sys.__dict__.setdefault("_machine_guard", {})
 _BEGINNINGS = tuple({f"/{it.split('/')[1]}/" for it in PLACES})
 #: Which arguments of an audit event are paths (docs.python.org/3/library/audit_events.html).
 _EVENTS = {
@@ -60,10 +65,14 @@ _EVENTS = {
     "socket.connect": (1,),
     "socket.sendmsg": (1,),
     "socket.sendto": (1,),
-    "subprocess.Popen": (0,),
+    "os.exec": (0,),
+    "os.posix_spawn": (0,),
+    "subprocess.Popen": (0, 2),
 }
-#: Functions of `os` that take a path and are no audit event.
-_UNHEARD = ("access", "lstat", "mkfifo", "mknod", "readlink", "stat", "statvfs")
+#: Which argument of an audit event is the environment of a child. The first two have read it by then.
+_ENVIRONMENTS = {"os.exec": 2, "os.posix_spawn": 2, "subprocess.Popen": 3}
+#: Functions of `os` that take a path and have no audit event.
+_WITHOUT_EVENT = ("access", "lstat", "mkfifo", "mknod", "readlink", "stat", "statvfs")
 #: Frames of a touch that are told, innermost first.
 _FRAMES = 12
 
@@ -76,55 +85,69 @@ def guarded(path: object) -> str:
         if not isinstance(path, bytes | os.PathLike):
             return ""
         path = os.fsdecode(path)
-    if not path.startswith(_BEGINNINGS) and "/../" not in path:  # quickly, for it is asked of each file
-        return ""
-    path = os.path.normpath(path)
+    if path.startswith("/") and not path.startswith(_BEGINNINGS) and "/../" not in path:
+        return ""  # the fast path: this is called for every file
+    path = os.path.abspath(path)
     return path if any(path == it or path.startswith(f"{it}/") for it in PLACES) else ""
 
 
 def install() -> None:
-    """Refuse from now on, for the rest of the process, whenever the variable names a report."""
-    if hasattr(sys, "_machine_guard"):  # a worker of pytest was started with it
+    """Refuse from now on, for the rest of the process, where the environment names a report."""
+    if "installed" in _state:  # a worker of pytest was started with it
         return
-    sys._machine_guard = True  # type: ignore[attr-defined]
-    sys.addaudithook(_hear)
-    for name in _UNHEARD:
+    _state["installed"] = "yes"
+    report_to(os.environ.get(REPORT, ""))
+    sys.addaudithook(_on_event)
+    for name in _WITHOUT_EVENT:
         _wrap(name, getattr(os, name))
 
 
-def _hear(event: str, args: tuple[Any, ...]) -> None:
-    which = _EVENTS.get(event)
-    if which is None:  # most of the thousands of events of a start
+def report_to(report: str) -> None:
+    """Write touches of this process and of its children to this file; to none, and refuse nothing: ""."""
+    _state["report"] = report
+
+
+def _on_event(event: str, args: tuple[Any, ...]) -> None:
+    numbers = _EVENTS.get(event)
+    if numbers is None:  # most of the thousands of events of a start
         return
-    for it in which:
-        if path := guarded(args[it]):
+    for number in numbers:
+        if path := guarded(args[number]):
             _refuse(event, path)
-    if event == "subprocess.Popen":
-        _hand_on(args[3])
+    if event in _ENVIRONMENTS:
+        _hand_on(event, args[_ENVIRONMENTS[event]])
 
 
 def _wrap(name: str, plain: Callable[..., Any]) -> None:
-    def heard(path: Any, *args: Any, **more: Any) -> Any:
+    def wrapped(path: Any, *args: Any, **more: Any) -> Any:
         if found := guarded(path):
             _refuse(f"os.{name}", found)
         return plain(path, *args, **more)
 
-    heard.__name__ = name
+    wrapped.__name__ = name
     for known in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         if plain in known:
-            known.add(heard)
-    setattr(os, name, heard)
+            known.add(wrapped)
+    setattr(os, name, wrapped)
 
 
-def _hand_on(environment: object) -> None:
-    """A child that is given an environment of its own is held to the same."""
-    report = os.environ.get(REPORT)
-    if report and isinstance(environment, dict):
-        environment.setdefault(REPORT, report)
+def _hand_on(event: str, environment: Any) -> None:
+    """A child that is given an environment of its own is held to the same.
+
+    Raises:
+        TypeError: The guard can not be added to the environment.
+    """
+    report = _state["report"]
+    if not report or environment is None or REPORT in environment:
+        return
+    if event != "subprocess.Popen" or not isinstance(environment, dict):
+        raise TypeError(f"the machine's guard can not be added: pass a dict to subprocess, or {REPORT}")
+    environment[REPORT] = report
+    environment.setdefault(HOME, _HOME)
 
 
 def _refuse(call: str, path: str) -> None:
-    report = os.environ.get(REPORT)
+    report = _state["report"]
     if not report:
         return
     test = os.environ.get("PYTEST_CURRENT_TEST", "")

@@ -13,10 +13,10 @@ import pytest
 from realnode.place import this_node
 
 from . import hook
-from .report import Report, told
+from .report import Report, text
 from .traces import Traces, differences, traces
 
-#: What whoever runs the tests may have set to lead to a cluster, a node or a config of theirs.
+#: Variables of a developer's shell that select a cluster or a node.
 _LEADS = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "NODE_NAME")
 _OURS = "XPU_AGENT_"
 #: Python runs this line of a .pth file at each start, with -I, too. Unless tests run it asks for a variable.
@@ -35,6 +35,7 @@ class MachineGuard:
         self._directory = directory
         self._report = Report(directory / f"{name}.touches")
         os.environ[hook.REPORT] = str(self._report.path)
+        hook.report_to(str(self._report.path))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
@@ -50,14 +51,22 @@ class MachineGuard:
 
     def _blaming(self) -> Generator[None, object, object]:
         try:
-            return (yield)
-        finally:
-            if touches := self._report.take():
-                pytest.fail(told(touches), pytrace=False)
+            result = yield
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            raise
+        except BaseException:
+            self._blame()
+            raise
+        self._blame()
+        return result
+
+    def _blame(self) -> None:
+        if touches := self._report.take():
+            pytest.fail(text(touches), pytrace=False)
 
 
 class FirstGuard(MachineGuard):
-    """That of the process which ends last: it says what no test was blamed for."""
+    """The guard of the process that ends last: it tells all touches again, and those that blame no test."""
 
     def __init__(self) -> None:
         self._before: Traces = traces()
@@ -67,9 +76,10 @@ class FirstGuard(MachineGuard):
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A process that outlives its test, a compiled one, or a shell: it fails the session."""
+        hook.report_to("")
         os.environ.pop(hook.REPORT, None)
         reports = [Report(it) for it in sorted(self._directory.glob("*.touches"))]
-        self._left = [told(touches) for it in reports if (touches := it.take())]
+        self._left = [text(touches) for it in reports if (touches := it.take())]
         self._left += [f"{it} while the tests ran" for it in differences(self._before, traces())]
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._left and session.exitstatus == pytest.ExitCode.OK:
@@ -96,6 +106,7 @@ def start(config: pytest.Config) -> None:
         guard = MachineGuard(directory, name)
     else:
         _have_children_load_it()
+        os.environ.setdefault(hook.HOME, os.environ.get("HOME", ""))
         guard = FirstGuard()
     hook.install()
     config.pluginmanager.register(guard, "machine-guard")
@@ -108,5 +119,8 @@ def _have_children_load_it() -> None:
     if file.exists() and file.read_text() == line:
         return
     fresh = file.with_suffix(f".{os.getpid()}")
-    fresh.write_text(line)
-    fresh.replace(file)
+    try:
+        fresh.write_text(line)
+        fresh.replace(file)
+    except OSError as exc:
+        raise pytest.UsageError(f"the guard of the machine's places can not be installed: {exc}") from exc

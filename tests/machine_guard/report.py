@@ -34,18 +34,21 @@ class Report:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._read = 0
 
     def take(self) -> tuple[Touch, ...]:
-        """What was written since the last time."""
-        taken = self.path.with_suffix(".taken")
+        """What was written since the last time. A process may be in the middle of its line."""
         try:
-            self.path.rename(taken)
+            with self.path.open("rb") as file:
+                file.seek(self._read)
+                lines = [it for it in file if it.endswith(b"\n")]
         except FileNotFoundError:
             return ()
-        return tuple(Touch(*ast.literal_eval(line)) for line in taken.read_text().splitlines())
+        self._read += sum(map(len, lines))
+        return tuple(Touch(*ast.literal_eval(line.decode())) for line in lines)
 
 
-def told(touches: Iterable[Touch]) -> str:
+def text(touches: Iterable[Touch]) -> str:
     """For people: the first line names a path and a call, and what a test is to do follows."""
     each = list(dict.fromkeys(touches))
     texts = [str(it) for it in each[:SHOWN]]

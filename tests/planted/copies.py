@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What is made, and by whom else it is made anew. What is compiled stays: its age goes along.
+#: Build outputs, which the copy makes again. Compiled files are copied with their times.
 LEFT_OUT = (".venv", "build", "dist", ".git", ".*_cache", ".hypothesis")
 #: Imports a module and says from where; of all modules of the agent, none may come from another tree.
 IMPORTED = """

@@ -23,7 +23,7 @@ from .fault import Fault
 TIMES, LEAST = 4.0, 15.0
 #: Seconds for a test, and for all of them, without a fault.
 CLEAN_TEST, CLEAN = 180.0, 1200.0
-#: pytest ends with 1 where tests failed; more is a mistake in what was asked of it.
+#: Exit codes of pytest. 2 and above: pytest could not run the tests.
 PASSED, FAILED = 0, 1
 #: The last lines of pytest's output, where they are all that is known.
 SHOWN = 12

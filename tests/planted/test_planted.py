@@ -17,7 +17,7 @@ from .run import Verdict, run
 FAULTS = faults()
 FEWEST = 50
 #: Tests that need more than Python and a C compiler, and those that are about faults themselves.
-UNFIT = ("tests/peers/", "tests/realnode/", "tests/planted/")
+UNFIT = ("tests/peers/", "tests/realnode/", "tests/planted/", "tests/deploy/")
 SUM = """\
 class Sum:
     def of(self, one, other):
@@ -41,7 +41,7 @@ def test_a_sum_is_right_in_a_process_of_its_own_too():
 #: Without plugins that take a second to load, and do nothing there.
 CONFIG = """\
 [pytest]
-addopts = -p no:asyncio -p no:anyio -p no:hypothesispytest -p no:rerunfailures
+addopts = -p no:asyncio -p no:anyio -p no:hypothesispytest
 """
 
 
