@@ -37,7 +37,7 @@ recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, 
 	$(BIN)/python -m pages.record docs/images/demo $(BIN)/xpu-agent demo
 
 test: setup  ## Pass the tests: no root, no GPU, no cluster; EVERY=1 runs every scenario with every kubelet and all cards
-	$(BIN)/python -m pytest $(NEEDS_MORE) -n $(WORKERS) --durations=30 $(if $(EVERY),--every-kubelet,--forecast)
+	$(BIN)/python -m pytest $(NEEDS_MORE) -n $(WORKERS) --durations=30 $(if $(EVERY),--every-case,--forecast)
 
 planted: setup  ## Plant each fault of tests/planted in a copy of the tree, and see that its tests catch it; FAULT=NAME plants one
 	PYTHONPATH=tests $(BIN)/python -m planted run $(FAULT)
@@ -63,7 +63,7 @@ docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead
 # The longest first, so that no process is left with it in the end.
 peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them; EVERY=1 is every scenario with every kubelet
 	tests/peers/build.sh
-	$(BIN)/python -m pytest tests/campaign/test_campaign.py tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py --require-peers $(if $(EVERY),--every-kubelet) --durations=30 -n $(WORKERS)
+	$(BIN)/python -m pytest tests/campaign/test_campaign.py tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py --require-peers $(if $(EVERY),--every-case) --durations=30 -n $(WORKERS)
 
 cluster: setup  ## Leave a real cluster running: one node, containerd, the agent by its chart, pods with cards (root)
 	tests/realnode/build.sh

@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run one scenario of each file (what CI does on a second Python)",
     )
     group.addoption(
-        "--every-kubelet",
+        "--every-case",
         action="store_true",
         help="run every scenario with every kubelet and all cards, with --peers the simulated kubelets too",
     )

@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every kind of fault with the newest device manager; a few where there is none."""
     if "kubelet" not in metafunc.fixturenames:
         return
-    every = metafunc.config.getoption("--every-kubelet")
+    every = metafunc.config.getoption("--every-case")
     real = [it for it in kubelets_of(metafunc.config) if it.binary or every]
     use = real if every else (real or simulated())[:1]
     nodes = NODES if real else FEW

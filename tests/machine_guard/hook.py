@@ -37,8 +37,8 @@ PLACES = (
 )
 #: The default port of the agent's HTTP views.
 PORT = 9808
-#: Not read from the environment at each call, which a test may clear. Of the process, as a worker of pytest has
-#: this module twice: from the .pth file, and imported.
+#: Not read from the environment at each call, for a test may clear the environment. On `sys`, for a worker of
+#: pytest has this module twice: from the .pth file, and imported.
 _state: dict[str, str] = sys.__dict__.setdefault("_machine_guard", {})
 _BEGINNINGS = tuple({f"/{it.split('/')[1]}/" for it in PLACES})
 #: Which arguments of an audit event are paths (docs.python.org/3/library/audit_events.html).

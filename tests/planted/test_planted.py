@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from . import run as run_
 from .copies import Unsound
 from .edit import Unplaced, definitions, planted
 from .fault import ROOT, Fault, faults
@@ -155,6 +156,29 @@ def test_a_fault_is_caught_or_survives_or_says_nothing(tree: Path) -> None:
     assert "can not be imported" in outcomes[2].by
     assert (tree / "agent/sum.py").read_text() == SUM
     assert len(said) == 4
+
+
+@pytest.mark.parametrize(
+    ("without", "verdict"),
+    [(run_.PASSED, Verdict.CAUGHT), (run_.FAILED, Verdict.UNSOUND), (None, Verdict.UNSOUND)],
+    ids=["alone", "fails, too", "hangs, too"],
+)
+@pytest.mark.parametrize(
+    "hung", [(None, ""), (run_.FAILED, "Failed: Timeout (>1s)\nFAILED tests/test_sum.py::test_it - E\n")]
+)
+def test_a_fault_with_which_tests_hang_is_caught_where_they_end_without_the_fault(
+    tree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hung: tuple[int | None, str],
+    without: int | None,
+    verdict: Verdict,
+) -> None:
+    answers = iter([(run_.PASSED, "1 passed"), hung, (without, "")])
+    monkeypatch.setattr(run_, "_pytest", lambda *given: next(answers))
+
+    (outcome,) = run(tree, [fault("any", "Sum.of", "one + other", "one")], 1, lambda _: None)
+
+    assert outcome.verdict is verdict
 
 
 def test_tests_that_fail_without_a_fault_say_nothing_of_one(tree: Path) -> None:

@@ -19,7 +19,7 @@ from .cards import Cards, Nvidia, Simulated, Sliced
 from .enflame import Enflame
 from .gcushare import GCUShare
 from .koordination import Koordinator, Played
-from .kubelets import Kind, built, kinds, simulated
+from .kubelets import Kind, asks_for_peers, built, kinds, simulated
 from .metax import MetaX
 from .node import Node
 from .process import AgentProcess
@@ -27,8 +27,8 @@ from .process import AgentProcess
 MakeCards = Callable[[Path, int], Cards]
 
 
-#: NVIDIA's library stands for both, for its line has every part; `EVERY=1` has the simulated cards, too.
-EVERY_VENDOR = pytest.mark.vendors.with_args(Nvidia, Simulated)
+#: Runs with NVIDIA's library, which uses every part of the agent; `EVERY=1` adds the simulated cards.
+NVIDIA_OR_SIMULATED = pytest.mark.vendors.with_args(Nvidia, Simulated)
 ONLY_NVIDIA = pytest.mark.vendors.with_args(Nvidia)  # called directly it would be the decorated one
 ONLY_METAX = pytest.mark.vendors.with_args(MetaX)
 ONLY_ENFLAME = pytest.mark.vendors.with_args(Enflame)
@@ -44,7 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each scenario once, with the newest kubelet and the first of its cards; with more where they differ."""
     if "kind" not in metafunc.fixturenames:
         return
-    every = metafunc.config.getoption("--every-kubelet")
+    every = metafunc.config.getoption("--every-case")
     use = kinds(metafunc.config)
     if SIM in metafunc.fixturenames:
         use = [it for it in use if not it.binary] or simulated()  # left out of the run below
@@ -57,9 +57,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("kind", "make_cards"), cases, indirect=True, ids=ids)
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)  # one of those that -k and the like leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With the real kubelets alone there is no turn for what looks into a simulated one."""
+    if config.getoption("--one-of-each") and asks_for_peers(config):
+        raise pytest.UsageError("--one-of-each is a choice of the simulated kubelets; leave --peers out")
     here = [it for it in items if isinstance(it, pytest.Function) and "kind" in it.fixturenames]
     out: list[pytest.Item] = []
     if all(it.binary for it in kinds(config)):

@@ -57,7 +57,7 @@ def asks_for_peers(config: pytest.Config) -> bool:
 def kinds(config: pytest.Config) -> list[Kind]:
     """What this run may use, built or not; the first stands for all where releases agree."""
     peers = real_ones() if asks_for_peers(config) else []
-    if config.getoption("--every-kubelet"):
+    if config.getoption("--every-case"):
         return [*simulated(), *peers]
     return peers or simulated()
 

@@ -10,13 +10,13 @@ from agent.core.allocator import ALLOCATION
 from agent.core.view import View
 from agent.testing.node import Container, Pod
 
-from .conftest import EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import Node, in_use, shared, whole
 
 XPU = "example.com/xpu"
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_pod_is_told_of_its_physical_cards_and_carries_the_allocation(node: Node) -> None:
     await node.start(shared(XPU, 3))
     await node.counts({XPU: (12, 12)})
@@ -54,7 +54,7 @@ async def test_nvidia_visible_devices_names_a_shared_card_once(node: Node) -> No
     assert env == {"NVIDIA_VISIBLE_DEVICES": node.cards.uuids[0]}
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_two_cards_for_one_pod_are_a_pair_with_the_most_lanes(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -116,7 +116,7 @@ async def test_containers_of_one_pod_get_cards_of_their_own(node: Node) -> None:
     assert len(await node.cards_of(pod, "a") | await node.cards_of(pod, "b")) == 3
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_pod_is_not_taken_back_on_a_card_that_is_sick_by_now(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})

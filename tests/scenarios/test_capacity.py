@@ -8,7 +8,7 @@ import pytest
 
 from agent.testing.kubelet import SimKubelet
 
-from .conftest import EVERY_RELEASE, EVERY_VENDOR
+from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .node import Node, in_use, shared, whole
 
 XPU = "example.com/xpu"
@@ -16,7 +16,7 @@ SHARED = "example.com/xpu.shared"
 
 
 @EVERY_RELEASE
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_every_resource_is_registered_once(node: Node) -> None:
     await node.start(whole(XPU, [0, 1]), shared(SHARED, 4, [2, 3]))
 
@@ -27,7 +27,7 @@ async def test_every_resource_is_registered_once(node: Node) -> None:
     assert len(list(node.kubelet.plugin_dir.glob("xpu-*.sock"))) == 2
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 @pytest.mark.parametrize("count", [2])
 async def test_of_four_pods_on_two_whole_cards_two_run_and_two_are_refused(node: Node) -> None:
     await node.start(whole(XPU))
@@ -40,7 +40,7 @@ async def test_of_four_pods_on_two_whole_cards_two_run_and_two_are_refused(node:
     assert all("requested number of devices unavailable" in it.message for it in refused)
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 @pytest.mark.parametrize("count", [2])
 async def test_of_four_pods_on_two_cards_with_ten_replicas_all_run_two_per_card(node: Node) -> None:
     await node.start(shared(XPU, 10))

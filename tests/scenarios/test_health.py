@@ -17,7 +17,7 @@ from agent.operator import say
 from agent.testing.kubelet import SimKubelet
 
 from .cards import Nvidia, Simulated
-from .conftest import EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import Node, device, owned_by, shared, vendor_is, whole
 from .process import AgentProcess
 
@@ -25,7 +25,7 @@ XPU = "example.com/xpu"
 ENERGY = "nvmlDeviceGetTotalEnergyConsumption"
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_an_xid_takes_every_replica_of_its_card_and_no_other(node: Node) -> None:
     await node.start(shared(XPU, 3))
     await node.counts({XPU: (12, 12)})
@@ -42,7 +42,7 @@ async def test_an_xid_takes_every_replica_of_its_card_and_no_other(node: Node) -
     assert (health.state, health.reason) == (State.UNHEALTHY, "xid-79")
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_proven_reset_brings_the_card_back(node: Node) -> None:
     await node.start(shared(XPU, 3))
     await node.counts({XPU: (12, 12)})
@@ -156,7 +156,7 @@ async def test_a_card_that_is_gone_stays_listed_while_it_may_come_back(node: Nod
     await node.until(lambda it: device(it, cards[0]["uuid"]).health.state is State.HEALTHY)
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_an_xid_79_card_stays_unhealthy_over_agent_and_kubelet_restarts(
     node: Node, process: AgentProcess
 ) -> None:
@@ -291,7 +291,7 @@ async def test_looking_at_cards_that_count_writes_nothing(node: Node) -> None:
 # An operator's words
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_cordoned_card_keeps_its_pod_and_takes_no_other(node: Node) -> None:
     await node.start(shared(XPU, 2))
     await node.counts({XPU: (8, 8)})

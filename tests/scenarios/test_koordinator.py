@@ -20,7 +20,7 @@ from agent.core.model import Allocation, Source
 from agent.core.view import View
 from agent.testing.node import Container, Pod
 
-from .conftest import EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
@@ -65,7 +65,7 @@ async def test_the_recorded_pods_of_koordinator_end_on_the_cards_that_it_wrote(n
     }
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_pods_that_come_in_another_order_than_they_were_bound_keep_whole_cards_apart(
     node: Node,
 ) -> None:

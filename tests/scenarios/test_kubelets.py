@@ -18,8 +18,8 @@ SIMULATED, REAL = simulated(), real_ones()
         ([], SIMULATED),
         (["--peers"], REAL),
         (["--require-peers"], REAL),
-        (["--every-kubelet"], SIMULATED),
-        (["--require-peers", "--every-kubelet"], SIMULATED + REAL),
+        (["--every-case"], SIMULATED),
+        (["--require-peers", "--every-case"], SIMULATED + REAL),
     ],
 )
 def test_what_is_asked_for_is_taken_and_the_peers_come_instead_of_the_simulated(

@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.view import View
 
-from .conftest import EVERY_RELEASE, EVERY_VENDOR
+from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .node import Node, by_memory, confirmed, in_use, one, shared, whole
 
 WHOLE, SHARED = "example.com/xpu", "example.com/xpu.shared"
@@ -38,7 +38,7 @@ def modes(view: View) -> dict[str, str]:
     return {card.uuid: card.mode for it in view.resources.values() for card in it.cards if card.mode}
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_card_that_is_shared_is_offered_whole_no_more_until_its_last_share_is_free(
     node: Node,
 ) -> None:
@@ -56,7 +56,7 @@ async def test_a_card_that_is_shared_is_offered_whole_no_more_until_its_last_sha
     await node.counts(FREE)
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_card_that_is_whole_is_shared_no_more_and_both_run_side_by_side(node: Node) -> None:
     await served(node)
 
@@ -143,7 +143,7 @@ async def test_the_modes_of_cards_outlive_the_agent(node: Node) -> None:
     await node.counts({WHOLE: (2, 1), SHARED: (6, 6)})
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_card_that_fails_is_offered_in_no_mode_and_comes_back_in_its_own(node: Node) -> None:
     await served(node)
     pod = await node.admit("share", {SHARED: 1})

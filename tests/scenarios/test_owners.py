@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from agent.core.model import Owner
 from agent.testing.node import Container, Pod
 
-from .conftest import EVERY_RELEASE, EVERY_VENDOR
+from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
 
 XPU = "example.com/xpu"
@@ -27,7 +27,7 @@ async def stalled(lister: FaultyPodResources) -> None:
 
 
 @EVERY_RELEASE
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_the_owner_is_known_by_uid_namespace_pod_and_container(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})

@@ -14,7 +14,7 @@ from kubelet.fakes import eventually
 from agent.state.remains import NAME, Remains
 from agent.testing.simapi import SimApiServer
 
-from .conftest import EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import PATIENCE, Node, shared, whole
 from .process import AgentProcess
 
@@ -63,7 +63,7 @@ async def until(api: SimApiServer, *health: bool) -> None:
         await api.wait(lambda it: told(it) == dict(enumerate(health)))
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 @pytest.mark.parametrize("mode", ["auto", "device"])
 async def test_a_sick_card_is_unhealthy_in_the_device_and_a_restart_of_the_agent_writes_nothing(
     node: Node, process: AgentProcess, api: SimApiServer, mode: str
@@ -108,7 +108,7 @@ async def test_an_outage_of_the_api_server_loses_no_word_of_a_card(
     await until(api, True, True, False, True)
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_beside_a_koordlet_the_file_is_kept_and_the_device_left_to_it(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:

@@ -17,7 +17,7 @@ from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Container, Pod
 
 from .cards import Simulated
-from .conftest import EVERY_RELEASE, EVERY_VENDOR
+from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .kubelets import Kind
 from .node import LOOK, PATIENCE, Node, confirmed, device, in_use, released, shared, whole
 from .process import AgentProcess
@@ -34,7 +34,7 @@ def sockets(node: Node) -> set[str]:
 
 
 @EVERY_RELEASE
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_kubelet_that_restarts_is_registered_with_once_more_on_new_sockets(node: Node) -> None:
     await node.start(whole(XPU, [0, 1]), shared(SHARED, 4, [2, 3]))
     await node.counts({XPU: (2, 2), SHARED: (8, 8)})
@@ -65,7 +65,7 @@ async def test_a_kubelet_that_restarts_again_and_again_gets_one_registration_eac
     assert sim.journal.streams == {XPU: 4}
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_faults_and_allocations_outlast_a_kubelet_restart(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -231,7 +231,7 @@ async def test_a_kubelet_that_refuses_to_register_is_asked_again_and_its_words_a
 # The agent
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_an_agent_that_was_killed_continues_from_its_checkpoint(
     node: Node, process: AgentProcess
 ) -> None:

@@ -14,14 +14,14 @@ from agent.testing.node import Capacity
 from agent.vendors.nvidia import places, plugin
 
 from .cards import Cards, Nvidia, Simulated
-from .conftest import EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import Node, confirmed, in_use, shared, vendor_is, whole
 
 XPU = "example.com/xpu"
 GPU = "nvidia.com/gpu"
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_library_that_segfaults_is_noticed_by_nobody_else(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -39,7 +39,7 @@ async def test_a_library_that_segfaults_is_noticed_by_nobody_else(node: Node) ->
     assert node.streams(XPU) == 1
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_library_that_hangs_holds_up_no_pod(node: Node) -> None:
     node.gives_up(discover=1.0)
     await node.start(whole(XPU))
@@ -105,7 +105,7 @@ async def test_a_library_that_answers_nonsense_is_started_anew(node: Node) -> No
     assert await node.kubelet.capacity() == {XPU: Capacity(4, 4)}
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_driver_that_comes_late_is_served_without_a_restart(node: Node) -> None:
     node.cards.unload()
     await node.start(whole(XPU))
@@ -142,7 +142,7 @@ async def test_a_driver_that_is_installed_late_is_served_without_a_restart_and_n
     await node.admit("one", {GPU: 1})
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_a_driver_that_goes_leaves_pods_and_the_kubelets_list_alone(node: Node) -> None:
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})

@@ -15,7 +15,7 @@ from koordinator.wishes import CORE, RATIO, SHARED, Unschedulable
 from agent.testing.node import Pod
 
 from .cards import Nvidia
-from .conftest import EVERY_VENDOR, ONLY_NVIDIA
+from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .koordination import Koordinator
 from .node import Node, shared, whole
 from .process import AgentProcess
@@ -48,7 +48,7 @@ def share(percent: int, **more: str) -> dict[str, str]:
     return {CORE: str(percent), RATIO: str(percent), SHARED: "1", **more}
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_containers_get_the_cards_that_a_scheduler_chose_from_our_device_alone(
     koordinator: Koordinator, node: Node
 ) -> None:
@@ -67,7 +67,7 @@ async def test_containers_get_the_cards_that_a_scheduler_chose_from_our_device_a
     await koordinator.is_one_with_the_agent()
 
 
-@EVERY_VENDOR
+@NVIDIA_OR_SIMULATED
 async def test_broken_cards_restarts_and_pods_that_end_leave_scheduler_and_agent_of_one_mind(
     koordinator: Koordinator, node: Node, process: AgentProcess
 ) -> None:
