@@ -177,7 +177,7 @@ class Process:
         self._let_go()
 
     def forget(self) -> None:
-        """A killed process that nobody collects stays a zombie; one stuck in the kernel ends some day."""
+        """Reap the killed process in a thread: a process in uninterruptible sleep ends late."""
         if self.ended() is None:
             threading.Thread(target=self._popen.wait, name=f"end of {self.pid}", daemon=True).start()
 
