@@ -43,7 +43,7 @@ async def node(path: Path, release: str) -> AsyncIterator[tuple[SimKubelet, Kube
 
         group.start_soon(serve)
         with anyio.fail_after(30):
-            await eventually(lambda: _capacity(kubelet) == Capacity(5, 5))
+            await eventually(lambda: _is_served(kubelet, session))
             yield kubelet, session, cell
         scope.cancel()
         await eventually(lambda: over.is_set())
@@ -52,6 +52,11 @@ async def node(path: Path, release: str) -> AsyncIterator[tuple[SimKubelet, Kube
 
 def _capacity(kubelet: SimKubelet) -> Capacity | None:
     return kubelet.counts().get(NAME)
+
+
+def _is_served(kubelet: SimKubelet, session: KubeletSession) -> bool:
+    """The kubelet counts before the agent has read the answer to Register."""
+    return session.status.value.state == "registered" and _capacity(kubelet) == Capacity(5, 5)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -77,9 +82,7 @@ async def test_restarts_are_survived_with_one_registration_each(plugins_dir: Pat
     async with node(plugins_dir, release) as (kubelet, session, cell):
         for number in range(3):
             await kubelet.restart()
-            await eventually(
-                lambda: session.status.value.state == "registered" and _capacity(kubelet) == Capacity(5, 5)
-            )
+            await eventually(lambda: _is_served(kubelet, session))
             assert session.status.value.registrations == number + 2
         cell.set(resource(card("a", numa=0, count=2, healthy=False), card("c")))
         await eventually(lambda: _capacity(kubelet) == Capacity(3, 1))

@@ -298,13 +298,21 @@ class Node:
     # The kubelet
 
     async def counts(self, expected: Mapping[str, tuple[int, int]]) -> None:
-        """Wait until the kubelet counts (capacity, allocatable) of these resources so."""
+        """Wait until the kubelet counts (capacity, allocatable) of these resources so.
+
+        The kubelet counts before the agent has read the answer to Register: wait for this, too.
+        """
         wanted = {name: Capacity(*both) for name, both in expected.items()}
 
         async def look() -> bool:
-            return (await self.kubelet.capacity()).items() >= wanted.items()
+            return (await self.kubelet.capacity()).items() >= wanted.items() and not self._registers(wanted)
 
         await self._wait(look)
+
+    def _registers(self, resources: Iterable[str]) -> bool:
+        """Whether the agent in this process waits for an answer to Register."""
+        sessions = self.view.sessions if self._tasks else {}
+        return any(name in sessions and sessions[name].state == "registering" for name in resources)
 
     async def admit(self, name: str, limits: Mapping[str, int], namespace: str = "default") -> Pod:
         """Admit a pod of one container; a refusal fails the test."""
