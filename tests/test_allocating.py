@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import cast
 
-import anyio
 import pytest
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.allocating import REMEMBERED, TimedAllocator
 from agent.core.allocator import ALLOCATION, Allocator
@@ -151,11 +151,7 @@ async def test_an_answer_is_logged_with_its_ids_and_waits_for_no_log() -> None:
     with capture_logs() as logged:
         await timed.allocate(XPU, [["a-0"]])
         assert logged == []
-        with anyio.fail_after(20):
-            while True:
-                if logged:
-                    break
-                await anyio.sleep(0.001)
+        await eventually(lambda: logged)
 
     (line,) = logged
     assert (line["event"], line["allocation"], line["ids"]) == ("allocated", "a1", ("a-0",))

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 import structlog.testing
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.app import Agent
 from agent.config import AgentSettings, Config, ConfigState, ReportSettings

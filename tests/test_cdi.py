@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
+from support.waiting import eventually
 
 from agent.cdi import CdiDirectory, Specs, keep
 from agent.core.cell import Cell
@@ -34,16 +34,8 @@ async def kept(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(30):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(0.002)
-
-
 async def holds(path: Path, text: str) -> None:
-    await until(lambda: path.is_file() and path.read_text() == text)
+    await eventually(lambda: path.is_file() and path.read_text() == text)
 
 
 def test_a_spec_is_readable_by_all_and_nothing_lies_beside_it(tmp_path: Path) -> None:
@@ -129,13 +121,13 @@ async def test_a_spec_that_somebody_removes_is_written_again(tmp_path: Path) -> 
 async def test_a_directory_that_can_not_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "cdi").write_text("in the way")
     async with kept(tmp_path / "cdi", Cell(SPECS)) as directory:
-        await until(lambda: directory.errors.value)
+        await eventually(lambda: directory.errors.value)
         assert directory.errors.value["acme"].startswith(f"{tmp_path / 'cdi' / NAME}: ")
 
         (tmp_path / "cdi").unlink()
 
         await holds(tmp_path / "cdi" / NAME, SPEC)
-        await until(lambda: not directory.errors.value)
+        await eventually(lambda: not directory.errors.value)
 
 
 def test_a_file_that_is_another_vendors_is_left_to_the_first(tmp_path: Path) -> None:
@@ -225,7 +217,7 @@ def late() -> Iterator[Late]:
 
 async def test_a_disk_that_hangs_costs_who_settles_its_patience_alone(tmp_path: Path, late: Late) -> None:
     async with kept(tmp_path, Cell(SPECS), note=late.note) as directory:
-        await until(late.writes.is_set)
+        await eventually(late.writes.is_set)
         with pytest.raises(VendorError, match=r"are not in .* after 0\.01 s"):
             await directory.settle("acme", within=0.01)
 
@@ -239,7 +231,7 @@ async def test_nothing_is_written_beside_a_write_that_is_late(tmp_path: Path, la
         late.hangs = True
         (tmp_path / NAME).unlink()
         settling = asyncio.create_task(directory.settle("acme"))
-        await until(late.writes.is_set)
+        await eventually(late.writes.is_set)
         settling.cancel()
         await asyncio.gather(settling, return_exceptions=True)
         specs.set(EMPTY)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from config_watching import following
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.cli import main
 from agent.config import ConfigState, ConfigWatch, LastConfig, Remembered, load, parse, to_yaml

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from config_watching import following, state
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent import files
 from agent.cli import main

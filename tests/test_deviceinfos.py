@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from cluster.koordlets import from_files
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from labels_of_acme import NOW, STAMP, acme, snapshot
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
@@ -194,20 +194,12 @@ class Node:
 
     async def says(self, text: str, path: Path | None = None) -> None:
         file = path or self.path
-        await until(lambda: file.is_file() and file.read_text() == text)
+        await eventually(lambda: file.is_file() and file.read_text() == text)
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path / "gfd")
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(30):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(0.002)
 
 
 TWO = "acme.com/card.count=2\n" + STAMP
@@ -269,14 +261,14 @@ async def test_a_config_that_names_another_file_moves_it(node: Node) -> None:
         node.configure(features_file=str(other))
 
         await node.says(TWO, other)
-        await until(lambda: not node.path.exists())
+        await eventually(lambda: not node.path.exists())
 
 
 async def test_each_file_that_is_ours_is_told(node: Node) -> None:
     async with node.runs():
         await node.says(TWO)
 
-        await until(lambda: node.noted == {node.path})
+        await eventually(lambda: node.noted == {node.path})
 
 
 @pytest.mark.parametrize("off", [{"features_file": ""}, {"labels": False}])
@@ -286,7 +278,7 @@ async def test_a_config_that_wants_no_labels_takes_the_file_away(node: Node, off
 
         node.configure(**off)
 
-        await until(lambda: not node.path.exists())
+        await eventually(lambda: not node.path.exists())
 
 
 @pytest.mark.parametrize("other", [{"labels_as": "node"}, {"labels_as": "node", "features_file": ""}])
@@ -299,8 +291,8 @@ async def test_the_file_of_an_earlier_agent_goes_where_labels_are_told_another_w
     node.file = node.features()
 
     async with node.runs():
-        await until(lambda: not node.path.exists())
-        await until(lambda: not node.noted)
+        await eventually(lambda: not node.path.exists())
+        await eventually(lambda: not node.noted)
 
 
 async def test_a_file_that_is_only_called_otherwise_now_stays_and_its_old_name_is_struck_out(
@@ -314,7 +306,7 @@ async def test_a_file_that_is_only_called_otherwise_now_stays_and_its_old_name_i
         with node.path.open() as kept:  # while it is open no other file has its number
             node.configure(features_file=str(again))
 
-            await until(lambda: node.noted == {again})
+            await eventually(lambda: node.noted == {again})
             assert os.path.samestat(os.fstat(kept.fileno()), node.path.stat())
 
 
@@ -334,7 +326,7 @@ async def test_a_file_in_a_directory_that_is_not_here_stays_written_down(
     monkeypatch.setattr(node.file, "_leave", leaving)
     async with node.runs():
         await node.says(TWO)
-        await until(lambda: len(left) > 1)
+        await eventually(lambda: len(left) > 1)
 
     assert elsewhere in node.noted
     assert not node.file.error
@@ -348,13 +340,13 @@ async def test_labels_that_nobody_tells_yet_stay_in_the_earlier_file(node: Node)
     node.configure(features_file=str(other))
     node.snapshot.set(snapshot(0, VendorState.STARTING))
     async with node.runs():
-        await until(lambda: node.noted == {node.path, other})
+        await eventually(lambda: node.noted == {node.path, other})
         assert node.path.read_text() == TWO
 
         node.snapshot.set(snapshot(2))
 
         await node.says(TWO, other)
-        await until(lambda: not node.path.exists())
+        await eventually(lambda: not node.path.exists())
 
 
 async def test_while_a_good_config_is_awaited_the_file_stays_as_it_is(
@@ -368,7 +360,7 @@ async def test_while_a_good_config_is_awaited_the_file_stays_as_it_is(
     monkeypatch.setattr(node.file, "_tell", looks.append)
     async with node.runs():
         await node.labelling.once()
-        await until(lambda: len(looks) >= 3)
+        await eventually(lambda: len(looks) >= 3)
 
         assert node.path.read_text() == TWO
 
@@ -396,13 +388,13 @@ async def test_an_error_is_told_once_and_ends_when_the_file_can_be_written(
     monkeypatch.setattr("agent.features.keep", keeping)
     with capture_logs() as told:
         async with node.runs():
-            await until(lambda: len(tries) > 3)
+            await eventually(lambda: len(tries) > 3)
             assert f"there is no directory {node.path.parent}" in node.file.error
 
             node.path.parent.mkdir()
 
             await node.says(TWO)
-            await until(lambda: not node.file.error)
+            await eventually(lambda: not node.file.error)
 
     assert [it["event"] for it in told] == ["labels not written", "labels written again"]
 
@@ -410,7 +402,7 @@ async def test_an_error_is_told_once_and_ends_when_the_file_can_be_written(
 async def test_what_is_no_file_is_an_error_and_ends_nothing(node: Node) -> None:
     node.path.mkdir()
     async with node.runs():
-        await until(lambda: "is not a file but a directory" in node.file.error)
+        await eventually(lambda: "is not a file but a directory" in node.file.error)
 
         node.path.rmdir()
 
@@ -420,7 +412,7 @@ async def test_what_is_no_file_is_an_error_and_ends_nothing(node: Node) -> None:
 async def test_a_plugin_that_fails_is_an_error_too(node: Node) -> None:
     node.vendors = {"acme": acme(lambda *_: {"acme.com/x": "\n"})}
     async with node.runs():
-        await until(lambda: "acme: its plugin fails to make labels" in node.labelling.error)
+        await eventually(lambda: "acme: its plugin fails to make labels" in node.labelling.error)
 
 
 # What the API server is to be told instead
@@ -432,14 +424,14 @@ TOLD = {"acme.com/card.count": "2", "acme.com/timestamp": "1700000000"}
 async def test_labels_that_go_elsewhere_are_in_no_file(node: Node, told_as: Any) -> None:
     node.configure(labels_as=told_as, namespace="gpu")
     async with node.runs():
-        await until(lambda: node.wanted.value)
+        await eventually(lambda: node.wanted.value)
         wanted = node.wanted.value
 
         assert wanted == Wanted(told_as, Heard(TOLD), "gpu")
         assert not node.path.exists()
 
         node.snapshot.set(snapshot(0, VendorState.STARTING))
-        await until(lambda: node.wanted.value != wanted)
+        await eventually(lambda: node.wanted.value != wanted)
         assert node.wanted.value == Wanted(told_as, Heard({}, frozenset({"acme.com"})), "gpu")
 
 
@@ -450,14 +442,14 @@ async def test_a_file_that_is_no_longer_wanted_goes_when_labels_are_told_elsewhe
 
         node.configure(labels_as="node")
 
-        await until(lambda: not node.path.exists())
+        await eventually(lambda: not node.path.exists())
         assert node.wanted.value == Wanted("node", Heard(TOLD))
 
 
 async def test_where_nobody_wants_labels_nothing_is_wanted(node: Node) -> None:
     node.configure(labels=False)
     async with node.runs():
-        await until(lambda: node.wanted.value)
+        await eventually(lambda: node.wanted.value)
 
         assert node.wanted.value == Wanted()
 

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from support.waiting import eventually
 
 from agent import fleet
 from agent.config import Config, ConfigState, VendorSettings, parse
@@ -302,11 +303,7 @@ async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(fou
     async def apply(offered: Vendor, number: int) -> None:
         found[:] = [Plugin("acme", "here", "1", offered)]
         cell.set(replace(state, config=Config(vendors={"acme": VendorSettings(settings={"n": number})})))
-        with anyio.fail_after(30):
-            while True:
-                if node.vendors.get("acme") is offered:
-                    return
-                await anyio.sleep(0.001)
+        await eventually(lambda: node.vendors.get("acme") is offered)
 
     async with anyio.create_task_group() as group:
         group.start_soon(fleet_.run, cell)

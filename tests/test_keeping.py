@@ -12,8 +12,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.config import Config, ConfigState, LastConfig
 from agent.core.cell import Cell

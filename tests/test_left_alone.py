@@ -18,9 +18,9 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from kubelet.fakes import eventually
 from machine_guard.traces import traces
 from short_places import SHORT_PLACE
+from support.waiting import eventually
 from test_cli_exits import ELSEWHERE, EXITS
 
 from agent.admin import CannotAsk, fetch

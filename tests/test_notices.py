@@ -7,8 +7,8 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
-import anyio
 import pytest
+from support.waiting import eventually
 
 from agent.core.claims import Candidate, PodContainer
 from agent.core.news import news
@@ -129,11 +129,8 @@ class Looks:
         """Let the agent be looked at like this; the reasons told since the start."""
         self.glance = glance
         wanted = self.count + 2
-        with anyio.fail_after(30):
-            while True:
-                if self.count >= wanted:
-                    return [it.reason for it in self.told]
-                await anyio.sleep(0.001)
+        await eventually(lambda: self.count >= wanted)
+        return [it.reason for it in self.told]
 
 
 @pytest.fixture

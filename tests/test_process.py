@@ -19,9 +19,9 @@ from typing import Any
 import anyio
 import pytest
 from config_watching import following, state, write
-from kubelet.fakes import eventually
 from short_places import SHORT_PLACE
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.admin import fetch
 from agent.app import Agent
@@ -391,14 +391,15 @@ async def test_a_fault_and_its_proof_are_on_disk_though_nobody_says_goodbye() ->
 
 async def _saved(it: Running, uuid: str, cleared_by: list[str]) -> None:
     """Wait until the checkpoint has a fault of the card that these proofs clear."""
-    while True:
+
+    def is_saved() -> bool:
         try:
             health = json.loads((it.root / "state" / "checkpoint.json").read_text())["data"]["health"]
         except FileNotFoundError:
-            health = {}
-        if uuid in health and health[uuid]["fault"]["cleared_by"] == cleared_by:
-            return
-        await anyio.sleep(0.01)
+            return False
+        return uuid in health and bool(health[uuid]["fault"]["cleared_by"] == cleared_by)
+
+    await eventually(is_saved)
 
 
 async def test_a_log_directory_that_can_not_be_written_is_told_and_the_agent_serves(tmp_path: Path) -> None:
@@ -486,10 +487,7 @@ async def test_the_warnings_of_each_content_are_logged_once(
 
 
 async def warned_of(told: Sequence[Mapping[str, Any]], key: str) -> None:
-    while True:
-        if any(key in it for it in warned(told)):
-            return
-        await asyncio.sleep(0.005)
+    await eventually(lambda: any(key in it for it in warned(told)))
 
 
 def warned(told: Sequence[Mapping[str, Any]]) -> list[str]:

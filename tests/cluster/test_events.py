@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.cluster import access
 from agent.cluster.api import Object, Patch
@@ -36,7 +37,6 @@ SICK = Notice("DeviceUnhealthy", "acme card GPU-0 is unhealthy: hot")
 WEB = PodRef("shop", "web-0", "4a1c-uid")
 REFUSED = Notice("AllocateRefused", "no such device", pod=WEB)
 NODES, PODS = (f"/apis/events.k8s.io/v1/namespaces/{name}/events" for name in ("default", "shop"))
-PATIENCE = 30.0
 
 
 @dataclass
@@ -89,14 +89,6 @@ async def running(events: Events, api: Any, returns: Cell[int] | None = None) ->
         assert task.cancelled()
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.001)
-
-
 async def sent(api: FakeApi, *notices: Notice, **more: Any) -> Events:
     """Tell these one after the other, and wait until all came through or were refused."""
     events = made(**more)
@@ -104,8 +96,8 @@ async def sent(api: FakeApi, *notices: Notice, **more: Any) -> Events:
         for it in notices:
             before = sum(events.counts.values())
             events.tell(it)
-            await until(partial(_has_grown, events, before))
-        await until(lambda: events.counts["sent"] + events.counts["refused"] >= len(notices))
+            await eventually(partial(_has_grown, events, before))
+        await eventually(lambda: events.counts["sent"] + events.counts["refused"] >= len(notices))
     return events
 
 
@@ -186,7 +178,7 @@ async def test_notices_that_come_before_the_server_are_one_write_where_they_are_
         events.tell(SICK)
 
     async with running(events, api):
-        await until(lambda: events.counts["sent"])
+        await eventually(lambda: events.counts["sent"])
 
     assert [it["series"]["count"] for it in api.bodies] == [5]
 
@@ -270,7 +262,7 @@ async def test_of_too_many_events_that_wait_the_oldest_make_room_and_are_counted
         events.tell(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
 
     async with running(events, api):
-        await until(lambda: events.counts["sent"] == 3)
+        await eventually(lambda: events.counts["sent"] == 3)
 
     assert [it["regarding"]["name"] for it in api.bodies] == ["web-2", "web-3", "web-4"]
     assert events.counts["dropped"] == 2
@@ -330,9 +322,9 @@ async def test_a_server_that_is_back_is_written_to_at_once_however_long_the_paus
     events.tell(SICK)
     async with running(events, api, returns):
         for tries in range(1, 4):
-            await until(partial(_has_been_called, api, tries))
+            await eventually(partial(_has_been_called, api, tries))
             returns.set(tries)
-        await until(lambda: events.counts["sent"])
+        await eventually(lambda: events.counts["sent"])
 
 
 async def test_a_server_that_came_back_while_it_was_asked_in_vain_is_asked_again() -> None:
@@ -341,10 +333,10 @@ async def test_a_server_that_came_back_while_it_was_asked_in_vain_is_asked_again
     events = Events("node-1", pauses=Pauses(3600.0, 3600.0))
     events.tell(SICK)
     async with running(events, api, returns):
-        await until(lambda: api.calls)
+        await eventually(lambda: api.calls)
         returns.set(1)
         hangs.set()
-        await until(lambda: events.counts["sent"])
+        await eventually(lambda: events.counts["sent"])
 
 
 async def test_after_a_write_that_came_through_pauses_begin_anew() -> None:
@@ -353,7 +345,7 @@ async def test_after_a_write_that_came_through_pauses_begin_anew() -> None:
     api = FakeApi(fails=[ApiAway("connection refused")] * 3)
     async with running(events, api):
         events.tell(SICK)
-        await until(lambda: events.counts["sent"])
+        await eventually(lambda: events.counts["sent"])
 
     assert pauses.next() == 0.001
 
@@ -375,7 +367,7 @@ async def test_telling_never_waits_for_a_server_that_hangs() -> None:
 
     async with running(events, api):
         events.tell(SICK)
-        await until(lambda: api.calls)
+        await eventually(lambda: api.calls)
         for number in range(10):
             events.tell(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
 
@@ -442,7 +434,7 @@ async def test_a_server_that_refuses_one_event_for_now_gets_the_others() -> None
     events.tell(SICK)
     events.tell(REFUSED)
     async with running(events, api):
-        await until(lambda: events.counts["sent"] == 2)
+        await eventually(lambda: events.counts["sent"] == 2)
 
     assert [path for _, path, _ in api.calls] == [NODES, PODS, NODES, NODES]
 
@@ -456,13 +448,13 @@ async def test_events_outlast_an_outage_of_a_server_on_the_wire(tmp_path: Path) 
         try:
             async with running(events, api):
                 events.tell(SICK)
-                await until(lambda: events.counts["sent"])
+                await eventually(lambda: events.counts["sent"])
                 await server.go_away()
                 events.tell(SICK)
                 events.tell(replace(SICK, reason="DeviceHealthy", kind="Normal"))
-                await until(lambda: events.counts["retried"])
+                await eventually(lambda: events.counts["retried"])
                 await server.come_back()
-                await until(lambda: events.counts["sent"] >= 3)
+                await eventually(lambda: events.counts["sent"] >= 3)
         finally:
             await api.close()
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import anyio
 import pytest
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.labelled import NODE_NAME, OWNED, feature, node_patch
@@ -264,23 +264,15 @@ class Here:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(30):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(0.002)
-
-
 async def test_the_node_follows_the_devices_and_keeps_the_labels_after_the_end() -> None:
     here = Here(told(TWO))
     async with here.runs():
-        await until(lambda: here.labels == {"pool": "a", **TWO})
+        await eventually(lambda: here.labels == {"pool": "a", **TWO})
 
         here.see()
         here.wanted.set(told(THREE))
 
-        await until(lambda: here.labels == {"pool": "a", **THREE})
+        await eventually(lambda: here.labels == {"pool": "a", **THREE})
 
     assert here.labels == {"pool": "a", **THREE}
 
@@ -316,12 +308,12 @@ async def test_after_a_write_the_server_is_left_alone_for_a_moment() -> None:
 async def test_a_node_that_is_made_anew_gets_its_labels_again() -> None:
     here = Here(told(TWO))
     async with here.runs():
-        await until(lambda: here.labels == {"pool": "a", **TWO})
+        await eventually(lambda: here.labels == {"pool": "a", **TWO})
 
         here.api.put_object(NODE, raw({"pool": "b"}))
         here.see()
 
-        await until(lambda: here.labels == {"pool": "b", **TWO})
+        await eventually(lambda: here.labels == {"pool": "b", **TWO})
 
 
 async def test_a_node_that_changed_since_it_was_seen_is_read_again() -> None:
@@ -379,8 +371,10 @@ async def test_labels_catch_up_once_the_server_takes_them(failure: ApiError, tol
     here = Here(told(TWO, told_as))
     here.api.fails = [failure] * 6
     async with here.runs():
-        await until(lambda: TWO.items() <= (here.labels if told_as == "node" else here.feature or {}).items())
-        await until(lambda: (here.writer.error, here.writer.waits) == ("", ""))
+        await eventually(
+            lambda: TWO.items() <= (here.labels if told_as == "node" else here.feature or {}).items()
+        )
+        await eventually(lambda: (here.writer.error, here.writer.waits) == ("", ""))
 
 
 async def test_an_outage_is_told_once_and_is_no_error_of_the_labels() -> None:
@@ -388,9 +382,9 @@ async def test_an_outage_is_told_once_and_is_no_error_of_the_labels() -> None:
     here.api.fails = [ApiAway("nobody answers")] * 5
     with capture_logs() as logs:
         async with here.runs():
-            await until(lambda: here.writer.waits)
+            await eventually(lambda: here.writer.waits)
             assert (here.writer.waits, here.writer.error) == ("nobody answers", "")
-            await until(lambda: here.writer.writes and not here.writer.waits)
+            await eventually(lambda: here.writer.writes and not here.writer.waits)
 
     assert [it["event"] for it in logs] == [
         "labels wait for the API server",
@@ -403,9 +397,9 @@ async def test_a_server_that_is_back_is_written_to_at_once_however_long_the_paus
     here.api.fails = [ApiAway("nobody answers")] * 3
     async with here.runs():
         for tries in range(1, 4):
-            await until(partial(here.api.has_been_called, tries))
+            await eventually(partial(here.api.has_been_called, tries))
             here.returns.set(tries)
-        await until(lambda: here.labels == {"pool": "a", **TWO})
+        await eventually(lambda: here.labels == {"pool": "a", **TWO})
 
 
 async def test_a_refusal_is_an_error_and_told_once() -> None:
@@ -413,11 +407,11 @@ async def test_a_refusal_is_an_error_and_told_once() -> None:
     here.api.refuses["patch"] = Forbidden(403, "Forbidden", "nodes is forbidden")
     with capture_logs() as logs:
         async with here.runs():
-            await until(lambda: here.api.verbs().count("patch") > 5)
+            await eventually(lambda: here.api.verbs().count("patch") > 5)
             assert here.writer.error == "403 Forbidden: nodes is forbidden"
 
             here.api.refuses.clear()
-            await until(lambda: here.writer.error == "" and here.writer.writes)
+            await eventually(lambda: here.writer.error == "" and here.writer.writes)
 
     assert [it["event"] for it in logs] == ["labels refused", "labels are as they should be again"]
 
@@ -433,14 +427,14 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float, 
 async def test_a_node_feature_is_made_kept_and_made_again() -> None:
     here = Here(told(TWO, "nodeFeature"), every=0.01)
     async with here.runs():
-        await until(lambda: here.feature == TWO)
+        await eventually(lambda: here.feature == TWO)
         assert here.labels == {"pool": "a"}
 
         here.wanted.set(told(THREE, "nodeFeature"))
-        await until(lambda: here.feature == THREE)
+        await eventually(lambda: here.feature == THREE)
 
         del here.api.objects[FEATURE]
-        await until(lambda: here.feature == THREE)
+        await eventually(lambda: here.feature == THREE)
 
     assert here.feature == THREE
 
@@ -448,7 +442,7 @@ async def test_a_node_feature_is_made_kept_and_made_again() -> None:
 async def test_a_node_feature_is_made_where_the_config_says() -> None:
     here = Here(Wanted("nodeFeature", Heard(TWO), "gpu"))
     async with here.runs():
-        await until(lambda: FEATURE.replace("/ours/", "/gpu/") in here.api.objects)
+        await eventually(lambda: FEATURE.replace("/ours/", "/gpu/") in here.api.objects)
 
 
 async def test_where_a_node_feature_is_made_or_kept_is_noted_and_nowhere_else() -> None:
@@ -512,20 +506,20 @@ async def test_a_cluster_without_node_features_says_what_to_do() -> None:
 async def test_labels_told_in_another_way_leave_the_one_before() -> None:
     here = Here(told(TWO))
     async with here.runs():
-        await until(lambda: here.labels.items() >= TWO.items())
+        await eventually(lambda: here.labels.items() >= TWO.items())
         here.see()
 
         here.wanted.set(told(TWO, "nodeFeature"))
-        await until(lambda: here.feature == TWO)
+        await eventually(lambda: here.feature == TWO)
         assert here.labels.items() >= TWO.items()
 
         # node-feature-discovery does its part.
         here.api.objects[NODE]["metadata"]["annotations"][NFD] = NAMES
         here.see()
-        await until(lambda: OWNED not in here.api.objects[NODE]["metadata"]["annotations"])
+        await eventually(lambda: OWNED not in here.api.objects[NODE]["metadata"]["annotations"])
 
         here.wanted.set(Wanted())
-        await until(lambda: here.feature is None)
+        await eventually(lambda: here.feature is None)
         assert here.labels.items() >= TWO.items()
 
 
@@ -550,14 +544,16 @@ async def test_what_an_agent_wrote_and_may_not_be_removed_is_an_error_told_once_
     here.wanted.set(told(THREE, "file"))
     with capture_logs() as logs:
         async with here.runs():
-            await until(lambda: here.api.verbs().count("patch") > 3 and here.api.verbs().count("delete") > 3)
+            await eventually(
+                lambda: here.api.verbs().count("patch") > 3 and here.api.verbs().count("delete") > 3
+            )
             assert "labels that an agent wrote to the Node stay: 403 Forbidden: no" in here.writer.error
             assert (
                 "NodeFeature xpu-agent-features-for-n stays in ours: 403 Forbidden: no" in here.writer.error
             )
 
             here.api.refuses.clear()
-            await until(lambda: here.writer.error == "" and here.feature is None)
+            await eventually(lambda: here.writer.error == "" and here.feature is None)
 
     assert here.labels == {"acme.com/count": "3"}
     assert [it["event"] for it in logs] == ["labels refused", "labels are as they should be again"]

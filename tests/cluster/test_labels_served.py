@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.cluster import node
 from agent.cluster.access import find

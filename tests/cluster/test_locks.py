@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.cluster.access import find
 from agent.cluster.api import Api, Object, Patch

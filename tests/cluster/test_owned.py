@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.cluster.annotations import AnnotationWriter
 from agent.cluster.errors import ApiAway, Forbidden

@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.cluster.access import find
 from agent.cluster.api import Api, Object

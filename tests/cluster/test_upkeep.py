@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.cluster.errors import ApiAway, ApiRefused, Conflict
 from agent.cluster.upkeep import QUIET, Undone, Upkeep, Words

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from cluster.koordlets import Koordlet, from_files
-from kubelet.fakes import eventually
 from scenarios.node import PATIENCE
+from support.waiting import eventually
 
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.koordinator.programs import on_host, running

@@ -19,6 +19,7 @@ from http_views import VIEW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from short_places import SHORT_PLACE
+from support.waiting import eventually
 
 from agent.core.errors import AgentError, ConfigError
 from agent.core.view import View
@@ -221,8 +222,7 @@ async def test_clients_that_come_while_the_server_leaves_are_hung_up_on() -> Non
 async def test_serving_ends_when_cancelled(path: Path) -> None:
     task = asyncio.create_task(serve(view, path))
     async with asyncio.timeout(30):
-        while not path.exists():  # noqa: ASYNC110, ASYNC240
-            await asyncio.sleep(0.001)
+        await eventually(path.exists)
         assert status(await talk(str(path), get("/inspect"))) == 200
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

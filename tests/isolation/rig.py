@@ -157,10 +157,3 @@ def runs_in_group(group: int | None) -> bool:
 
 def exists(pid: int | None) -> bool:
     return Path(f"/proc/{pid}").exists()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for what nothing announces."""
-    with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110
-            await anyio.sleep(0.002)

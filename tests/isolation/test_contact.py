@@ -17,6 +17,7 @@ from typing import cast
 
 import pytest
 from hypothesis import given
+from support.waiting import eventually
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
@@ -24,7 +25,7 @@ from agent.isolation import contact
 from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.state.lock import AgentLock
 
-from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, until, vendor
+from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, vendor
 from .strategies import message_lines
 
 
@@ -95,7 +96,7 @@ async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink:
         await sink.until(lambda: sink.losses)
 
         assert sink.losses[0] == (VendorState.FAILED, "killed by SIGSEGV")
-        await until(lambda: not runs_in_group(group))
+        await eventually(lambda: not runs_in_group(group))
 
 
 async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_its_end() -> None:
@@ -104,7 +105,7 @@ async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_it
 
     dropped.drop()
 
-    await until(lambda: not Path(f"/proc/{pid}").exists())  # a zombie would still be there
+    await eventually(lambda: not Path(f"/proc/{pid}").exists())  # a zombie would still be there
 
 
 async def test_a_process_outlives_the_thread_that_started_it(sink: Recorder) -> None:
@@ -152,7 +153,7 @@ async def test_what_a_library_does_to_itself_costs_only_itself(
     monkeypatch.setattr(contact, "EXIT_PATIENCE", 30)  # its status is what is told, however late it ends
     short = replace(QUICK, discover=2.0, close=0.01)
     async with serving(sink, does={"discover": deed}, flag=str(flag), deadlines=short) as process:
-        await until(lambda: process.pid)
+        await eventually(lambda: process.pid)
         first = process.pid
         await sink.until(lambda: sink.losses)
         flag.lower()
@@ -200,12 +201,12 @@ async def test_the_process_and_what_it_forked_die_with_a_killed_agent_even_in_a_
 
     pids = tmp_path / "pids"
     if "fork_and_hang" in cast("list[str]", agent_process.args):
-        await until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        await eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
         assert all(is_running(it) for it in pids.read_text().split())
 
     agent_process.send_signal(signal.SIGKILL)
 
-    await until(lambda: not is_running(pid) and not runs_in_group(int(pid)))
+    await eventually(lambda: not is_running(pid) and not runs_in_group(int(pid)))
 
 
 @pytest.fixture
@@ -230,13 +231,14 @@ async def test_a_process_and_what_it_forks_get_no_file_of_the_agent(sink: Record
     async with serving(sink, deadlines=patient, does=does, pids=str(pids), every=100) as process:
         await sink.until(lambda: sink.lists)
         hung = asyncio.create_task(process.call("partitions"))
-        await until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        await eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
         forked, program = map(int, pids.read_text().split())
-        await until(lambda: Path(f"/proc/{program}/comm").read_text() == "sleep\n")
+        await eventually(lambda: Path(f"/proc/{program}/comm").read_text() == "sleep\n")
 
         own = ["/dev/null", "pipe", "pipe", "pipe", "socket"]
         assert [_kinds(pid) for pid in (process.pid, forked)] == [own, own]
-        await until(lambda: _kinds(program) == own[:3])  # it opens and closes its locale's files at first
+        # The program opens and closes its locale's files at first.
+        await eventually(lambda: _kinds(program) == own[:3])
         assert _inputs_and_outputs(process.pid) == ["/dev/null", "pipe", "pipe"]
         hung.cancel()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import structlog.testing
+from support.waiting import eventually
 
 from agent.isolation import output
 
-from .rig import Recorder, serving, until
+from .rig import Recorder, serving
 
 
 async def test_what_a_library_prints_harms_nothing(sink: Recorder) -> None:
@@ -20,7 +21,7 @@ async def test_what_a_library_prints_is_an_event_of_the_log(sink: Recorder) -> N
     with structlog.testing.capture_logs() as logs:
         async with serving(sink, does={"discover": "print"}):
             await sink.until(lambda: sink.lists)
-            await until(lambda: any(it.get("line") == "noise" for it in logs))
+            await eventually(lambda: any(it.get("line") == "noise" for it in logs))
 
     forged = {
         "event": "vendor output",

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 import structlog.testing
+from support.waiting import eventually
 
 from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
@@ -23,7 +24,7 @@ from agent.isolation import contact
 from agent.isolation.memory import MemoryLimit
 from agent.isolation.supervisor import Backoff, Deadlines, VendorProcess
 
-from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, until, vendor
+from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor
 
 
 async def test_an_early_start_works_ahead_and_is_taken_over(sink: Recorder) -> None:
@@ -140,7 +141,7 @@ async def test_a_vendor_without_a_library_rests_at_once_unless_the_config_insist
     process.configure(required=required, sought=True)
     began = time.time()
     async with running(process):
-        await until(lambda: process.status.next_try)
+        await eventually(lambda: process.status.next_try)
         assert process.status.next_try is not None
         if rests:
             assert process.status.next_try >= began + 500
@@ -229,7 +230,7 @@ async def test_cancelling_lets_the_backend_close_and_collects_the_process(
 async def test_cancelling_does_not_wait_for_a_hung_call(sink: Recorder) -> None:
     short = Deadlines(close=0.01)
     async with serving(sink, deadlines=short, does={"open": "hang"}) as process:
-        await until(lambda: process.pid)
+        await eventually(lambda: process.pid)
         pid = process.pid
 
     assert not exists(pid)
@@ -322,7 +323,7 @@ async def test_a_process_that_is_lost_again_and_again_is_told_once_and_shown(
             during = process.status
             flag.lower()
             await sink.until(lambda: len(sink.lists) >= 3)
-            await until(lambda: process.status.breaker == "closed")
+            await eventually(lambda: process.status.breaker == "closed")
 
     told = "failed 5 times within 60 s (last: killed by SIGSEGV); tried again after up to 0.01 s"
     assert [reason for _, reason in sink.losses[:6]] == [*["killed by SIGSEGV"] * 4, told, told]
@@ -340,7 +341,7 @@ async def test_the_next_try_of_an_open_breaker_is_shown_and_far(sink: Recorder) 
     )
     began = time.time()
     task = asyncio.create_task(process.run())
-    await until(lambda: process.status.breaker == "open" and process.status.next_try)
+    await eventually(lambda: process.status.breaker == "open" and process.status.next_try)
 
     assert process.restarts == 5
     assert process.status.next_try is not None
@@ -382,7 +383,7 @@ async def stuck(sink: Recorder) -> VendorProcess:
         await sink.until(lambda: sink.lists)
         with pytest.raises(VendorTimeout):
             await process.call("usage")
-        await until(lambda: process.status.stuck)
+        await eventually(lambda: process.status.stuck)
     return process
 
 
@@ -439,7 +440,7 @@ async def test_a_process_that_takes_over_begins_when_the_one_before_has_ended(
         await sink.until(lambda: len(sink.lists) >= 3)
         assert second.pid is None
 
-    await until(lambda: second.pid)
+    await eventually(lambda: second.pid)
     assert closed.name in os.listdir(tmp_path)
     task.cancel()
     await asyncio.wait([task])

@@ -19,6 +19,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.server import Server
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import AdvertisedDevice, IdRange, Resource, SessionStatus
@@ -266,14 +267,6 @@ class FakeKubelet:
             finally:
                 await self.stop()
                 self._group.cancel_scope.cancel()
-
-
-async def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait for the condition to hold; its value."""
-    with anyio.fail_after(seconds):
-        while not (value := condition()):  # noqa: ASYNC110 any condition, not one event
-            await anyio.sleep(0.005)
-    return value
 
 
 @dataclass

@@ -17,6 +17,7 @@ import anyio
 import pytest
 from grpclib.client import UnaryUnaryMethod
 from grpclib.const import Status
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.errors import InvalidRequest, UnhealthyDevice, UnknownDevice, UnknownResource, VendorError
@@ -36,7 +37,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
 )
 from agent.kubelet.rpc import SocketServer
 
-from .fakes import NAME, PLUGIN, FakeAnswers, Plugin, card, eventually, refused, resource
+from .fakes import NAME, PLUGIN, FakeAnswers, Plugin, card, refused, resource
 
 
 @dataclass

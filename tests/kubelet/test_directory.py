@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from support.waiting import eventually
 
 from agent.kubelet.directory import (
     FileIdentity,
@@ -22,8 +23,6 @@ from agent.kubelet.directory import (
     neighbours,
 )
 from agent.kubelet.sockets import socket_name
-
-from .fakes import eventually
 
 NEVER = 3600.0
 

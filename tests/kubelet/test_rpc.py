@@ -27,13 +27,12 @@ from h2.events import (
     StreamEnded,
     TrailersReceived,
 )
+from support.waiting import eventually
 
 from agent.kubelet import rpc
 from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.rpc import Bytes, ByteStream, SocketServer, call, send, streaming, unary
 from agent.testing.simkubelet.server import UnixServer
-
-from .fakes import eventually
 
 ECHO, FEED, FAIL, HANG = "/test.Test/Echo", "/test.Test/Feed", "/test.Test/Fail", "/test.Test/Hang"
 

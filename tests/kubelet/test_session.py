@@ -18,6 +18,7 @@ import anyio
 import pytest
 from grpclib.const import Status
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import SessionStatus
@@ -26,7 +27,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterR
 from agent.kubelet.session import Intervals, KubeletSession, sweep
 from agent.kubelet.sockets import socket_name
 
-from .fakes import NAME, QUICK, Bench, FakeAnswers, FakeKubelet, bench, card, eventually, refused, resource
+from .fakes import NAME, QUICK, Bench, FakeAnswers, FakeKubelet, bench, card, refused, resource
 
 
 async def restarted(node: Bench) -> None:

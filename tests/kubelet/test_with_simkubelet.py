@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import Resource
@@ -19,7 +20,7 @@ from agent.kubelet.session import KubeletSession
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
 
-from .fakes import NAME, QUICK, FakeAnswers, card, eventually, resource
+from .fakes import NAME, QUICK, FakeAnswers, card, resource
 
 RELEASES = ["1.20", "1.25", "1.32", "1.36", "1.37"]
 

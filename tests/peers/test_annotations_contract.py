@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+from support.waiting import eventually
 
 from agent.cluster import node
 from agent.cluster.access import find
@@ -25,8 +26,6 @@ from agent.core.pauses import Pauses
 
 from .apiserver import RealApiServer
 
-PATIENCE = 30.0
-LOOK = 0.01
 KEY = "acme.com/devices"
 THEIRS = {"their.io/x": "1"}
 
@@ -47,9 +46,10 @@ class Here:
         return its
 
     async def has(self, expected: Mapping[str, str]) -> None:
-        with anyio.fail_after(PATIENCE):
-            while await self.annotations() != expected:  # noqa: ASYNC110
-                await anyio.sleep(LOOK)
+        async def had() -> bool:
+            return await self.annotations() == expected
+
+        await eventually(had)
 
 
 @asynccontextmanager
@@ -73,14 +73,6 @@ async def annotating(server: RealApiServer, directory: Path, token: str | None =
         yield Here(server, name, api, wanted, writer)
         group.cancel_scope.cancel()
     await api.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(LOOK)
 
 
 async def test_a_node_gets_keeps_and_loses_annotations(api_server: RealApiServer, tmp_path: Path) -> None:
@@ -108,7 +100,7 @@ async def test_as_much_as_the_server_takes_is_written_and_more_is_told(
         await here.has({**THEIRS, KEY: "x" * room, ANNOTATED: KEY})
 
         here.wanted.set(Annotated({KEY: "x" * (room + 1)}))
-        await until(lambda: "must have at most" in here.writer.error or "Too long" in here.writer.error)
+        await eventually(lambda: "must have at most" in here.writer.error or "Too long" in here.writer.error)
 
 
 async def test_uninstalling_takes_them_away(api_server: RealApiServer, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import anyio
 import pytest
 import pytest_asyncio
 from cluster.contract import *  # noqa: F403
 from cluster.contract import Served, config_map, talking
+from support.waiting import eventually
 
 from agent.cluster.access import Access, find
 from agent.cluster.client import Client
@@ -76,9 +76,7 @@ async def test_a_pod_may_do_what_is_bound_to_its_service_account(
         with pytest.raises(Forbidden, match="403 Forbidden"):
             await client.get(f"{served.path}/a")
         await restarted.kubectl("create", *where, "rolebinding", "reads", "--role=reader", account)
-        with anyio.fail_after(30):
-            while not await may_read(client, f"{served.path}/a"):  # noqa: ASYNC110 no event says so
-                await anyio.sleep(0.05)
+        await eventually(lambda: may_read(client, f"{served.path}/a"))
         with pytest.raises(Forbidden, match='cannot create resource "configmaps"'):
             await client.post(served.path, config_map("b"))
 

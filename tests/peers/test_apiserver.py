@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.waiting import eventually
 
-from .apiserver import ASK_EVERY, KubectlFailed, RealApiServer, ServerDown
+from .apiserver import KubectlFailed, RealApiServer, ServerDown
 
 COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 PATIENCE = 30.0
@@ -132,9 +133,7 @@ async def test_admission_policies_are_enforced(api_server: RealApiServer, namesp
             return str(error)
         return ""
 
-    async with asyncio.timeout(PATIENCE):  # a new policy takes effect some time after it was accepted
-        while not (words := await refusal()):
-            pass
+    words = await eventually(refusal, PATIENCE)  # a new policy takes effect some time after it was accepted
     assert "no bad names here" in words
     await api_server.kubectl("create", "--namespace", namespace, "-f", "-", stdin=config_map("good"))
 
@@ -278,11 +277,7 @@ def is_served(url: str) -> bool:
 
 
 async def unserved(url: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if not is_served(url):
-                return
-            await asyncio.sleep(ASK_EVERY)
+    await eventually(lambda: not is_served(url), PATIENCE)
 
 
 async def accepted(call: Callable[[], Awaitable[str]]) -> str:

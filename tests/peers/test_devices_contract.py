@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ import anyio
 import pytest
 from cluster.koordlets import cards, from_files, pod
 from core.koordinator import cards as of_node
+from support.waiting import eventually
 
 from agent.cluster import node
 from agent.cluster.access import find
@@ -38,8 +39,6 @@ from agent.telling.reporting import Reporting
 
 from .apiserver import KubectlFailed, RealApiServer
 
-PATIENCE = 30.0
-LOOK = 0.02
 CRD = Path(__file__).parents[2] / "deploy/crd/devices.scheduling.koordinator.sh.yaml"
 KIND = "devices.scheduling.koordinator.sh"
 GIB = 1 << 30
@@ -91,18 +90,17 @@ class Here:
         return self.exchange.shown.value
 
     async def is_written(self, *health: bool) -> Any:
-        with anyio.fail_after(PATIENCE):
-            while True:
-                if await self.health() == list(health):
-                    return await self.device()
-                await anyio.sleep(LOOK)
+        async def written() -> bool:
+            return await self.health() == list(health)
+
+        await eventually(written)
+        return await self.device()
 
     async def is_gone(self) -> None:
-        with anyio.fail_after(PATIENCE):
-            while True:
-                if await self.device() is None:
-                    return
-                await anyio.sleep(LOOK)
+        async def gone() -> bool:
+            return await self.device() is None
+
+        await eventually(gone)
 
     async def koordlet_writes(self, count: int = 1) -> None:
         """As its update does: devices, labels and annotations of its own in the place of all."""
@@ -158,14 +156,6 @@ async def looking(server: RealApiServer, directory: Path, token: str | None = No
         await api.close()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(LOOK)
-
-
 async def test_a_device_is_taken_whole_and_only_what_changes_is_written(
     api_server: RealApiServer, tmp_path: Path, kind: None
 ) -> None:
@@ -191,11 +181,11 @@ async def test_a_device_is_taken_whole_and_only_what_changes_is_written(
         here.tell(reported(healthy=False, status="False", reason="ECCError", message="chip error 79"))
         sick = await here.is_written(False, True)
         assert sick["spec"]["devices"][0]["conditions"][0]["reason"] == "ECCError"
-        await until(lambda: here.koordinator.writes == 2)
+        await eventually(lambda: here.koordinator.writes == 2)
         here.exchange.telling.touch()
         here.tell(reported())
         await here.is_written(True, True)
-        await until(lambda: here.koordinator.writes == 3)
+        await eventually(lambda: here.koordinator.writes == 3)
 
 
 async def test_labels_annotations_and_cards_of_others_stay(
@@ -227,9 +217,9 @@ async def test_a_koordlet_s_hand_is_seen_and_the_device_is_left_to_it(
         await here.is_written(True, True)
         await here.koordlet_writes()
 
-        await until(lambda: here.shown is not None and here.shown.overwritten)
+        await eventually(lambda: here.shown is not None and here.shown.overwritten)
         here.tell(reported(3))
-        await until(lambda: here.shown is not None and here.shown.koordlet)
+        await eventually(lambda: here.shown is not None and here.shown.koordlet)
 
         assert await here.health() == [True]
         assert here.koordinator.writes == 1
@@ -246,9 +236,9 @@ async def test_a_koordlet_that_takes_all_cards_away_is_not_fought(
 
         await here.koordlet_writes(0)
 
-        await until(lambda: here.shown is not None and here.shown.overwritten)
+        await eventually(lambda: here.shown is not None and here.shown.overwritten)
         here.tell(reported(3))
-        await until(lambda: here.shown is not None and here.shown.koordlet)
+        await eventually(lambda: here.shown is not None and here.shown.koordlet)
         assert await here.health() == []
         assert here.koordinator.writes == 1
         assert here.managers(await here.device()) == {
@@ -277,11 +267,11 @@ async def test_a_koordlet_that_comes_is_fed_by_the_file_and_the_agent_writes_no_
         assert not (directory / NAME).exists()
 
         await here.koordlet_reports([])
-        await until(lambda: fed() == [True, True])
+        await eventually(lambda: fed() == [True, True])
         await here.koordlet_reports(from_files(directory) or ())
         broken = Health(State.UNHEALTHY, "xid-79", "fell off the bus")
         snapshot.set(of_node.node([of_node.card(0), of_node.card(1, health=broken)]))
-        await until(lambda: fed() == [True, False])
+        await eventually(lambda: fed() == [True, False])
         await here.koordlet_reports(from_files(directory) or ())
 
         assert await here.health() == [True, False]
@@ -318,14 +308,16 @@ async def test_a_koordlet_s_pod_is_seen(api_server: RealApiServer, tmp_path: Pat
     await api_server.kubectl("create", "namespace", space)
     await api_server.kubectl("create", "serviceaccount", "default", "--namespace", space)
     async with looking(api_server, tmp_path) as here:
-        await until(lambda: here.shown is not None and not here.shown.koordlet)
+        await eventually(lambda: here.shown is not None and not here.shown.koordlet)
         its = pod(here.name)
         its["metadata"]["namespace"] = space
         its["spec"]["containers"][0]["image"] = "koordlet"
         its.pop("status")
         await api_server.kubectl("create", "--filename", "-", stdin=json.dumps(its))
 
-        await until(lambda: here.shown is not None and f"{space}/koordlet-x runs here" in here.shown.koordlet)
+        await eventually(
+            lambda: here.shown is not None and f"{space}/koordlet-x runs here" in here.shown.koordlet
+        )
 
 
 async def test_a_node_that_is_made_anew_owns_the_device(
@@ -337,14 +329,14 @@ async def test_a_node_that_is_made_anew_owns_the_device(
         await api_server.kubectl("delete", "node", here.name)
         await a_node(api_server, here.name)
 
-        with anyio.fail_after(PATIENCE):
-            while True:
-                device = await here.device()
-                owners = [it["uid"] for it in device["metadata"]["ownerReferences"]]
-                if owners != [before["metadata"]["ownerReferences"][0]["uid"]]:
-                    break
-                await anyio.sleep(LOOK)
-        assert owners == [(here.node.value or OwnNode("")).uid]
+        async def owners() -> list[str]:
+            return [it["uid"] for it in (await here.device())["metadata"]["ownerReferences"]]
+
+        async def is_another() -> bool:
+            return await owners() != [before["metadata"]["ownerReferences"][0]["uid"]]
+
+        await eventually(is_another)
+        assert await owners() == [(here.node.value or OwnNode("")).uid]
 
 
 async def test_without_the_kind_nothing_is_asked_and_it_is_written_once_it_is_there_and_there_again(
@@ -355,7 +347,7 @@ async def test_without_the_kind_nothing_is_asked_and_it_is_written_once_it_is_th
         await here.is_written(True, True)
 
         await api_server.kubectl("delete", "crd", KIND)
-        await until(lambda: here.shown == Shown(kind=False))
+        await eventually(lambda: here.shown == Shown(kind=False))
         await api_server.kubectl("apply", "--server-side", "--filename", str(CRD))
 
         await here.is_written(True, True)
@@ -378,7 +370,7 @@ async def test_the_rights_that_the_docs_name_are_enough_and_without_one_it_is_sa
         here.tell(reported())
         await here.is_written(True, True)
         here.tell(reported(3))
-        await until(lambda: "403" in here.koordinator.error)
+        await eventually(lambda: "403" in here.koordinator.error)
 
         await grant(api_server, f"{space}-u", "update", KIND, space)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from support.waiting import eventually
 
 from agent.cluster.access import find
 from agent.cluster.client import open_api
@@ -25,7 +26,6 @@ from agent.core.pauses import Pauses
 from .apiserver import RealApiServer
 
 PATIENCE = 30.0
-LOOK = 0.01
 SICK = Notice("DeviceUnhealthy", "acme card GPU-0 is unhealthy: xid-79: fell off the bus")
 
 
@@ -61,19 +61,11 @@ async def telling(
         await api.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(LOOK)
-
-
 async def written(events: Events, *notices: Notice) -> None:
     """Tell these one after the other; each must come through."""
     for number, it in enumerate(notices, events.counts["sent"] + 1):
         events.tell(it)
-        await until(lambda wanted=number: events.counts["sent"] + events.counts["refused"] >= wanted)  # type: ignore[misc]
+        await eventually(lambda wanted=number: events.counts["sent"] + events.counts["refused"] >= wanted)  # type: ignore[misc]
         assert not events.counts["refused"]
 
 
@@ -159,7 +151,7 @@ async def test_a_namespace_that_is_not_there_or_ends_is_no_trouble(
     async with telling(api_server, tmp_path, node) as events:
         events.tell(replace(SICK, pod=PodRef(f"no-{namespace}", "web")))
         events.tell(replace(SICK, pod=PodRef(namespace, "web")))
-        await until(lambda: events.counts["refused"] + events.counts["sent"] == 2)
+        await eventually(lambda: events.counts["refused"] + events.counts["sent"] == 2)
 
     assert events.counts == {"refused": 2}
     assert "event refused" not in capsys.readouterr().out
@@ -171,7 +163,7 @@ async def test_create_and_patch_are_all_the_rights_that_events_need(
     token = api_server.token_for("agent")
     async with telling(api_server, tmp_path, node, token) as events:
         events.tell(SICK)
-        await until(lambda: events.counts["refused"] == 1)
+        await eventually(lambda: events.counts["refused"] == 1)
 
         name = f"events-{node}"
         rights = ("--verb=create,patch", "--resource=events.events.k8s.io")
@@ -185,7 +177,7 @@ async def test_create_and_patch_are_all_the_rights_that_events_need(
                 while not events.counts["sent"]:  # a new right counts some time after it was given
                     events.tell(replace(SICK, pod=PodRef("default", secrets.token_hex(4))))
                     told += 1
-                    await until(lambda wanted=told: sum(events.counts.values()) >= wanted)  # type: ignore[misc]
+                    await eventually(lambda wanted=told: sum(events.counts.values()) >= wanted)  # type: ignore[misc]
             events.counts.clear()
             again = replace(SICK, reason="VendorFailed")
             await written(events, again, again)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from support.waiting import eventually
 
 from agent.cluster import node
 from agent.cluster.access import find
@@ -25,8 +26,6 @@ from agent.core.pauses import Pauses
 
 from .apiserver import RealApiServer
 
-PATIENCE = 30.0
-LOOK = 0.01
 NAME, MORE = "acme.com/card-count", "acme.com/board-count"
 KUBELETS = {"cpu": "8", "acme.com/card": "2"}
 OURS = {NAME: "8"}
@@ -53,9 +52,11 @@ class Here:
 
     async def has(self, counts: Mapping[str, str], record: str | None) -> None:
         """Both lists have these beside the kubelet's, and the Node tells whose they are."""
-        with anyio.fail_after(PATIENCE):
-            while not _is_so(await self.node(), {**KUBELETS, **counts}, record):  # noqa: ASYNC110
-                await anyio.sleep(LOOK)
+
+        async def had() -> bool:
+            return _is_so(await self.node(), {**KUBELETS, **counts}, record)
+
+        await eventually(had)
 
 
 def _is_so(there: Mapping[str, Any], counts: Mapping[str, str], record: str | None) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+from support.waiting import eventually
 
 from agent.cluster import node
 from agent.cluster.access import find
@@ -26,8 +27,6 @@ from agent.core.pauses import Pauses
 from .apiserver import RealApiServer
 from .nodefeatures import node_features
 
-PATIENCE = 30.0
-LOOK = 0.01
 TWO = {"acme.com/count": "2", "acme.com/model": "x"}
 THREE = {"acme.com/count": "3"}
 
@@ -95,44 +94,36 @@ async def labelling(
     await api.close()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(LOOK)
-
-
 async def test_a_node_gets_loses_and_keeps_labels(api_server: RealApiServer, tmp_path: Path) -> None:
     async with labelling(api_server, tmp_path) as here:
-        await until(lambda: here.labels() == {"pool": "a", **TWO})
+        await eventually(lambda: here.labels() == {"pool": "a", **TWO})
 
         here.wanted.set(Wanted("node", Heard(THREE)))
-        await until(lambda: here.labels() == {"pool": "a", **THREE})
+        await eventually(lambda: here.labels() == {"pool": "a", **THREE})
 
         # Somebody removes one, and sets another.
         await api_server.kubectl("label", "node", here.name, "acme.com/count-", "acme.com/theirs=1")
-        await until(lambda: here.labels() == {"pool": "a", "acme.com/theirs": "1", **THREE})
+        await eventually(lambda: here.labels() == {"pool": "a", "acme.com/theirs": "1", **THREE})
         assert (await here.metadata())["annotations"][OWNED] == "acme.com/count"
 
         here.wanted.set(Wanted())
-        await until(lambda: here.labels() == {"pool": "a", "acme.com/theirs": "1"})
+        await eventually(lambda: here.labels() == {"pool": "a", "acme.com/theirs": "1"})
         assert OWNED not in (await here.metadata()).get("annotations", {})
 
 
 async def test_a_node_seen_as_it_was_is_not_overwritten(api_server: RealApiServer, tmp_path: Path) -> None:
     async with labelling(api_server, tmp_path) as here:
-        await until(lambda: here.labels() == {"pool": "a", **TWO})
+        await eventually(lambda: here.labels() == {"pool": "a", **TWO})
         old = here.node.value
         here.wanted.set(Wanted("node", Heard(THREE)))
-        await until(lambda: here.labels() == {"pool": "a", **THREE})
+        await eventually(lambda: here.labels() == {"pool": "a", **THREE})
 
         # The watch lags behind: what it tells is from before the last write.
         writer = LabelWriter(here.api, here.name, "default", here.wanted, Cell(old))
         here.wanted.set(Wanted("node", Heard({**THREE, "acme.com/new": "1"})))
         await writer.once()
 
-        await until(lambda: here.labels() == {"pool": "a", "acme.com/new": "1", **THREE})
+        await eventually(lambda: here.labels() == {"pool": "a", "acme.com/new": "1", **THREE})
         assert (await here.metadata())["annotations"][OWNED] == "acme.com/count,acme.com/new"
 
 
@@ -147,14 +138,14 @@ async def test_a_node_that_may_not_be_written_is_an_error_of_the_labels(
     token = await api_server.service_account_token("agent", space)
 
     async with labelling(api_server, tmp_path, token) as here:
-        await until(lambda: "403 Forbidden" in here.writer.error)
+        await eventually(lambda: "403 Forbidden" in here.writer.error)
 
         await api_server.kubectl("create", "clusterrole", f"{space}-w", "--verb=patch", "--resource=nodes")
         await api_server.kubectl(
             "create", "clusterrolebinding", f"{space}-w", f"--clusterrole={space}-w", bound
         )
 
-        await until(lambda: here.labels() == {"pool": "a", **TWO} and not here.writer.error)
+        await eventually(lambda: here.labels() == {"pool": "a", **TWO} and not here.writer.error)
 
 
 async def test_a_node_feature_is_made_changed_and_removed(api_server: RealApiServer, tmp_path: Path) -> None:
@@ -162,16 +153,16 @@ async def test_a_node_feature_is_made_changed_and_removed(api_server: RealApiSer
     await api_server.kubectl("delete", "crd", CRD["metadata"]["name"], "--ignore-not-found")
     async with labelling(api_server, tmp_path, told_as="nodeFeature") as here:
         # A cluster without node-feature-discovery, and then with it.
-        await until(lambda: "install node-feature-discovery there" in here.writer.error)
+        await eventually(lambda: "install node-feature-discovery there" in here.writer.error)
         await api_server.kubectl("apply", "-f", "-", stdin=json.dumps(CRD))
 
-        await until(lambda: here.writer.writes == 1 and not here.writer.error)
+        await eventually(lambda: here.writer.writes == 1 and not here.writer.error)
         made = await feature(here)
         assert made["metadata"]["labels"] == {NODE_NAME: here.name}
         assert made["spec"] == {"features": {"attributes": {}, "flags": {}, "instances": {}}, "labels": TWO}
 
         here.wanted.set(Wanted("nodeFeature", Heard(THREE)))
-        await until(lambda: here.writer.writes == 2)
+        await eventually(lambda: here.writer.writes == 2)
         assert (await feature(here))["spec"]["labels"] == THREE
         assert here.labels() == {"pool": "a"}
 

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from scenarios.koordination import Koordinator, Real, until
+from scenarios.koordination import Koordinator, Real
 from scenarios.metax import DOCUMENT_001, POLICY, SGPU, MetaX, plays_document_001
-from scenarios.node import Node
+from scenarios.node import PATIENCE, Node
 from scenarios.process import AgentProcess
 from short_places import SHORT_PLACE
+from support.waiting import eventually
 
 from agent.vendors.metax.nodedevices import ANNOTATION
 
@@ -72,4 +73,4 @@ async def test_the_nodes_annotation_outlasts_no_mode_but_that_of_slices(koordina
     async def gone() -> bool:
         return ANNOTATION not in await koordinator.api.annotations()
 
-    await until(gone)
+    await eventually(gone, PATIENCE)

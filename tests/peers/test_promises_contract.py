@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.cluster.access import find
 from agent.cluster.api import Api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from support.waiting import eventually
 
 from agent.cluster.access import find
 from agent.cluster.api import Api
@@ -23,8 +24,6 @@ from agent.core.receipts import Owed
 
 from .apiserver import RealApiServer
 
-PATIENCE = 30.0
-LOOK = 0.01
 KEY = "acme.com/assigned"
 
 
@@ -83,12 +82,6 @@ async def writing(server: RealApiServer, directory: Path) -> AsyncIterator[Here]
         await api.close()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await anyio.sleep(LOOK)
-
-
 async def test_a_pod_gets_its_annotation_and_stays_as_it_is_otherwise(
     api_server: RealApiServer, tmp_path: Path
 ) -> None:
@@ -98,7 +91,7 @@ async def test_a_pod_gets_its_annotation_and_stays_as_it_is_otherwise(
 
         here.owed.set((here.owes(uid),))
 
-        await until(lambda: here.writer.writes)
+        await eventually(lambda: here.writer.writes)
         after = await here.pod()
         assert after["metadata"]["annotations"] == {"their.io/x": "1", KEY: "true"}
         assert (after["spec"], after["status"]) == (before["spec"], before["status"])
@@ -148,14 +141,16 @@ async def test_without_the_right_it_is_told_and_written_once_it_is_given(
         writer = ReceiptWriter(api, Cell((admins.owes(uid),)), refused=(0.01, 0.1), again=(0.01, 0.1))
         async with anyio.create_task_group() as group:
             group.start_soon(writer.run, Cell(0))
-            await until(lambda: "cannot patch resource" in writer.error and "pods.receipts" in writer.error)
+            await eventually(
+                lambda: "cannot patch resource" in writer.error and "pods.receipts" in writer.error
+            )
 
             here = ("--namespace", admins.namespace)
             await api_server.kubectl("create", "role", "marks", "--verb=patch", "--resource=pods", *here)
             account = f"--serviceaccount={admins.namespace}:default"
             await api_server.kubectl("create", "rolebinding", "marks", "--role=marks", account, *here)
 
-            await until(lambda: writer.writes and not writer.error)
+            await eventually(lambda: writer.writes and not writer.error)
             group.cancel_scope.cancel()
         await api.close()
         assert (await admins.pod())["metadata"]["annotations"][KEY] == "true"

@@ -12,6 +12,7 @@ import anyio.lowlevel
 import pytest
 import structlog
 from core.values import allocation, node, status
+from support.waiting import eventually
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
@@ -231,9 +232,7 @@ async def test_passes_come_again_and_again() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(it.reconciler.run)
-        with anyio.fail_after(30):
-            while it.log.count("prove") < 3:  # noqa: ASYNC110 any condition, not one event
-                await anyio.sleep(0.001)
+        await eventually(lambda: it.log.count("prove") >= 3)
         group.cancel_scope.cancel()
 
     assert it.ledger.in_use() == (held(),)
@@ -245,13 +244,10 @@ async def test_a_pass_follows_each_news_of_the_kubelets_checkpoint() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(it.reconciler.follow, news)
-        with anyio.fail_after(30):
-            while not it.log:  # noqa: ASYNC110 any condition, not one event
-                await anyio.sleep(0.001)
-            it.entries = [entry("a1")]
-            news.set(1)
-            while it.reconciler.actions["confirm"] == 0:  # noqa: ASYNC110 any condition, not one event
-                await anyio.sleep(0.001)
+        await eventually(lambda: it.log)
+        it.entries = [entry("a1")]
+        news.set(1)
+        await eventually(lambda: it.reconciler.actions["confirm"])
         group.cancel_scope.cancel()
 
     assert it.ledger.in_use() == (held(),)

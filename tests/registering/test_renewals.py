@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.renewal import Registration

@@ -11,7 +11,8 @@ from typing import cast
 
 import anyio
 from kubelet.conftest import plugins_dir as plugins_dir
-from kubelet.fakes import NAME, QUICK, FakeAnswers, FakeKubelet, card, eventually, resource
+from kubelet.fakes import NAME, QUICK, FakeAnswers, FakeKubelet, card, resource
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import Plan, Resource

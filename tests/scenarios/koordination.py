@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import anyio
 from koordinator.manager import Manager
 from koordinator.scheduler import ALLOCATED, Asking, Bound, Scheduler, booked
 from koordinator.wishes import CORE
 from peers.apiserver import KubectlFailed, RealApiServer
+from support.waiting import eventually
 
 from agent.testing.node import Container, Pod
 from agent.testing.simapi import SimApiServer
@@ -25,7 +25,6 @@ from .process import AgentProcess
 NODE = "node"
 KIND = "devices.scheduling.koordinator.sh"
 CRD = Path(__file__).parents[2] / "deploy/crd" / f"{KIND}.yaml"
-LOOK = 0.05
 #: Nobody pulls it.
 IMAGE = "none"
 
@@ -177,7 +176,7 @@ class Koordinator:
             device = await self.api.device()
             return device is not None and tuple(it["health"] for it in device["spec"]["devices"]) == health
 
-        await until(says)
+        await eventually(says, PATIENCE)
         self.manager.sees(await self.api.device())
         assert self.manager.resources[CORE] == 100 * sum(health)
 
@@ -256,12 +255,3 @@ def as_object(pod: Pod, bound: Bound) -> dict[str, Any]:
         "spec": {"nodeName": NODE, "schedulerName": "koord-scheduler", "containers": containers},
         "status": {"phase": "Pending"},
     }
-
-
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    """Wait for what a server shows."""
-    with anyio.fail_after(PATIENCE):
-        while True:
-            if await condition():
-                return
-            await anyio.sleep(LOOK)

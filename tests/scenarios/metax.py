@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from support.waiting import eventually
+
 from agent.testing.node import Pod
 from agent.vendors.metax.names import SGPU
 from agent.vendors.metax.qos import ANNOTATION as POLICY
 from agent.vendors.metax.qos import SCHED_CLASSES
 
-from .koordination import Koordinator, until
-from .node import Got, gets
+from .koordination import Koordinator
+from .node import PATIENCE, Got, gets
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
 
@@ -160,7 +162,7 @@ async def plays_document_001(koordinator: Koordinator, metax: MetaX) -> None:
     assert {it["resources"]["koordinator.sh/gpu-memory"] for it in device["spec"]["devices"]} == {"64Gi"}
 
     pod = await koordinator.binds("test-metax", DOCUMENT_001, annotations={POLICY: "fixed-share"})
-    await until(lambda: _hears(koordinator, pod))
+    await eventually(lambda: _hears(koordinator, pod), PATIENCE)
     await node.admit_pod(pod)
 
     [promised] = koordinator.promised(pod)
@@ -170,11 +172,11 @@ async def plays_document_001(koordinator: Koordinator, metax: MetaX) -> None:
     got = await gets(node, pod, "a")
     assert got.nodes == {"/dev/mxcd", f"/dev/dri/renderD{made.minor}"}
     assert got.env[metax.visible] == made.uuid
-    await until(lambda: _told(koordinator, promised))
+    await eventually(lambda: _told(koordinator, promised), PATIENCE)
     await koordinator.is_one_with_the_agent()
     await koordinator.ends(pod)
-    await until(lambda: _empty(metax))
-    await until(lambda: _told(koordinator, promised, left=100))
+    await eventually(lambda: _empty(metax), PATIENCE)
+    await eventually(lambda: _told(koordinator, promised, left=100), PATIENCE)
 
 
 async def _hears(koordinator: Koordinator, pod: Pod) -> bool:

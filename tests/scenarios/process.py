@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.admin import fetch
 

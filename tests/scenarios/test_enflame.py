@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.testing.node import Container, Pod
 

@@ -14,7 +14,7 @@ import yaml
 from cluster.koordlets import from_files
 from koordinator.amounts import amounts
 from koordinator.scheduler import BOUND
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.testing.node import Container, Pod

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from cluster.koordlets import Koordlet, from_files, pod
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.state.remains import NAME, Remains
 from agent.testing.simapi import SimApiServer

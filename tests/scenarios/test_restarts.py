@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import pytest
 from peers.faults import FaultyPodResources
 from peers.plugin import TinyPlugin
+from support.waiting import eventually
 
 from agent.core.model import AllocationState
 from agent.core.vendor import State
@@ -19,7 +19,7 @@ from agent.testing.node import Container, Pod
 from .cards import Simulated
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .kubelets import Kind
-from .node import LOOK, PATIENCE, Node, confirmed, device, in_use, released, shared, whole
+from .node import PATIENCE, Node, confirmed, device, in_use, released, shared, whole
 from .process import AgentProcess
 
 XPU = "example.com/xpu"
@@ -410,11 +410,7 @@ async def test_a_second_agent_stands_by_and_takes_over(node: Node, process: Agen
 async def looks(lister: FaultyPodResources, more: int) -> None:
     """Wait until PodResources was asked so often."""
     wanted = lister.calls + more
-    with anyio.fail_after(PATIENCE):
-        while True:
-            if lister.calls >= wanted:
-                return
-            await anyio.sleep(LOOK)
+    await eventually(lambda: lister.calls >= wanted, PATIENCE)
 
 
 @EVERY_RELEASE

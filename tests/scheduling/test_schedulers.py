@@ -10,7 +10,7 @@ import anyio
 import pytest
 from core.koordinator.cards import card, node
 from core.values import allocation
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, PodContainer

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from support.waiting import eventually
 
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
@@ -19,8 +20,6 @@ from agent.core.model import Allocation, AllocationState
 from agent.core.vendor import Device
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.store import LedgerStore
-
-LOOK = 0.001
 
 
 class Disk(CheckpointFile):
@@ -72,14 +71,6 @@ async def running(it: LedgerStore) -> AsyncIterator[LedgerStore]:
         group.start_soon(it.run)
         yield it
         group.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(30):
-        while True:
-            if condition():
-                return
-            await anyio.sleep(LOOK)
 
 
 def saved(disk: CheckpointFile) -> list[str]:
@@ -164,7 +155,7 @@ async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) ->
 
         disk.flows.set()
 
-        await until(lambda: not it.error and saved(disk) == ["a", "b"])
+        await eventually(lambda: not it.error and saved(disk) == ["a", "b"])
 
 
 async def test_a_write_that_was_taken_when_patience_had_just_ended_is_followed_at_once(disk: Disk) -> None:
@@ -172,10 +163,10 @@ async def test_a_write_that_was_taken_when_patience_had_just_ended_is_followed_a
     disk.flows.clear()
     await it.save(durable=False)
     disk.flows.set()
-    await until(lambda: it._writing is not None and it._writing.done())
+    await eventually(lambda: it._writing is not None and it._writing.done())
 
     async with running(it):
-        await until(lambda: not it.error)
+        await eventually(lambda: not it.error)
 
 
 async def test_a_disk_that_fails_is_tried_until_it_takes_the_newest_and_then_left_alone(
@@ -186,14 +177,14 @@ async def test_a_disk_that_fails_is_tried_until_it_takes_the_newest_and_then_lef
         disk.broken = full
         await it.save(durable=False)
         assert it.error == f"{disk.path}: [Errno 28] No space left on device"
-        await until(lambda: len(disk.tries) > 3)
+        await eventually(lambda: len(disk.tries) > 3)
         ledger.record(allocation("b"))  # nobody saves it
         tries = len(disk.tries)
-        await until(lambda: len(disk.tries) > tries + 1)  # the one that began before is over
+        await eventually(lambda: len(disk.tries) > tries + 1)  # the one that began before is over
 
         disk.broken = None
 
-        await until(lambda: not it.error)
+        await eventually(lambda: not it.error)
         assert saved(disk) == ["a", "b"]
         tries = len(disk.tries)
         for _ in range(20):
@@ -207,7 +198,7 @@ async def test_a_disk_that_fails_again_is_tried_again(disk: Disk, full: OSError)
             disk.broken = full
             await it.save(durable=False)
             disk.broken = None
-            await until(lambda: not it.error)
+            await eventually(lambda: not it.error)
 
     assert it.saves == 3
 

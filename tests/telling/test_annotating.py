@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 from core.values import allocation
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell

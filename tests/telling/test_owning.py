@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.config import Config, ConfigState, VendorSettings
 from agent.core.cell import Cell

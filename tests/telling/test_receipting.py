@@ -9,8 +9,8 @@ from dataclasses import replace
 import anyio
 import pytest
 from core.values import GPU, allocation
-from kubelet.fakes import eventually
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, Claim, Dialect, Given, PodContainer

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from core.koordinator.cards import broken, card, node
-from kubelet.fakes import eventually
+from support.waiting import eventually
 
 from agent.config import Config, ConfigState, ReportSettings, VendorSettings
 from agent.core.cell import Cell

@@ -13,6 +13,7 @@ import pytest
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from peers.faults import LISTER, FaultyPodResources, second_stream
 from peers.plugin import TinyPlugin, call, texts
+from support.waiting import eventually
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod
@@ -64,7 +65,7 @@ async def test_a_socket_that_went_away_comes_back(faulty: FaultyPodResources) ->
 async def test_going_away_cuts_who_waits(faulty: FaultyPodResources) -> None:
     faulty.stall()
     waiting = asyncio.create_task(names(faulty))
-    await until_called(faulty)
+    await eventually(lambda: faulty.calls)
     await faulty.go_away()
     with pytest.raises(StreamTerminatedError):
         await waiting
@@ -73,7 +74,7 @@ async def test_going_away_cuts_who_waits(faulty: FaultyPodResources) -> None:
 async def test_a_stalled_call_is_answered_when_it_flows(faulty: FaultyPodResources) -> None:
     faulty.stall()
     waiting = asyncio.create_task(names(faulty))
-    await until_called(faulty)
+    await eventually(lambda: faulty.calls)
     assert not waiting.done()
     faulty.flow()
     assert await waiting == []
@@ -115,14 +116,6 @@ async def test_a_second_stream_tells_every_list_and_ends_alone(
         assert await anext(lists) == {"a": "Healthy"}
     await plugin.publish({"b": "Healthy", "c": "Healthy"})
     await kubelet.wait(lambda it: it.counts() == {TOY: Capacity(2, 2)})
-
-
-async def until_called(faulty: FaultyPodResources) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            if faulty.calls:
-                return
-            await asyncio.sleep(0.005)  # the proxy runs in this loop, but behind a socket
 
 
 @pytest.mark.parametrize("turns", range(6))

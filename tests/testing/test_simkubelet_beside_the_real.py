@@ -16,6 +16,7 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError
 from peers.faults import second_stream
 from peers.real import RealKubelet, built_peers
+from support.waiting import eventually
 
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.pb.podresources.v1 import ListPodResourcesRequest, ListPodResourcesResponse
@@ -53,11 +54,11 @@ async def both(binary: Path, policy: Any) -> AsyncIterator[tuple[NodeKubelet, No
 
 async def offers(kubelet: NodeKubelet, expected: Mapping[str, tuple[int, int]]) -> None:
     wanted = {resource: Capacity(*counts) for resource, counts in expected.items()}
-    with anyio.fail_after(30):
-        while True:
-            if await kubelet.capacity() == wanted:
-                return
-            await anyio.sleep(0.005)  # a real kubelet tells nobody when its capacity changes
+
+    async def counts() -> bool:
+        return await kubelet.capacity() == wanted
+
+    await eventually(counts)  # a real kubelet tells nobody when its capacity changes
 
 
 @asynccontextmanager
@@ -384,11 +385,8 @@ async def after_a_list(kubelet: NodeKubelet, plugin: ToyPlugin, *pods: Pod) -> T
 
 
 async def rewritten(kubelet: NodeKubelet, before: tuple[int, int]) -> None:
-    with anyio.fail_after(30):
-        while True:
-            if written(kubelet) != before:
-                return
-            await anyio.sleep(0.005)  # a real kubelet tells nobody when it has written
+    # A real kubelet tells nobody when it has written.
+    await eventually(lambda: written(kubelet) != before)
 
 
 def written(kubelet: NodeKubelet) -> tuple[int, int]:
