@@ -438,6 +438,7 @@ async def test_who_else_changes_the_cards_is_put_right_though_a_koordlet_wrote_h
             here.server.put_object({**here.device, "spec": {"devices": spoilt}}, manager="kubectl-edit")
             await eventually(lambda: here.health()[:2] == [True, True] and "topology" in str(here.device))
 
+        await here.looks_again()
         assert not here.exchange.shown.value or not here.exchange.shown.value.overwritten
 
 

@@ -160,6 +160,19 @@ class GCUShare:
         with anyio.fail_after(PATIENCE):
             await self.api.wait(lambda _: self.read(pod).get(key) == text)
 
+    async def is_told(self, pod: Pod, key: str = ASSIGNED) -> None:
+        """Admit the pod and wait for its receipt: what is owed to pods of before is then written, too."""
+        await self.node.admit_pod(pod)
+        await self.reads(pod, key, "true")
+
+    async def is_told_again(self, pod: Pod) -> None:
+        """Undo the receipt of the pod and wait for it: the same where no card has room for one more pod."""
+        found = self.api.find("Pod", pod.name, pod.namespace)
+        assert found is not None
+        found["metadata"]["annotations"][ASSIGNED] = "false"
+        self.api.put_object(found)
+        await self.reads(pod, ASSIGNED, "true")
+
     async def records(self, pod: Pod, *containers: str) -> Mapping[str, Mapping[str, Any]]:
         """Wait until the pod says that all has been given out; the records of these, which are all."""
         await self.reads(pod, ASSIGNED, "true")

@@ -218,6 +218,8 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
     await node.fail(2)
     with anyio.fail_after(PATIENCE):
         await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
+    (event,) = [it for it in api.objects if it.get("reason") == "DeviceUnhealthy"]
+    assert node.cards.uuids[2] in event["note"]
 
 
 async def test_pods_are_not_asked_for_where_that_is_switched_off(

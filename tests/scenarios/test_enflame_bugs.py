@@ -119,6 +119,7 @@ async def test_b3_a_request_that_is_refused_has_made_no_slice_and_said_nothing(g
     pod = gcushare.binds(one("odd", DRS, 3), fourth(1, 3, main="3g.20gb:2"))
 
     verdict = await gcushare.node.kubelet.admit(pod)
+    await gcushare.is_told(gcushare.binds(one("next", SHARED, 1), fourth(0, 1)))
 
     assert not verdict.admitted
     assert "3g.20gb has number 1" in verdict.message
@@ -242,8 +243,10 @@ async def test_b8_a_pod_that_gives_itself_a_card_gets_none_that_has_no_room(gcus
     (taken,) = await gcushare.node.cards_of(owner)
     minor = gcushare.enflame.minors[gcushare.enflame.uuids.index(taken)]
     thief = gcushare.binds(one("thief", SHARED, 1), fourth(minor, 1))
+    free = next(it for it in gcushare.enflame.minors if it != minor)
 
     verdict = await gcushare.node.kubelet.admit(thief)
+    await gcushare.is_told(gcushare.binds(one("honest", SHARED, 1), fourth(free, 1)))
 
     assert not verdict.admitted
     assert gcushare.read(thief)[ASSIGNED] == "false"

@@ -46,11 +46,12 @@ async def test_the_recorded_pods_of_gcushare_are_on_the_cards_that_it_chose_and_
     for it in bound:
         await gcushare.is_on(pods[it.name], it.minor, *it.asking)
         await gcushare.records(pods[it.name], *it.asking)
-    for it in SCENES[scene]:
-        if it.name in FORCED:
-            verdict = await gcushare.node.kubelet.admit(gcushare.binds(it.pod, {}))
-            assert not verdict.admitted
-            assert gcushare.read(it.pod) == {}
+    forced = [gcushare.binds(it.pod, {}) for it in SCENES[scene] if it.name in FORCED]
+    for pod in forced:
+        assert not (await gcushare.node.kubelet.admit(pod)).admitted
+    await gcushare.is_told_again(pods[bound[0].name])
+    for pod in forced:
+        assert gcushare.read(pod) == {}
 
 
 @pytest.mark.parametrize("count", [2])
@@ -96,6 +97,8 @@ async def test_document_002s_pods_get_the_cards_of_its_examples(gcushare: GCUSha
     verdict = await gcushare.node.kubelet.admit(twenty)
     assert not verdict.admitted
     assert "insufficient GCU Memory in one gcu device" in verdict.message
+    five = gcushare.binds(one("gcushare-pod-5", MEMORY, 4), first(2, 4, 4), "default-scheduler")
+    await gcushare.is_told(five, DONE_OF_OLD)
     assert gcushare.read(twenty) == {}
 
 
@@ -239,5 +242,7 @@ async def test_a_request_in_mib_on_a_node_that_counts_units_is_refused_saying_so
     verdict = await gcushare.node.kubelet.admit(pod)
 
     assert not verdict.admitted
-    assert gcushare.read(pod)[DONE_OF_OLD] == "false"
     await gcushare.process.until(lambda it: not [one for one in it["allocations"] if one["state"] == "done"])
+    units = gcushare.binds(one("units", MEMORY, 12), first(1, 12, 1), "default-scheduler")
+    await gcushare.is_told(units, DONE_OF_OLD)
+    assert gcushare.read(pod)[DONE_OF_OLD] == "false"

@@ -153,6 +153,13 @@ async def test_a_refusal_is_shown_keeps_nobody_from_being_served_and_ends_with_t
     api.permit("patch", "/api/v1/pods")
     await told(api, pod, "main")
     await process.until(lambda it: it["receipts"] == {"error": "", "owed": 0})
-    patches = [it for it in api.requests if it.verb == "patch" and "/pods/" in it.path]
+
+    def patches() -> list[str]:
+        return [it.path for it in api.requests if it.verb == "patch" and "/pods/" in it.path]
+
+    before = patches()
     await node.admit("another", {XPU: 1})
-    assert [it for it in api.requests if it.verb == "patch" and "/pods/" in it.path] == patches
+    marked = bound(api, one("marked", XPU, 2), "main")
+    await node.admit_pod(marked)
+    await told(api, marked, "main")
+    assert [it for it in patches() if not it.endswith("/pods/marked")] == before
