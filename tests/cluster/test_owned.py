@@ -136,14 +136,14 @@ async def test_the_node_follows_what_is_wanted_and_keeps_it_after_the_end(sort: 
     here = Here(sort, Owned({sort.key: sort.one}))
     async with here.runs():
         await eventually(lambda: here.values == {sort.key: str(sort.one)})
-        assert here.recorded == sort.key
+        await eventually(lambda: here.recorded == sort.key)
         here.see()
         here.wanted.set(Owned({sort.key: sort.two}))
         await eventually(lambda: here.values == {sort.key: str(sort.two)})
         here.see()
         here.wanted.set(Owned({sort.key: None}))
         await eventually(lambda: here.values == {})
-        assert here.recorded is None
+        await eventually(lambda: here.recorded is None)
         here.see()
         here.wanted.set(Owned({sort.key: sort.one}))
         await eventually(lambda: here.writer.writes == 4)
@@ -224,7 +224,7 @@ async def test_a_server_that_is_away_or_refuses_is_told_and_asked_again() -> Non
     here.api.fails = [ApiAway("gone"), None, Forbidden(403, "Forbidden", "no patch")]
     async with here.runs():
         await eventually(lambda: here.values == {ONE.key: str(ONE.one)})
-    assert here.writer.error == ""
+        await eventually(lambda: here.writer.error == "")
 
     here.wanted.set(Owned({ONE.key: ONE.two}))
     here.api.refuses = {"patch": Forbidden(403, "Forbidden", "no patch")}
