@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import machine_guard.plugin
 import pytest
-import run_report
 from hypothesis import HealthCheck, settings
-from short_places import SHORT_PLACE
+from support import run_report
+from support.short_places import SHORT_PLACE
 
 from agent import logs
 

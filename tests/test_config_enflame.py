@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_watching import following
+from support.config_watching import following
 from support.waiting import eventually
 
 from agent.cli import main

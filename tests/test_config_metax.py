@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from config_watching import following, state
+from support.config_watching import following, state
 from support.waiting import eventually
 
 from agent import files

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_watching import (
+from support.config_watching import (
     ASKS_ANY,
     BAD,
     BETTER,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from config_watching import (
+from support.config_watching import (
     ASKS_ANY,
     BAD,
     BETTER,

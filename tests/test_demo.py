@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.demo.stage import Stage
 from agent.demo.story import STORY, Evidence, Step

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labels_of_acme import NOW, STAMP, acme, snapshot
 from structlog.testing import capture_logs
+from support.labels_of_acme import NOW, STAMP, acme, snapshot
 from support.waiting import eventually
 
 from agent.config import Config, ConfigState, ReportSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labels_of_acme import NOTHING, NOW, acme, snapshot
+from support.labels_of_acme import NOTHING, NOW, acme, snapshot
 
 from agent.config import Config
 from agent.core.errors import VendorError

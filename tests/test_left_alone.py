@@ -19,7 +19,7 @@ import anyio
 import msgspec
 import pytest
 from machine_guard.traces import traces
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 from test_cli_exits import ELSEWHERE, EXITS
 

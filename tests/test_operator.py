@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent import operator
 from agent.admin import CannotAsk

@@ -18,9 +18,9 @@ from typing import Any
 
 import anyio
 import pytest
-from config_watching import following, state, write
-from short_places import SHORT_PLACE
 from structlog.testing import capture_logs
+from support.config_watching import following, state, write
+from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.admin import fetch

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from scenarios.kubelets import Kind as KubeletKind
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from . import kubelets
 from .bed import CAP, DESCRIPTORS, MEMORY, Bed, Broken, bed

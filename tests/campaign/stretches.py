@@ -19,7 +19,7 @@ from typing import Any
 
 from cluster.koordlets import Koordlet, from_files, pod
 from scenarios.kubelets import Kind as KubeletKind
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.testing.simapi import SimApiServer
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.admin import fetch
 from agent.core.errors import AgentError

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Capacity, Container, Pod

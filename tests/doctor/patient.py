@@ -17,7 +17,7 @@ import pytest
 from scenarios.cards import Nvidia
 from scenarios.node import Node
 from scenarios.process import AgentProcess
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.cluster.access import Named
 from agent.doctor.checks import examined

@@ -18,7 +18,7 @@ import structlog
 from http_views import VIEW
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.core.errors import AgentError, ConfigError

@@ -21,7 +21,7 @@ import pytest
 from http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, hostile
 from hypothesis import given
 from hypothesis import strategies as st
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.admin import CannotAsk, fetch
 from agent.core.claims import Claim

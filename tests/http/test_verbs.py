@@ -17,7 +17,7 @@ import structlog
 from http_views import VIEW
 from hypothesis import given
 from hypothesis import strategies as st
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.core.errors import NoSuchDevice, NotOnDisk, NotServing
 from agent.core.model import Command

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 
 @pytest.fixture

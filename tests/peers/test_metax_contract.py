@@ -11,7 +11,7 @@ from scenarios.koordination import Koordinator, Real
 from scenarios.metax import DOCUMENT_001, POLICY, SGPU, MetaX, plays_document_001
 from scenarios.node import PATIENCE, Node
 from scenarios.process import AgentProcess
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.vendors.metax.nodedevices import ANNOTATION

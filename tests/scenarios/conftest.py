@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from peers.faults import FaultyPodResources
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import NodeKubelet

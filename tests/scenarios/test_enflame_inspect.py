@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
-from short_places import SHORT_PLACE
+from support.short_places import SHORT_PLACE
 
 from agent.admin import ask
 from agent.cli import main

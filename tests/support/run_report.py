@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 #: Seconds of a core that `make test` takes, waits included, where the probe takes this long.
 WORK, PROBE = 980.0, 0.1
 LAST = "xpu-agent/seconds-of-make-test"
