@@ -162,4 +162,5 @@ async def test_a_refusal_is_shown_keeps_nobody_from_being_served_and_ends_with_t
     marked = bound(api, one("marked", XPU, 2), "main")
     await node.admit_pod(marked)
     await told(api, marked, "main")
+    await process.until(lambda it: it["receipts"] == {"error": "", "owed": 0})
     assert [it for it in patches() if not it.endswith("/pods/marked")] == before
