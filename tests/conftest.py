@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import machine_guard.plugin
 import pytest
@@ -27,6 +28,13 @@ settings.register_profile(
 )
 settings.register_profile("campaign", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """As tmp_path, where a socket has room below it: tmp_path holds the names of the user and of the test."""
+    with tempfile.TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as path:
+        yield Path(path)
 
 
 @pytest.fixture(autouse=True)

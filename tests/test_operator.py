@@ -137,9 +137,9 @@ def test_anything_else_is_a_usage_error(arguments: list[str]) -> None:
     assert ended.value.code == 2
 
 
-def test_no_agent_is_told_with_the_socket(tmp_path: Path) -> None:
+def test_no_agent_is_told_with_the_socket(short_path: Path) -> None:
     with pytest.raises(CannotAsk, match="there is no such socket"):
-        operator.say(tmp_path / "agent.sock", "clear", "a-0")
+        operator.say(short_path / "agent.sock", "clear", "a-0")
 
 
 def test_a_reason_that_is_no_utf_8_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:

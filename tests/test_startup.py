@@ -98,19 +98,19 @@ def test_the_room_of_the_api_server_is_imported_without_its_library() -> None:
     assert not loaded & LATE
 
 
-def test_nothing_heavy_is_imported_before_the_first_register(tmp_path: Path) -> None:
-    plugins = tmp_path / "p"
+def test_nothing_heavy_is_imported_before_the_first_register(short_path: Path) -> None:
+    plugins = short_path / "p"
     plugins.mkdir()
-    config = tmp_path / "config.yaml"
+    config = short_path / "config.yaml"
     vendors = {"simulated": {"settings": {"devices": 8}}, "nvidia": {"enabled": False}}
     agent = {
         "kubeletDir": str(plugins),
-        "podResourcesSocket": str(tmp_path / "p.sock"),
-        "stateDir": str(tmp_path / "s"),
-        "cdiDir": str(tmp_path / "c"),
+        "podResourcesSocket": str(short_path / "p.sock"),
+        "stateDir": str(short_path / "s"),
+        "cdiDir": str(short_path / "c"),
         "http": "127.0.0.1:0",
     }
-    report = {"deviceInfosDir": str(tmp_path / "i")}
+    report = {"deviceInfosDir": str(short_path / "i")}
     config.write_text(json.dumps({"version": "v1", "agent": agent, "report": report, "vendors": vendors}))
     with socket.socket(socket.AF_UNIX) as kubelet:
         kubelet.bind(str(plugins / "kubelet.sock"))

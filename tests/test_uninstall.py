@@ -56,8 +56,8 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(short_path: Path) -> Machine:
+    return Machine(short_path)
 
 
 KEPT = {"checkpoint.json", "checkpoint.json.corrupt-1-x", "xpu-agent.log", "xpu-agent.log.1"}

@@ -473,13 +473,13 @@ def test_an_agent_that_serves_no_socket_is_told_by_the_lock_that_it_holds(path: 
     assert who in str(caught.value)
 
 
-def test_a_file_where_the_state_directory_should_be_is_told(tmp_path: Path) -> None:
-    (tmp_path / "state").touch()
+def test_a_file_where_the_state_directory_should_be_is_told(short_path: Path) -> None:
+    (short_path / "state").touch()
 
     with pytest.raises(
-        CannotAsk, match=f"{tmp_path}/state is no directory; name the agent's state directory"
+        CannotAsk, match=f"{short_path}/state is no directory; name the agent's state directory"
     ):
-        fetch(tmp_path / "state/of/agent.sock")
+        fetch(short_path / "state/of/agent.sock")
 
 
 def test_a_socket_without_an_agent_is_told(path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from peers.faults import FaultyPodResources
-from support.short_places import SHORT_PLACE
 
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node import NodeKubelet
@@ -81,10 +79,8 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture
-def root() -> Iterator[Path]:
-    # Not tmp_path: its long names leave no room for a socket's.
-    with tempfile.TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as path:
-        yield Path(path)
+def root(short_path: Path) -> Path:
+    return short_path
 
 
 @pytest.fixture
