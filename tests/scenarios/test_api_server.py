@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -209,6 +210,8 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
     await process.until(lambda it: it["ready"] and it["apiServer"] and it["apiServer"]["synced"])
     await node.fail(1)
     await node.counts({XPU: (4, 3)})
+    # So long that the agent, which looks once a second, has seen it.
+    await process.until(lambda it: time.time() - it["devices"][1]["health"]["since"] > 2)
     node.cards.reset(1)
     await node.counts({XPU: (4, 4)})
     assert [it for it in api.objects if it["kind"] == "Event"] == []
