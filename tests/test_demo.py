@@ -22,7 +22,7 @@ from agent.demo.teller import JsonTeller, ProseTeller, Teller
 
 def demo(*flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "agent", "demo", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
 
 
 def test_every_step_of_the_day_holds_and_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ ROWS, LINE = 24, 24.4
 
 def record(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "pages.record", str(place), sys.executable, *command]
-    return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=150, check=False)
 
 
 def events(place: Path) -> list[tuple[float, str]]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Agent:

@@ -14,7 +14,7 @@ from .hardware import Offer
 #: A node with more pods than these deletes sooner than it admits.
 PODS = 5
 #: The kubelet has no deadline for an admission; one that takes longer would freeze a node.
-PATIENCE = 15.0
+PATIENCE = 30.0
 
 
 class Hung(Exception):

@@ -137,7 +137,7 @@ class Chart:
 
     def _helm_run(self, arguments: list[str], values: str) -> str:
         told = subprocess.run(
-            [self._helm, *arguments], input=values, capture_output=True, text=True, timeout=60
+            [self._helm, *arguments], input=values, capture_output=True, text=True, timeout=150
         )
         if told.returncode:
             raise Refused(told.stderr + told.stdout)

@@ -73,7 +73,7 @@ def test_the_rules_come_when_they_should_and_only_then(promtool: Path) -> None:
         cwd=ROOT / "deploy/prometheus",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
 
     assert told.returncode == 0, told.stdout + told.stderr

@@ -32,7 +32,7 @@ def test_they_are_what_the_chart_renders_now(helm: Path, function: str, file: st
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=150,
     )
 
     assert told.stdout == (MANIFESTS / file).read_text(), "run `make manifests`"
@@ -46,7 +46,7 @@ def test_the_helm_of_make_tools_renders_for_a_kubernetes_of_its_own_time() -> No
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=150,
     )
     found = re.findall(r"pkg/(\S+)\.k8sVersionMinor=(\d+)", told.stdout)
 

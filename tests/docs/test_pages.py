@@ -29,7 +29,7 @@ from pages.metrics import VIEW, Described, described
 from pages.regions import regions, rewritten
 from pages.sources import ROOT
 
-PATIENCE = 25.0
+PATIENCE = 60.0
 CONFIG = """\
 vendors:
   nvidia: {{enabled: false}}
