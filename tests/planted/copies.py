@@ -9,6 +9,7 @@ import sysconfig
 import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 #: Build outputs, which the copy makes again. Compiled files are copied with their times.
@@ -36,6 +37,15 @@ class Copy:
     @property
     def python(self) -> Path:
         return self.path / ".venv/bin/python"
+
+    def write(self, file: str, text: str) -> None:
+        """Replace a source file, and drop its compiled form.
+
+        Python tells a source from another one by whole seconds and by size, which an edit may leave alone.
+        """
+        source = self.path / file
+        source.write_text(text)
+        Path(cache_from_source(str(source))).unlink(missing_ok=True)
 
     def prove(self, module: str) -> None:
         """See that the module can be imported, and comes from here.

@@ -132,7 +132,7 @@ def _tried(clean: Copy, fault: Fault, at: Path, build: Path, limits: Limits) -> 
     try:
         edited = planted(clean.path, fault)
         copy = copied(clean.path, at, build)
-        (copy.path / fault.file).write_text(edited)
+        copy.write(fault.file, edited)
         copy.prove(fault.module)
     except (Unplaced, Unsound) as exc:
         return Verdict.UNSOUND, str(exc)

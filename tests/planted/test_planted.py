@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import py_compile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from . import run as run_
-from .copies import Unsound
+from .copies import Unsound, copied
 from .edit import Unplaced, definitions, planted
 from .fault import ROOT, Fault, faults
 from .rooms import demanded, drawn, room
@@ -156,6 +157,16 @@ def test_a_fault_is_caught_or_survives_or_says_nothing(tree: Path) -> None:
     assert "can not be imported" in outcomes[2].by
     assert (tree / "agent/sum.py").read_text() == SUM
     assert len(said) == 4
+
+
+def test_a_compiled_file_of_the_same_second_and_size_is_not_run_in_place_of_the_fault(tree: Path) -> None:
+    copy = copied(tree, tree.parent / "copy", tree.parent)
+    source = copy.path / "agent/sum.py"
+    compiled = Path(str(py_compile.compile(str(source), doraise=True)))
+
+    copy.write("agent/sum.py", SUM.replace("one + other", "one - other"))
+
+    assert not compiled.exists()
 
 
 @pytest.mark.parametrize(
