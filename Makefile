@@ -17,11 +17,13 @@ WORKERS ?= auto
 help:  ## Show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t14
 
-setup: .venv/ready  ## Install the locked dependencies and the agent into .venv
+setup: .venv/ready  ## Install the locked dependencies and the agent into .venv; PYTHON
 
 .venv/ready: requirements/dev.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed, found $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "installing the locked dependencies into .venv: half a minute, on a busy machine some"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -36,10 +38,11 @@ demo: setup  ## Run the agent on the embedded node and watch its day
 recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, .cast
 	$(BIN)/python -m pages.record docs/images/demo $(BIN)/xpu-agent demo
 
-test: setup  ## Pass the tests: no root, no GPU, no cluster; EVERY=1 runs every scenario with every kubelet and all cards
+test: setup  ## Pass the tests: no root, no GPU, no cluster; WORKERS, EVERY=1
+	@[[ "$(WORKERS)" =~ ^(auto|[0-9]+)$$ ]] || { echo "WORKERS is auto or a number of processes, not $(WORKERS)" >&2; exit 1; }
 	$(BIN)/python -m pytest $(NEEDS_MORE) -n $(WORKERS) --durations=30 $(if $(EVERY),--every-case,--forecast)
 
-planted: setup  ## Plant each fault of tests/planted in a copy of the tree, and see that its tests catch it; FAULT=NAME plants one
+planted: setup  ## Plant the faults of tests/planted, see that tests catch them; FAULT="NAME ..."
 	PYTHONPATH=tests $(BIN)/python -m planted run $(FAULT)
 
 lint: setup  ## Format, lint, types, rooms; warnings are errors
@@ -61,7 +64,7 @@ docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead
 	@touch $@
 
 # The longest first, so that no process is left with it in the end.
-peers: setup  ## Build the real kubelet device managers and API server (Go) and run the scenarios against them; EVERY=1 is every scenario with every kubelet
+peers: setup  ## Build the real device managers and API server (Go), run the scenarios with them; EVERY=1
 	tests/peers/build.sh
 	$(BIN)/python -m pytest tests/campaign/test_campaign.py tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py --require-peers $(if $(EVERY),--every-case) --durations=30 -n $(WORKERS)
 
@@ -72,11 +75,11 @@ cluster: setup  ## Leave a real cluster running: one node, containerd, the agent
 cluster-stop:  ## End it; nothing stays but its logs
 	tests/realnode/cluster.sh stop
 
-cluster-test: setup  ## Run the scenarios on a real node: our image and our chart under a real kubelet (root); SHORT=1 leaves out the long ones
+cluster-test: setup  ## Run the scenarios on a real node: our image and chart, a real kubelet (root); SHORT=1
 	tests/realnode/build.sh
 	tests/realnode/enter.sh test $(BIN)/python -m pytest tests/realnode --require-realnode $(if $(SHORT),-m "not long")
 
-campaign: setup  ## Strike nodes with 1,000 faults, feed 10,000 hostile inputs of each kind, live beside Koordinator, write docs/reliability.md
+campaign: setup  ## Strike nodes with faults and hostile inputs, write docs/reliability.md; SEED, FAULTS
 	tests/peers/build.sh peers
 	PYTHONPATH=tests $(BIN)/python -m campaign --seed $(SEED) --faults $(FAULTS) --fuzz 10000 --koordinator --report docs/reliability
 

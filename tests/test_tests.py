@@ -154,3 +154,43 @@ def test_what_is_no_access_is_not_seen(source: str) -> None:
 )
 def test_a_test_names_the_module_that_it_tests(test: str, module: str, expected: bool) -> None:
     assert is_tested_by(test, Path(module)) is expected
+
+
+# Time
+
+
+def slept(tree: ast.AST, looping: bool = False) -> Iterator[int]:
+    """The lines that sleep for a time, and not between two looks of a loop."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                yield from slept(node)
+            case ast.While() | ast.For() | ast.AsyncFor():
+                yield from slept(node, looping=True)
+            case ast.Call(func=ast.Attribute(attr="sleep"), args=[its]) if not looping and not _is_zero(its):
+                yield node.lineno
+            case _:
+                yield from slept(node, looping)
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def test_no_test_sleeps_for_a_time_instead_of_waiting_for_a_condition() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}"
+        for path in TESTS.rglob("test_*.py")
+        if "sleep(" in (source := path.read_text())
+        for line in slept(ast.parse(source))
+    ]
+
+    assert sorted(found) == []
+
+
+def test_a_sleep_is_seen_unless_it_stands_in_a_loop_or_takes_no_time() -> None:
+    bad = "async def test():\n    await anyio.sleep(0.1)\n"
+    fine = "def test():\n    time.sleep(0)\n    while not done():\n        time.sleep(0.1)\n"
+
+    assert [*slept(ast.parse(bad))] == [2]
+    assert [*slept(ast.parse(fine))] == []

@@ -19,6 +19,7 @@ from .traces import Traces, differences, traces
 #: Variables of a developer's shell that select a cluster or a node.
 _LEADS = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "NODE_NAME")
 _OURS = "XPU_AGENT_"
+STRANGER = ": by a shell or a compiled program of a test, or by somebody else on this machine"
 #: Python runs this line of a .pth file at each start, with -I, too. Unless tests run it asks for a variable.
 _LINE = (
     "import os, sys, _frozen_importlib_external as it; hook = type(sys)('machine_guard_hook'); "
@@ -79,8 +80,8 @@ class FirstGuard(MachineGuard):
         hook.report_to("")
         os.environ.pop(hook.REPORT, None)
         reports = [Report(it) for it in sorted(self._directory.glob("*.touches"))]
-        self._left = [text(touches) for it in reports if (touches := it.take())]
-        self._left += [f"{it} while the tests ran" for it in differences(self._before, traces())]
+        self._left = [it.first_line for report in reports for it in report.take()]
+        self._left += [f"{it} while the tests ran{STRANGER}" for it in differences(self._before, traces())]
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._left and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

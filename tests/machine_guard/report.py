@@ -28,6 +28,11 @@ class Touch:
         lines = [f"by {by}" + (f", started by {self.test}" if self.test else ""), *self.stack]
         return "\n  ".join([f"{self.path}: {self.call}", *lines])
 
+    @property
+    def first_line(self) -> str:
+        """The path, the call and the test."""
+        return f"{self.path}: {self.call}" + (f", started by {self.test}" if self.test else "")
+
 
 class Report:
     """A file of lines, to which any process of the worker appends."""

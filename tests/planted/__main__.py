@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from .copies import Unsound
@@ -23,7 +24,9 @@ def main() -> int:
         return 0
     known = {fault.name: fault for fault in faults()}
     if strange := [name for name in options.names if name not in known]:
-        print(f"{strange[0]!r} is not listed in tests/planted/faults", file=sys.stderr)
+        near = get_close_matches(strange[0], known, 3, 0.5)
+        remedy = f"; near: {', '.join(near)}" if near else ""
+        print(f"{strange[0]!r} is not listed in tests/planted/faults{remedy}", file=sys.stderr)
         return 2
     return _run(options.tree, [known[name] for name in options.names] or [*known.values()], options.jobs)
 

@@ -58,8 +58,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(trylast=True)  # one of those that -k and the like leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With the real kubelets alone there is no turn for what looks into a simulated one."""
-    if config.getoption("--one-of-each") and asks_for_peers(config):
-        raise pytest.UsageError("--one-of-each is a choice of the simulated kubelets; leave --peers out")
+    if config.getoption("--one-of-each") and (asks_for_peers(config) or config.getoption("--every-case")):
+        raise pytest.UsageError("--one-of-each goes with neither --peers nor --every-case")
     here = [it for it in items if isinstance(it, pytest.Function) and "kind" in it.fixturenames]
     out: list[pytest.Item] = []
     if all(it.binary for it in kinds(config)):

@@ -35,6 +35,21 @@ def test_what_is_written_is_read(file: SealedFile[Thing]) -> None:
         assert file.read() == Thing(name)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_file_of_as_many_bytes_as_it_may_have_is_read_and_one_of_a_byte_more_is_not(
+    more: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "agent.thing.json"
+    path.write_bytes(WHOLE)
+    file = SealedFile(path, Thing, OURS, len(WHOLE) - more)
+
+    if more:
+        with pytest.raises(Unusable):
+            file.read()
+    else:
+        assert file.read() == Thing("one")
+
+
 def test_where_there_is_no_file_there_is_nothing(file: SealedFile[Thing]) -> None:
     assert file.read() is None
 

@@ -80,7 +80,9 @@ def place(test: Path, failure: pytest.ExceptionInfo[BaseException]) -> str:
     if not in_test:  # a fixture's word
         return f"{test.relative_to(ROOT)}: {error}"
     at, deepest = in_test[-1], frames[-1]
-    parts = [f"{Path(at.path).relative_to(ROOT)}:{at.lineno + 1}: {_first_line(str(at.statement))}"]
+    parts = [
+        f"{Path(at.path).relative_to(ROOT)}:{at.lineno + 1}: {_first_line(str(at.statement)).rstrip(':')}"
+    ]
     if "agent" in Path(deepest.path).relative_to(ROOT).parts[:1]:
         parts.append(f"raised at {Path(deepest.path).relative_to(ROOT)}:{deepest.lineno + 1}")
     return f"{', '.join(parts)}: {error}"
