@@ -17,7 +17,7 @@ from agent.core.text import shorten
 
 from .names import DOMAIN
 from .qos import ANNOTATION, DEFAULT
-from .share import ANY_QOS, CORE, QOS, REFUSED, WHOLE
+from .share import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
 
 APP_CLASS = f"{DOMAIN}sgpu-app-class"
 ONLINE = "online"
@@ -39,7 +39,7 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     if wrong and not found:
         raise ValueError("; ".join(wrong))
     both = ALLOCATED in pod.annotations and METAX_ALLOCATED in pod.annotations
-    if not wrong and both and _amounts(said[0]) != _amounts(said[1]):
+    if not wrong and both and not _agree(*said):
         wrong.append(f"{ALLOCATED} and {METAX_ALLOCATED} of the pod promise different things")
     return [_meant(pod, it, "; ".join(wrong)) for it in found or HAMI.claims(pod, resource, cards)]
 
@@ -54,8 +54,21 @@ def _heard(
         return ()
 
 
-def _amounts(its: Sequence[Claim]) -> Mapping[str, object]:
-    return {it.container: (frozenset(it.devices), dict(it.parameters)) for it in its}
+def _agree(one: Sequence[Claim], other: Sequence[Claim]) -> bool:
+    """Whether both say the same of each container. One counts memory in bytes, the other in MiB."""
+    its = {it.container: it for it in other}
+    return {it.container for it in one} == its.keys() and all(
+        {*it.devices} == {*its[it.container].devices} and _same(it.parameters, its[it.container].parameters)
+        for it in one
+    )
+
+
+def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    if one.keys() != other.keys():
+        return False
+    rest = (key for key in one if key != MEMORY)
+    apart = abs(int(one.get(MEMORY, 0)) - int(other.get(MEMORY, 0)))
+    return apart < MIB and all(one[key] == other[key] for key in rest)
 
 
 def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:

@@ -75,6 +75,23 @@ def test_one_of_koord_schedulers_two_annotations_says_as_much_as_both(left_out: 
         assert claims(replace(pod, annotations=less)) == claims(pod)
 
 
+@pytest.mark.parametrize("size", [10**9, 1500 * 10**6, 1_000_000_007, GIB, GIB + 1, GIB - 1])
+def test_memory_that_is_no_whole_number_of_mib_is_the_same_promise_in_bytes_and_in_mib(size: int) -> None:
+    pod = CASES["m-doc001"].candidate
+    limits = {"koordinator.sh/gpu-memory": size}
+    gpu = json.loads(pod.annotations[ALLOCATED])
+    gpu["gpu"][0]["resources"]["koordinator.sh/gpu-memory"] = str(size)
+    gpu["gpu"][0]["resources"].pop("koordinator.sh/gpu-memory-ratio", None)
+    metax = json.loads(pod.annotations[METAX_ALLOCATED])
+    metax[0][0]["vRam"] = size >> 20
+    said = {ALLOCATED: json.dumps(gpu), METAX_ALLOCATED: json.dumps(metax)}
+    its = tuple(replace(it, limits={**it.limits, **limits}) for it in pod.containers)
+
+    (claim,) = claims(replace(pod, containers=its, annotations={**pod.annotations, **said})).values()
+
+    assert made(claim)[1] == size // (128 << 20) * 128
+
+
 def otherwise(pod: Candidate, **more: str) -> Candidate:
     return replace(pod, annotations={**pod.annotations, **more})
 
