@@ -127,7 +127,36 @@ def shared_out(
     if len(grants) != min(most, wanted.cards):
         raise ValueError(f"{key} names {len(grants)} cards, its containers ask for {min(most, wanted.cards)}")
     its = believed(wanted, grants, key)
-    return [(it, its[part]) for it, part in parts] if most == len(its) else _packed(pod, its, key)
+    if most == len(its):
+        return [(it, _of_its_time(pod, it, its[part])) for it, part in parts]
+    return _packed(pod, its, key)
+
+
+def _of_its_time(pod: Candidate, it: PodContainer, grants: Sequence[Grant]) -> tuple[Grant, ...]:
+    """No more than the containers ask for that run at one time; the pod was granted the most of any time."""
+    names = {name for one in _beside(pod, it) for name in one.limits}
+    each = wish({name: sum(one.limits.get(name, 0) for one in _beside(pod, it)) for name in names}).each
+    return tuple(
+        replace(
+            one,
+            core=_lesser(one.core, each.core),
+            memory=_lesser(one.memory, each.memory),
+            ratio=_lesser(one.ratio, each.ratio),
+        )
+        for one in grants
+    )
+
+
+def _beside(pod: Candidate, it: PodContainer) -> list[PodContainer]:
+    """It, and the containers that run at the same time; of an init container the sidecars before it."""
+    if not it.init or it.restartable:
+        return [one for one in pod.containers if not one.init or one.restartable]
+    before = pod.containers[: pod.containers.index(it)]
+    return [*(one for one in before if one.restartable), it]
+
+
+def _lesser(granted: int | None, asked: int | None) -> int | None:
+    return granted if granted is None or asked is None else min(granted, asked)
 
 
 def _packed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import assume, given
@@ -169,6 +169,34 @@ def test_parts_that_do_not_fit_beside_each_other_go_to_another_card() -> None:
         "b": (("GPU-3",), {}),
         "c": (("GPU-2",), {"core": "50", "ratio": "50"}),
     }
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "parts"),
+    [
+        ({CORE: 40, RATIO: 40}, [{CORE: 20, RATIO: 20}], [("40", "40"), ("20", "20")]),
+        ({CORE: 20, RATIO: 20}, [{CORE: 40, RATIO: 40}], [("20", "20"), ("40", "40")]),
+        (
+            {CORE: 50, RATIO: 50, SHARED: 2},
+            [{CORE: 10, RATIO: 10}, {CORE: 20, RATIO: 20}],
+            [("25", "25"), ("15", "15"), ("15", "15")],
+        ),
+    ],
+    ids=["more at first", "less at first", "two after it, on the average"],
+)
+def test_each_container_has_what_its_time_asks_for_and_not_what_the_hungriest_does(
+    first: Mapping[str, int], then: Sequence[Mapping[str, int]], parts: Sequence[tuple[str, str]]
+) -> None:
+    """The scheduler grants the pod the most that it needs at any time."""
+    its = [PodContainer("setup", {TOKEN: first.get(SHARED, 1), SHARED: 1, **first}, init=True)]
+    its += [PodContainer(f"c{n}", {TOKEN: 1, SHARED: 1, **one}) for n, one in enumerate(then)]
+    cards = max(first.get(SHARED, 1), len(then))
+    percent = max(first[CORE], sum(one[CORE] for one in then)) // cards
+    grants = [grant(minor, percent, "", percent) for minor in range(1, cards + 1)]
+
+    found = claims(pod(*its, grants=grants), TOKEN, CARDS)
+
+    assert [(it.parameters["core"], it.parameters["ratio"]) for it in found] == list(parts)
 
 
 def test_an_init_container_leaves_its_part_to_those_after_it() -> None:
