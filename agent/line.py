@@ -49,6 +49,7 @@ from agent.registering.strangers import Strangers
 from agent.scheduling.askers import Askers
 from agent.scheduling.scheduled import Scheduled
 from agent.scheduling.schedulers import Schedulers
+from agent.scheduling.sync import PodSync
 from agent.state import directories
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
@@ -92,6 +93,7 @@ class Line:
         memory = recalled(settings, pace.health or settings.health, clock)
         self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
         self._node = Node(memory.inventory, self._ledger, clock, scheduled)
+        self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)
         self._fleet = Fleet(self._node, self._start)
 
         # What the kubelet says, by its files and its socket.
@@ -252,6 +254,8 @@ class Line:
             self._rivals.run,
             self._save_on_change,
             self._schedulers.run,
+            self._hear_of_kubelets,
+            self._pods.run,
             self._store.run,
             self._cdi.run,
             self._withhold_what_has_no_spec,
@@ -330,6 +334,7 @@ class Line:
         )
 
     async def _before_registration(self, resource: str) -> None:
+        await self._pods.before(resource)
         await self._beside.look()
         await self._reconciler.take_back(resource)
 
@@ -387,6 +392,11 @@ class Line:
 
     async def _release(self, vendor: str, allocation: str) -> None:
         await self._fleet.call(vendor, "release", allocation)
+
+    async def _hear_of_kubelets(self) -> None:
+        async for kubelet in self._directory.kubelet.watch():
+            if kubelet is not None:
+                self._scheduled.kubelet_began(kubelet.changed_ns / 1e9)
 
     async def _let_time_pass(self) -> None:
         """Wake when patience ends, and now and then for what is forgotten slowly."""

@@ -267,6 +267,7 @@ class Node:
             self.withheld,
             self._scheduled.candidates,
             self._named(),
+            self._scheduled.found,
             self._waits,
             self._ledger.external(),
             self._scheduled.unseen,

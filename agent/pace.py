@@ -40,6 +40,8 @@ class Pace:
     #: Between two looks for other plugins of our cards, and until one that is gone will not come back.
     rivals: float = 2.0
     rival_gone: float = 5.0
+    #: What a resource whose cards schedulers choose waits for the pods of the node before it is registered.
+    pods_known: float = 2.0
     #: What the pod of a refused Allocate gets to show our words, before the refusal is told.
     whose: float = 3.0
     backoff: tuple[float, float] = (0.1, 30.0)

@@ -20,6 +20,7 @@ from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.pauses import Pauses
+from agent.kubelet.session import first
 from agent.notices import follow
 from agent.pace import Pace
 from agent.version import version
@@ -120,10 +121,12 @@ async def _views(agent: Agent) -> None:
 async def _cluster(
     agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], config: Cell[ConfigState]
 ) -> None:
-    """Open the door to the API server after the first registration; at once where the config waits for it."""
+    """Open the door to the API server after the first registration; at once where the config waits for it,
+    or where schedulers choose cards.
+    """
     await agent.serving.until(True)  # who stands by writes nothing
     with anyio.move_on_after(0.0 if config.value.waiting else DOOR_AFTER):
-        await agent.registered.until(True)
+        await first(lambda: agent.registered.until(True), lambda: agent.scheduled.wanted.until(True))
     door = await anyio.to_thread.run_sync(import_module, "agent.cluster.door")
     settings = agent.settings
     instance = os.environ.get("POD_NAME") or socket.gethostname()

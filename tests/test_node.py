@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import structlog
 
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Listed
 from agent.core.inventory import Inventory
 from agent.core.koordinator.locks import EXPIRES, LOCKS, lock
 from agent.core.ledger import Ledger
@@ -135,8 +134,8 @@ def test_cards_are_whole_and_free_only_where_no_share_lies_and_no_scheduler_gave
 def test_a_pod_that_was_listed_at_once_is_in_the_scene() -> None:
     web, job = (Candidate(f"uid-{name}", "default", name) for name in ("web", "job"))
 
-    async def listed() -> Sequence[Candidate]:
-        return (job,)
+    async def listed() -> Listed:
+        return Listed((web, job))
 
     scheduled = Scheduled(Cell((web,)))
     scheduled.ask = listed

@@ -27,9 +27,10 @@ from agent.cluster.receipts import ReceiptWriter
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.annotations import Annotated
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Listed
 from agent.core.extended import Extended
 from agent.core.labels import Wanted
+from agent.core.parts import part_of
 from agent.core.pauses import Pauses
 from agent.core.receipts import Owed
 from agent.core.view import ApiServer, Counters, Followed, Glance, Reported, View
@@ -234,22 +235,23 @@ class Door:
         async for seen in self.node.watch():
             self._scheduled.locks.set(seen.locks if seen is not None else {})
 
-    async def _list_pods(self, api: Api) -> list[Candidate]:
-        """The pods of this node that may ask for devices, as of now; none while the server is away.
+    async def _list_pods(self, api: Api) -> Listed | None:
+        """The pods of this node that have not ended, as of now; None while the server is away.
 
         One that ran before this boot is shown as Running until it runs again.
         """
         if not self.status.up:
-            return []
+            return None
         selector = f"spec.nodeName={self._node_name},status.phase!=Succeeded,status.phase!=Failed"
         try:
             found = await api.get(pods.PODS, {"fieldSelector": selector})
         except ApiError as exc:
             log.info("pods not listed for an Allocate", error=str(exc))
-            return []
+            return None
         items = found.get("items")
         its = (pods.candidate(it, self._reads.value) for it in (items if isinstance(items, list) else ()))
-        return [it for it in its if it is not None]
+        listed = tuple(it for it in its if it is not None)
+        return Listed(listed, pods.version(part_of(found, "metadata")))
 
     async def _follow_pods(self, api: Api, candidates: Cell[tuple[Candidate, ...]]) -> None:
         """Anew when other annotations are read: those of the pods that are here were not kept."""
@@ -257,7 +259,7 @@ class Door:
             async with anyio.create_task_group() as group:
                 its_pods = self._pods(api)
                 self._follow(group, "pods", its_pods)
-                group.start_soon(pods.follow, its_pods.cell, candidates)
+                group.start_soon(pods.follow, its_pods.cell, candidates, self._scheduled.follow_to)
                 await self._reads.changed()
                 group.cancel_scope.cancel()
 

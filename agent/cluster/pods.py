@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Any
 from agent.cluster.api import Object
 from agent.cluster.fields import text, texts
 from agent.cluster.managed import UPDATE, entries
-from agent.cluster.reflector import Mirror
+from agent.cluster.reflector import Mirror, number
 from agent.core.cell import Cell
 from agent.core.claims import DEFAULT_SCHEDULER, PROMISES, Candidate, PodContainer, one_of_each_uid
 from agent.core.koordinator.allocated import ALLOCATED
@@ -29,8 +29,6 @@ MAX_UID = 128
 #: Characters of what the kubelet says of a pod.
 MAX_MESSAGE = 4096
 MAX_SCHEDULER = 253
-#: Digits of a resourceVersion: those of 64 bits.
-MAX_VERSION = 20
 #: How koord-scheduler calls itself to the API server (seen of v1.8.0 on kube-apiserver 1.36).
 KOORD_SCHEDULER = "koord-scheduler"
 #: Of a mirror pod: the uid of the static pod that it shows, and the same again as the mark of a mirror.
@@ -70,24 +68,33 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         ended=text(status, "phase") in _OVER,
         scheduler=_scheduler(pod),
         pending=is_new or _starts_anew(status, booted()),
-        appeared=_version(metadata) if is_new else 0,
+        appeared=version(metadata) if is_new else 0,
+        version=version(metadata),
+        bound=_bound(status),
     )
 
 
-async def follow(mirror: Cell[Mirror[Candidate]], pods: Cell[tuple[Candidate, ...]]) -> None:
-    """Keep the cell as the mirror is, oldest first, for ever. While the server is away the last ones stay."""
+async def follow(
+    mirror: Cell[Mirror[Candidate]],
+    pods: Cell[tuple[Candidate, ...]],
+    reached: Callable[[int], None] = lambda version: None,
+) -> None:
+    """Keep the cell as the mirror is, oldest first, for ever. While the server is away the last ones stay.
+
+    `reached` is told, before the pods, the resourceVersion up to which they are followed.
+    """
     appeared: dict[str, int] = {}
     async for seen in mirror.watch():
         if seen.synced:
             its = one_of_each_uid(seen.objects.values())
             appeared = {it.uid: appeared.get(it.uid) or it.appeared for it in its}
+            reached(seen.version)
             pods.set(tuple(replace(it, appeared=appeared[it.uid]) for it in its))
 
 
-def _version(metadata: Mapping[str, Any]) -> int:
-    """That of the object; the API server's only grow (KEP-5504)."""
-    version = text(metadata, "resourceVersion")
-    return int(version) if version.isdecimal() and len(version) <= MAX_VERSION else 0
+def version(metadata: Mapping[str, Any]) -> int:
+    """That of an object or a list, as a number; the API server's only grow (KEP-5504)."""
+    return number(text(metadata, "resourceVersion"))
 
 
 def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:
@@ -167,6 +174,14 @@ def _starts(container: Mapping[str, Any]) -> Iterator[float]:
     for key in ("state", "lastState"):
         for how in ("running", "terminated"):
             yield _time(text(part_of(part_of(container, key), how), "startedAt"))
+
+
+def _bound(status: Mapping[str, Any]) -> float:
+    """The API server sets the condition as it binds (pkg/registry/core/pod/storage, BindingREST)."""
+    conditions = status.get("conditions")
+    its = (it for it in (conditions if isinstance(conditions, list) else ()) if isinstance(it, dict))
+    found = (it for it in its if (it.get("type"), it.get("status")) == ("PodScheduled", "True"))
+    return max((_time(text(it, "lastTransitionTime")) for it in islice(found, 1)), default=0.0)
 
 
 def _time(written: str) -> float:

@@ -24,6 +24,8 @@ Keep = Callable[[Object], T | None]
 PATIENCE = 600.0
 #: Pages that a list may have: a hundred thousand objects are not one node's.
 PAGES = 400
+#: Digits of a resourceVersion: those of 64 bits.
+MAX_VERSION = 20
 #: After so many watches in a row that brought nothing, not even a bookmark, the list is read anew: where etcd
 #: was set back to before our version, kube-apiserver 1.36 takes the watch and stays silent for ever.
 MISSES = 3
@@ -33,6 +35,7 @@ MISSES = 3
 class Mirror(Generic[T]):
     """What was kept, by `namespace/name`, or by `name` of what has no namespace.
 
+    `version`: the resourceVersion of its last change, as a number; 0 of one that is none.
     `synced`: the whole list was here once. `error`: why it may be old by now, empty while it is followed;
     `refused`: it is for want of a right. Who must know that an object is gone needs: synced, and no error.
     """
@@ -41,6 +44,7 @@ class Mirror(Generic[T]):
     synced: bool = False
     error: str = ""
     refused: bool = False
+    version: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class Reflector(Generic[T]):
             raise ApiAway(f"the API server's list has no end: {PAGES} pages of {self._path}")
         self._version = version_of(page)
         self._misses, self._doubted = 0, False
-        self.cell.set(Mirror(MappingProxyType(objects), synced=True))
+        self.cell.set(Mirror(MappingProxyType(objects), synced=True, version=number(self._version)))
 
     async def _watch(self) -> None:
         began = asyncio.get_running_loop().time()
@@ -164,7 +168,7 @@ class Reflector(Generic[T]):
         mirror = self.cell.value
         objects = after(mirror.objects, seen, self._keep)
         if objects is not mirror.objects:
-            self.cell.set(replace(mirror, objects=objects))
+            self.cell.set(replace(mirror, objects=objects, version=number(self._version)))
 
 
 def after(objects: Mapping[str, T], seen: Seen, keep: Keep[T]) -> Mapping[str, T]:
@@ -201,6 +205,11 @@ def version_of(item: Object) -> str:
     if not version:
         raise ApiAway("the API server sent an object without resourceVersion")
     return version
+
+
+def number(version: str) -> int:
+    """A resourceVersion as a number; 0 of any other text."""
+    return int(version) if version.isdecimal() and len(version) <= MAX_VERSION else 0
 
 
 def _items(page: Object) -> list[Object]:

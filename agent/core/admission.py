@@ -36,6 +36,8 @@ class Scene:
     candidates: tuple[Candidate, ...] = ()
     #: Those, by namespace and name, that schedulers' locks of the node name.
     locked: frozenset[tuple[str, str]] = frozenset()
+    #: The uids of the pods that waited as the kubelet began.
+    found: frozenset[str] = frozenset()
     #: The cards that are to change their resource once they are free.
     waits: tuple[Wait, ...] = ()
     #: Card to who has it by a scheduler's word alone.

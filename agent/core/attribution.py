@@ -34,6 +34,8 @@ class Waiting:
     failed: Collection[str] = ()
     #: The uids of pods that were refused most likely, though they still seem to wait: they come last.
     refused: Collection[str] = ()
+    #: The uids of pods that waited as the kubelet began: it takes them first, by their age.
+    found: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     """The claim behind a request for `count` IDs on these cards.
 
     Only containers that ask for exactly as many IDs come into question; the pod that the kubelet heard of
-    first, or else the oldest, comes first.
+    first, or else the oldest, comes first. Of those that it found as it began the oldest does.
     """
     room = _Room(resource, waiting)
     wanted = set(cards)
@@ -143,9 +145,10 @@ class _Room:
 
         koord-scheduler may bind two pods at once (v1.8.0, seen 3 ms apart): the lock then names the last one.
         """
-        turn = min(self._pods[it.uid].appeared for it in named)
+        turn = min(self._turn(self._pods[it.uid]) for it in named)
         waiting = (it for it in claims if it.uid not in self._waiting.refused)
-        return [it for it in waiting if 0 < self._pods[it.uid].appeared < turn]
+        known = (it for it in waiting if it.uid in self._waiting.found or self._pods[it.uid].appeared)
+        return [it for it in known if self._turn(self._pods[it.uid]) < turn]
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods with the containers that ask for as many IDs; who most likely asks next comes first."""
@@ -206,9 +209,13 @@ class _Room:
             for card in it.devices
         )
 
-    def _order(self, pod: Candidate) -> tuple[bool, int, float, str]:
+    def _order(self, pod: Candidate) -> tuple[object, ...]:
+        return pod.uid in self._waiting.refused, *self._turn(pod)
+
+    def _turn(self, pod: Candidate) -> tuple[bool, int, float, str]:
         """A kubelet that starts takes those that it finds by their age (kubelet.go, HandlePodAdditions)."""
-        return pod.uid in self._waiting.refused, pod.appeared, pod.created, pod.uid
+        found = pod.uid in self._waiting.found
+        return not found, 0 if found else pod.appeared, pod.created, pod.uid
 
 
 def waiting(

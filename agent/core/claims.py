@@ -62,6 +62,10 @@ class Candidate:
     #: The kubelet hears of pods in this order, whatever the scheduler wrote, who binds several at once; only
     #: those that it finds as it starts it takes by their age.
     appeared: int = field(default=0, compare=False)
+    #: When it was bound to the node, Unix time in whole seconds of the API server's clock; 0: nobody knows.
+    bound: float = 0.0
+    #: The resourceVersion of what was read here; 0 where nobody knows. An API server's only grow (KEP-5504).
+    version: int = field(default=0, compare=False)
 
     @property
     def waits(self) -> bool:
@@ -81,16 +85,33 @@ def one_of_each_uid(pods: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-def merged(known: Iterable[Candidate], listed: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The known pods as a list shows them that was asked for later; who is over stays so."""
-    pods = {(it.namespace, it.name, it.uid): it for it in known}
-    for it in listed:
-        place = (it.namespace, it.name, it.uid)
-        if place not in pods:
-            pods[place] = it
-        elif not pods[place].over:
-            pods[place] = replace(it, appeared=pods[place].appeared or it.appeared)
-    return one_of_each_uid(pods.values())
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The pods of this node that had not ended, as the API server had them at this resourceVersion."""
+
+    pods: tuple[Candidate, ...]
+    version: int = 0
+
+
+def merged(known: Iterable[Candidate], reached: int, listed: Listed) -> tuple[Candidate, ...]:
+    """The known pods and a list that was asked for beside them: of each pod what is newer.
+
+    `reached`: the resourceVersion up to which the known ones are followed; 0: nobody knows. A pod that was
+    known before the list and is not in the list is over. A pod of the list that the following has come past
+    without knowing it is gone. Who is over stays so.
+    """
+    others = {(it.namespace, it.name, it.uid): it for it in listed.pods}
+    found: list[Candidate] = []
+    for it in known:
+        other = others.pop((it.namespace, it.name, it.uid), None)
+        if other is None:
+            found.append(replace(it, over=it.over or 0 < it.version <= listed.version))
+        elif it.over or other.version < it.version:
+            found.append(it)
+        else:
+            found.append(replace(other, appeared=it.appeared or other.appeared))
+    found += [it for it in others.values() if not (reached and 0 < it.version <= reached)]
+    return one_of_each_uid(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,7 @@ class Promises:
             scene.locked,
             {it.uuid for it in planned.cards if not it.healthy},
             self.refused,
+            scene.found,
         )
 
     # What it gets

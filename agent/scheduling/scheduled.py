@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from agent.core.cell import Cell
-from agent.core.claims import Candidate, merged
+from agent.core.claims import Candidate, Listed, merged
 from agent.core.koordinator.locks import Lock
 
 #: Seconds that an Allocate waits for a list of pods.
 SOON = 0.5
-#: Seconds after which who was listed and does not show among those that are followed is gone.
+#: Seconds after which a list counts no more: who does not show among those that are followed is gone.
 SHOWN_AFTER = 10.0
 
 
@@ -35,30 +35,55 @@ class Scheduled:
         self.ahead: Mapping[Lock, float] = {}
         #: A sentence for each lock that time alone ended, the last ones: freed, it is over for a moment only.
         self.stale: tuple[str, ...] = ()
-        #: Lists the pods that wait, as the API server has them now; None while it is known to be away.
-        self.ask: Callable[[], Awaitable[Sequence[Candidate]]] | None = None
+        #: Whether all of them were listed once, and the resourceVersion up to which they are followed.
+        self.followed: Cell[bool] = Cell(False)
+        self.reached = 0
+        #: Whether a resource is planned whose cards schedulers choose: then they are to be followed at once.
+        self.wanted: Cell[bool] = Cell(False)
+        #: Lists the pods, as the API server has them now, or None where it does not say; None while it is
+        #: known to be away.
+        self.ask: Callable[[], Awaitable[Listed | None]] | None = None
         #: Why no pod is ever seen, and what would have it so; empty where they are, or will be.
         self.unseen = ""
         self._clock = clock
-        #: Those that were listed last, when, and what was followed then.
-        self._listed: tuple[Candidate, ...] = ()
+        #: When the first kubelet began that was seen here, and who waited as the last one did after it.
+        self._began: float | None = None
+        self._found: frozenset[str] | None = None
+        #: The last list, and when it came.
+        self._listed: Listed | None = None
         self._at = 0.0
-        self._beside: tuple[Candidate, ...] = ()
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The pods as they are known now, oldest first: those followed, with those listed since."""
+        if self._listed is not None and self._clock() - self._at > SHOWN_AFTER:
+            self._listed = None
         followed = self.pods.value
-        if not self._listed:
-            return followed
-        if followed is self._beside:
-            return merged(followed, self._listed)
-        if self._clock() - self._at > SHOWN_AFTER:
-            self._listed = ()
-            return followed
-        # What is followed comes later than the list, and does not get to all of it at once.
-        known = {it.uid for it in followed}
-        return merged(followed, [it for it in self._listed if it.uid not in known])
+        return followed if self._listed is None else merged(followed, self.reached, self._listed)
+
+    def follow_to(self, version: int) -> None:
+        """The pods are followed up to this resourceVersion."""
+        self.reached = version
+        self.followed.set(True)
+
+    def kubelet_began(self, at: float) -> None:
+        """A kubelet serves its socket since then, Unix seconds: it has found the pods that wait now.
+
+        Of the first one that is seen here, which may have begun long before, the time alone is known.
+        """
+        if self._began is None:
+            self._began = at
+        else:
+            self._found = frozenset(it.uid for it in self.candidates if it.waits)
+
+    @property
+    def found(self) -> frozenset[str]:
+        """The uids of the pods that the kubelet found as it began."""
+        if self._found is not None:
+            return self._found
+        # Times are of whole seconds: of those of the same second nobody knows.
+        before = int(self._began or 0.0)
+        return frozenset(it.uid for it in self.candidates if it.waits and 0 < it.bound < before)
 
     def waited(self, now: float) -> dict[Lock, float]:
         """Seconds since those locks were seen that were of a time to come; `now` on their clock."""
@@ -71,8 +96,8 @@ class Scheduled:
         with suppress(TimeoutError):
             async with asyncio.timeout(SOON):
                 listed = await self.ask()
-            if listed:
-                self._listed, self._at, self._beside = tuple(listed), self._clock(), self.pods.value
+            if listed is not None and (self._listed is None or listed.version >= self._listed.version):
+                self._listed, self._at = listed, self._clock()
 
     async def news(self) -> None:
         """Return when other pods are known."""

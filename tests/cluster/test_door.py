@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from agent.cluster.pods import PODS
 from agent.cluster.reflector import Following
 from agent.core.annotations import Annotated
 from agent.core.cell import Cell
-from agent.core.claims import PROMISES, Candidate
+from agent.core.claims import PROMISES, Candidate, Listed
 from agent.core.extended import Extended
 from agent.core.koordinator.locks import LOCKS, lock
 from agent.core.labels import Heard, Wanted
@@ -225,7 +225,7 @@ async def test_a_schedulers_lock_comes_in_and_is_freed_once_it_is_over(tmp_path:
         await eventually(lambda: here.counted("locks_freed") == 1)
 
 
-async def listed(here: Here) -> Sequence[Candidate]:
+async def listed(here: Here) -> Listed | None:
     assert here.scheduled.ask is not None
     return await here.scheduled.ask()
 
@@ -240,7 +240,10 @@ async def test_the_pods_that_wait_are_listed_at_once_where_somebody_asks(tmp_pat
         here.server.put_object({**pod("another-nodes", "node-2"), "status": {"phase": "Pending"}})
 
         # Who ran before a boot is shown as Running, and asks anew.
-        assert sorted(it.name for it in await listed(here)) == ["ran", "waits"]
+        found = await listed(here)
+        assert found is not None
+        assert sorted(it.name for it in found.pods) == ["ran", "waits"]
+        assert found.version >= max(it.version for it in found.pods) > 0
 
 
 async def test_nobody_waits_for_a_list_of_pods_while_the_server_is_known_to_be_away(tmp_path: Path) -> None:
@@ -249,7 +252,7 @@ async def test_nobody_waits_for_a_list_of_pods_while_the_server_is_known_to_be_a
         await here.server.go_away()
         await eventually(lambda: not here.door.status.up)
 
-        assert await listed(here) == []
+        assert await listed(here) is None
 
 
 async def test_a_server_that_is_known_to_be_away_is_not_asked_for_pods_though_it_may_be_back(

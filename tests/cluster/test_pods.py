@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.cluster import pods
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.core.claims import PROMISES, Candidate, PodContainer, merged
+from agent.core.claims import PROMISES, Candidate, Listed, PodContainer, merged
 from agent.core.koordinator.allocated import ALLOCATED
 
 GPU = "nvidia.com/gpu"
@@ -330,6 +330,25 @@ def test_when_it_appeared_is_said_by_the_version_of_a_pod_that_has_not_started(
     assert taken(metadata={"resourceVersion": version}, status={"phase": phase}).appeared == appeared
 
 
+@pytest.mark.parametrize(
+    ("conditions", "bound"),
+    [
+        (
+            [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-20T00:00:00Z"}],
+            1795132800.0,
+        ),
+        ([{"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-11-20T00:00:00Z"}], 0.0),
+        ([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T00:00:00Z"}], 0.0),
+        ([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "soon"}], 0.0),
+        (["PodScheduled"], 0.0),
+        ("PodScheduled", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_when_a_pod_was_bound_is_said_by_its_condition(conditions: Any, bound: float) -> None:
+    assert taken(status={"conditions": conditions}).bound == bound
+
+
 async def test_when_a_pod_appeared_stays_though_it_changes() -> None:
     mirror, cell = Cell(Mirror[Candidate]()), Cell[tuple[Candidate, ...]](())
     following = asyncio.create_task(pods.follow(mirror, cell))
@@ -342,8 +361,21 @@ async def test_when_a_pod_appeared_stays_though_it_changes() -> None:
 
     assert [it.appeared for it in cell.value] == [5]
     assert cell.value[0] == replace(cell.value[0], appeared=7), "a newer version alone is no news"
-    (listed,) = merged(cell.value, [taken(metadata={"resourceVersion": "12"})])
-    assert listed.appeared == 5
+    (listed,) = merged(cell.value, 9, Listed((taken(metadata={"resourceVersion": "12"}),), 12))
+    assert (listed.appeared, listed.version) == (5, 12)
+
+
+async def test_how_far_the_pods_are_followed_is_told_with_them() -> None:
+    mirror, cell = Cell(Mirror[Candidate]()), Cell[tuple[Candidate, ...]](())
+    told: list[int] = []
+    following = asyncio.create_task(pods.follow(mirror, cell, told.append))
+    mirror.set(Mirror({"team-a/a": taken()}, synced=True, version=7))
+    await cell.changed()
+    mirror.set(Mirror({}, synced=True, version=9))
+    await cell.changed()
+    following.cancel()
+
+    assert told == [7, 9]
 
 
 async def test_until_the_list_was_here_the_pods_of_before_stay() -> None:

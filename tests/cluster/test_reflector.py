@@ -180,6 +180,7 @@ async def test_a_new_list_replaces_the_old_one() -> None:
     _, reflector = await reflected(listed("5", item("a", 1)), GONE, listed("8", item("b", 2)))
 
     assert reflector.cell.value == Mirror({"b": 2}, synced=True)
+    assert reflector.cell.value.version == 8
 
 
 @pytest.mark.parametrize("error", [AWAY, Forbidden(403, "Forbidden", "no"), Busy(429, "Busy", "later", 1)])

@@ -538,6 +538,26 @@ def test_of_two_pods_that_were_bound_at_once_who_came_first_asks_first_whom_the_
     )
 
 
+@pytest.mark.parametrize("locked", [(), ("web",), ("job",), ("late",)], ids=str)
+def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locked: tuple[str, ...]) -> None:
+    """Whichever was bound first, and whichever of them a scheduler's lock names."""
+    pods = (
+        replace(pod("web", says="c0", created=1), appeared=8),
+        replace(pod("job", says="c1", created=2), appeared=7),
+        replace(pod("late", says="c2", created=0), appeared=9),
+    )
+    names = {("default", name) for name in locked}
+    waiting = Waiting(pods, (DIALECT,), CARDS, locked=names, found={pods[0].uid, pods[1].uid})
+    order = []
+    for _ in pods:
+        asks = intended(GPU, 1, set(), {"c0", "c1", "c2"}, waiting).claim
+        assert asks is not None
+        order.append(asks.pod)
+        waiting = replace(waiting, taken={*waiting.taken, (asks.uid, asks.container)})
+
+    assert order == ["web", "job", "late"]
+
+
 def test_who_was_refused_most_likely_comes_last() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c0", created=2)
     waiting = Waiting((web, job), (DIALECT,), CARDS, refused={web.uid})

@@ -112,6 +112,8 @@ class Node:
         #: Where the agent is told to ask; a test may put something in between.
         self.pod_resources = kubelet.pod_resources_socket
         self.pace = PACE_OF_TESTS
+        #: Whether the pods that a test shows were listed before the agent starts.
+        self.knows_pods = True
         self._pods: tuple[Candidate, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -170,6 +172,8 @@ class Node:
         self.watch = watch
         self.agent = Agent(watch.cell, "node", self.pace)
         self.agent.pods.set(self._pods)
+        if self.knows_pods:
+            self.agent.scheduled.follow_to(0)
         self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
 
     def gives_up(self, **deadlines: float) -> None:
@@ -269,9 +273,9 @@ class Node:
         """Let the agent hear of pods that are bound to the node; later ones were created later."""
         self._show(_candidate(pod, len(self._pods) + n, annotations) for n, pod in enumerate(pods))
 
-    def shows_one(self, pod: Pod, created: float, annotations: Mapping[str, str]) -> None:
-        """The same of one, and when it was created."""
-        self._show([_candidate(pod, created, annotations)])
+    def shows_one(self, pod: Pod, created: float, annotations: Mapping[str, str], appeared: int = 0) -> None:
+        """The same of one, when it was created, and at which version it was bound."""
+        self._show([replace(_candidate(pod, created, annotations), appeared=appeared)])
 
     def _show(self, fresh: Iterable[Candidate]) -> None:
         self._pods = (*self._pods, *fresh)

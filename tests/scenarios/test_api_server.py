@@ -10,6 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
+from agent.cluster.pods import PODS
+from agent.testing.kubelet import SimKubelet
 from agent.testing.simapi import SimApiServer
 
 from .conftest import ONLY_NVIDIA
@@ -223,6 +225,19 @@ async def test_events_are_written_as_soon_as_the_config_wants_them(
         await api.wait(lambda it: [one for one in it.objects if one.get("reason") == "DeviceUnhealthy"])
     (event,) = [it for it in api.objects if it.get("reason") == "DeviceUnhealthy"]
     assert node.cards.uuids[2] in event["note"]
+
+
+async def test_the_api_server_is_asked_before_anything_is_registered_where_schedulers_choose(
+    node: Node, process: AgentProcess, api: SimApiServer, sim: SimKubelet
+) -> None:
+    await sim.stop()
+    node.configure(whole(XPU, placement="auto"))
+    await process.start()
+
+    with anyio.fail_after(PATIENCE):
+        await api.wait(lambda it: any(one.path == PODS for one in it.requests))
+    shown = await process.until(lambda it: it["apiServer"] and it["apiServer"]["synced"])
+    assert XPU in str(shown)
 
 
 async def test_pods_are_not_asked_for_where_that_is_switched_off(

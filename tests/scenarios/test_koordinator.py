@@ -20,7 +20,7 @@ from agent.core.model import Allocation, Source
 from agent.core.view import View
 from agent.testing.node import Container, Pod
 
-from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
+from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
@@ -79,6 +79,50 @@ async def test_pods_that_come_in_another_order_than_they_were_bound_keep_whole_c
     await node.admit_pod(first)
 
     assert await node.cards_of(first) | await node.cards_of(second) == uuids(node, 1, 3)
+
+
+async def test_a_resource_whose_cards_schedulers_choose_is_registered_once_the_pods_are_known(
+    node: Node,
+) -> None:
+    """Others do not wait for them."""
+    node.knows_pods, node.pace = False, replace(node.pace, pods_known=3600.0)
+    await node.start(whole(GPU, [0, 1], placement="auto"), whole(TOKEN, [2, 3]))
+    await node.counts({TOKEN: (2, 2)})
+    assert GPU not in await node.kubelet.capacity()
+    pod = one("chosen", GPU)
+    node.shows(pod, **written(node, 1))
+
+    node.agent.scheduled.follow_to(1)
+    await node.counts({GPU: (2, 2)})
+    await node.admit_pod(pod)
+
+    assert await node.cards_of(pod) == uuids(node, 1)
+
+
+async def test_pods_that_are_never_known_hold_up_a_registration_for_a_while_alone(node: Node) -> None:
+    node.knows_pods, node.pace = False, replace(node.pace, pods_known=0.1)
+
+    await node.start(whole(GPU, placement="auto"))
+
+    await node.counts({GPU: (4, 4)})
+
+
+@EVERY_RELEASE
+async def test_pods_that_a_kubelet_finds_as_it_begins_end_on_their_cards_in_whatever_order_they_were_bound(
+    node: Node,
+) -> None:
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    pods = [one(f"pod-{n}", GPU) for n in range(4)]
+    for n, pod in enumerate(pods):
+        node.shows_one(pod, n, written(node, n), appeared=9 - n)
+
+    await node.kubelet.restart()
+    await node.counts({GPU: (4, 4)})
+    for pod in pods:  # by their age
+        await node.admit_pod(pod)
+
+    assert [await node.cards_of(pod) for pod in pods] == [uuids(node, n) for n in range(4)]
 
 
 async def test_a_pod_without_a_promise_is_kept_from_cards_that_are_promised(node: Node) -> None:

@@ -11,7 +11,7 @@ from core.room import Room, heeding
 from core.scenes import SHARE, WHOLE, bound, shown
 
 from agent.allocating import TimedAllocator
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Listed
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
 from agent.core.vendor import Placement
 from agent.scheduling.askers import Askers
@@ -35,9 +35,9 @@ class Node:
         self.askers = Askers(lambda: self.room.allocator.promises, self.scheduled, within=self.within)
         self.timed = TimedAllocator(self.room.allocator, self.room.ledger, askers=self.askers)
 
-    async def ask(self) -> Sequence[Candidate]:
+    async def ask(self) -> Listed | None:
         self.lists += 1
-        return await self.listed() if self.listed else ()
+        return Listed(tuple(await self.listed())) if self.listed else None
 
     def pods(self) -> list[str | None]:
         return [it.claim.pod if it.claim else None for it in self.room.ledger.all()]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio
 import pytest
 
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Listed
 from agent.scheduling import scheduled
 from agent.scheduling.scheduled import SHOWN_AFTER, Scheduled
 
 WEB, JOB, OTHER = (
-    Candidate(f"uid-{it}", "default", it, created=n) for n, it in enumerate(("web", "job", "other"))
+    Candidate(f"uid-{it}", "default", it, created=n, version=10 + n)
+    for n, it in enumerate(("web", "job", "other"))
 )
 
 
@@ -24,9 +24,17 @@ class Clock:
         return self.now
 
 
-async def looked(its: Scheduled, *listed: Candidate) -> tuple[Candidate, ...]:
-    async def ask() -> Sequence[Candidate]:
-        return listed
+def following(its: Scheduled, *pods: Candidate, to: int) -> None:
+    """Let the watch have these pods, up to this resourceVersion."""
+    its.reached = to
+    its.pods.set(pods)
+
+
+async def looked(its: Scheduled, *listed: Candidate, at: int = 20) -> tuple[Candidate, ...]:
+    """Let the API server list these pods, at this resourceVersion."""
+
+    async def ask() -> Listed:
+        return Listed(listed, at)
 
     its.ask = ask
     await its.look()
@@ -35,42 +43,108 @@ async def looked(its: Scheduled, *listed: Candidate) -> tuple[Candidate, ...]:
 
 async def test_who_was_listed_is_a_candidate_beside_who_is_followed_oldest_first() -> None:
     its = Scheduled()
-    its.pods.set((JOB,))
+    following(its, JOB, to=11)
 
-    assert await looked(its, OTHER, WEB) == (WEB, JOB, OTHER)
+    assert await looked(its, OTHER, replace(WEB, version=13), JOB) == (WEB, JOB, OTHER)
 
 
 async def test_a_list_knows_a_pod_better_than_what_was_followed_before_it() -> None:
     its = Scheduled()
-    its.pods.set((WEB,))
-    promised = replace(WEB, annotations={"cards": "c0"})
+    following(its, WEB, to=10)
+    promised = replace(WEB, annotations={"cards": "c0"}, version=12)
 
     assert await looked(its, promised) == (promised,)
 
 
+async def test_what_is_followed_knows_a_pod_better_than_a_list_from_before() -> None:
+    its = Scheduled()
+    await looked(its, WEB, JOB)
+    runs = replace(WEB, pending=False, version=21)
+
+    following(its, runs, to=21)
+
+    assert its.candidates == (runs,)
+
+
 async def test_who_is_over_stays_so_whatever_a_list_says() -> None:
     its, over = Scheduled(), replace(WEB, over=True)
-    its.pods.set((over,))
+    following(its, over, to=10)
 
     assert await looked(its, WEB) == (over,)
 
 
-async def test_what_is_followed_later_counts_and_need_not_have_all_of_the_list_yet() -> None:
-    its, clock = Scheduled(), Clock()
-    its._clock = clock
+async def test_what_is_followed_later_need_not_have_all_of_the_list_yet() -> None:
+    its = Scheduled()
     await looked(its, WEB, JOB)
 
-    runs = replace(WEB, pending=False)
-    its.pods.set((runs, OTHER))
+    following(its, WEB, to=10)
 
-    assert its.candidates == (runs, JOB, OTHER)
+    assert its.candidates == (WEB, JOB)
+
+
+async def test_a_pod_that_was_listed_does_not_come_back_once_the_watch_has_seen_it_go() -> None:
+    its = Scheduled()
+    following(its, WEB, to=10)
+    await looked(its, WEB, JOB)
+    following(its, WEB, JOB, to=11)
+
+    following(its, JOB, to=21)  # WEB is deleted, at 21
+
+    assert its.candidates == (JOB,)
+
+
+async def test_a_pod_that_came_and_went_before_anybody_looked_does_not_come_back_either() -> None:
+    its = Scheduled()
+    await looked(its, JOB)
+
+    following(its, to=21)
+
+    assert its.candidates == ()
+
+
+async def test_a_pod_of_which_the_list_knows_no_more_is_over_before_the_watch_tells() -> None:
+    its = Scheduled()
+    following(its, WEB, JOB, to=11)
+
+    web, job = await looked(its, JOB)
+
+    assert (web.name, web.waits, job.waits) == ("web", False, True)
+
+
+async def test_a_pod_that_is_younger_than_the_list_is_not_missed_in_it() -> None:
+    its = Scheduled()
+    await looked(its, WEB)
+
+    following(its, WEB, replace(JOB, version=21), to=21)
+
+    assert [it.waits for it in its.candidates] == [True, True]
+
+
+async def test_of_two_lists_the_later_one_counts_whichever_answer_comes_last() -> None:
+    its = Scheduled()
+    await looked(its, JOB, at=21)
+
+    assert await looked(its, WEB, JOB, at=20) == (JOB,)
+
+
+async def test_an_api_server_that_does_not_say_leaves_the_last_list() -> None:
+    its = Scheduled()
+    await looked(its, WEB)
+
+    async def away() -> None:
+        return None
+
+    its.ask = away
+    await its.look()
+
+    assert its.candidates == (WEB,)
 
 
 async def test_who_was_listed_and_never_shows_is_gone() -> None:
     its, clock = Scheduled(), Clock()
     its._clock = clock
     await looked(its, WEB)
-    its.pods.set((OTHER,))
+    following(its, OTHER, to=5)
 
     clock.now = SHOWN_AFTER + 1
 
@@ -79,10 +153,10 @@ async def test_who_was_listed_and_never_shows_is_gone() -> None:
 
 async def test_a_mirror_that_forges_a_pods_uid_replaces_it_in_no_list() -> None:
     its = Scheduled()
-    its.pods.set((WEB,))
-    forged = Candidate(WEB.uid, "default", "forged", created=9, static=True)
+    following(its, WEB, to=10)
+    forged = Candidate(WEB.uid, "default", "forged", created=9, static=True, version=12)
 
-    assert await looked(its, forged) == (WEB,)
+    assert await looked(its, WEB, forged) == (WEB,)
 
 
 async def test_nobody_waits_long_for_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +164,9 @@ async def test_nobody_waits_long_for_a_list(monkeypatch: pytest.MonkeyPatch) -> 
     its = Scheduled()
     its.pods.set((WEB,))
 
-    async def ask() -> Sequence[Candidate]:
+    async def ask() -> Listed:
         await anyio.sleep_forever()
-        return (JOB,)
+        return Listed((JOB,))
 
     its.ask = ask
     await its.look()
@@ -106,3 +180,33 @@ async def test_without_an_api_server_nobody_is_listed() -> None:
     await its.look()
 
     assert its.candidates == ()
+
+
+# Whom the kubelet found
+
+
+def test_a_kubelet_that_begins_has_found_who_waits_then_and_nobody_who_comes_later() -> None:
+    its = Scheduled()
+    its.kubelet_began(100.0)
+    following(its, WEB, replace(JOB, pending=False), to=11)
+
+    its.kubelet_began(200.0)
+    following(its, WEB, OTHER, to=12)
+
+    assert its.found == {WEB.uid}
+
+
+def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_it() -> None:
+    its = Scheduled()
+    its.kubelet_began(100.5)
+
+    following(its, *(replace(it, bound=at) for it, at in ((WEB, 99.0), (JOB, 100.0), (OTHER, 0.0))), to=12)
+
+    assert its.found == {WEB.uid}
+
+
+def test_nobody_was_found_by_a_kubelet_of_which_nothing_is_known() -> None:
+    its = Scheduled()
+    following(its, replace(WEB, bound=99.0), to=11)
+
+    assert its.found == frozenset()
