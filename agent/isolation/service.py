@@ -301,13 +301,23 @@ class Service:
         try:
             specs = await self._made("cdi", (), self._deadlines.of("cdi"))
         except (VendorError, _Costly) as exc:
-            if isinstance(exc, VendorError):
-                self._specs.forget()
-            self._sink.unspecified(self._vendor, str(exc))
+            self._unspecified(exc, costly=isinstance(exc, _Costly))
             if after == "prepare" or isinstance(exc, _Costly):
                 raise
         else:
-            self._sink.specified(self._vendor, specs)
+            self._specified(specs)
+
+    def _specified(self, specs: Mapping[str, str]) -> None:
+        self._specs.answered()
+        self._sink.specified(self._vendor, specs)
+
+    def _unspecified(self, error: Exception, *, costly: bool) -> None:
+        """There are no specs; `costly`: the process is lost over it."""
+        if costly:
+            self._specs.cost()
+        else:
+            self._specs.forget()
+        self._sink.unspecified(self._vendor, str(error))
 
     def _refusal(self, call: str, exc: Refused) -> Lost:
         """What an exception of `open` or `discover` means: the vendor is away, or broken."""
@@ -323,11 +333,11 @@ class Service:
             return
         self._specs.put(devices)
         try:
-            self._sink.specified(self._vendor, await self.ask("cdi"))
+            specs = await self.ask("cdi")
         except VendorError as exc:
-            if not isinstance(exc, VendorTimeout | VendorCrashed):
-                self._specs.forget()
-            self._sink.unspecified(self._vendor, str(exc))
+            self._unspecified(exc, costly=isinstance(exc, VendorTimeout | VendorCrashed))
+        else:
+            self._specified(specs)
 
     def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:

@@ -20,7 +20,7 @@ from agent.isolation.contact import Contact, Lost
 from agent.isolation.memory import MemoryLimit
 from agent.isolation.presence import absence
 from agent.isolation.service import Deadlines, LinkCache, Service, Sink
-from agent.isolation.specs import Asked
+from agent.isolation.specs import PAUSES, Asked
 
 __all__ = ["Backoff", "Deadlines", "Sink", "VendorProcess"]
 
@@ -62,6 +62,7 @@ class VendorProcess:
         python_path: Sequence[str] = (),
         memory_limit: int = 0,
         directory: Path | None = None,
+        specs_again: tuple[float, float] = PAUSES,
     ) -> None:
         self.vendor = vendor
         self._sink = sink
@@ -74,7 +75,7 @@ class VendorProcess:
         self._python_path = tuple(python_path)
         self._directory = directory
         self._links = LinkCache()
-        self._specs = Asked()
+        self._specs = Asked(specs_again)
         self._early: Contact | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"

@@ -84,6 +84,7 @@ async def serving(
     in_process: bool = False,
     memory_limit: int = 0,
     directory: Path | None = None,
+    specs_again: tuple[float, float] = (3600.0, 3600.0),
     **settings: Any,
 ) -> AsyncIterator[VendorProcess]:
     process = VendorProcess(
@@ -96,6 +97,7 @@ async def serving(
         python_path=(HERE,),
         memory_limit=memory_limit,
         directory=directory,
+        specs_again=specs_again,
     )
     task = asyncio.create_task(process.run())
     try:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agent.core.errors import NotServable, VendorError, VendorTimeout
-from agent.core.vendor import Request
+from agent.core.vendor import Device, Request
+from agent.isolation.specs import Asked
 from agent.isolation.supervisor import VendorProcess
 
 from .rig import QUICK, Flag, Recorder, serving
@@ -61,6 +62,38 @@ async def test_cdi_specs_that_cost_the_process_cost_it_once_and_it_is_said(
         assert [reason for _, reason in sink.losses] == ["cdi did not return within 2 s"]
         assert sink.unmade == ["acme: cdi did not return within 2 s"]
         assert (tmp_path / "count").read_text().split() == ["asked"]
+
+
+async def test_cdi_specs_that_cost_a_process_are_asked_of_a_later_one_so_that_a_slow_moment_passes(
+    sink: Recorder, tmp_path: Path, flag: Flag
+) -> None:
+    settings: dict[str, Any] = {"count": str(tmp_path / "count"), "flag": str(flag), "does": {"cdi": "hang"}}
+    quick = replace(QUICK, discover=2.0)
+    async with serving(sink, "Specified", deadlines=quick, specs_again=(0.001, 0.001), **settings):
+        await sink.until(lambda: sink.losses)
+        flag.lower()
+
+        await sink.until(lambda: sink.specs)
+
+
+def test_what_costs_each_process_is_asked_more_and_more_seldom_until_it_is_answered() -> None:
+    now, devices = [0.0], (Device("a", 0),)
+    asked = Asked((4.0, 16.0), lambda: now[0])
+
+    def until_asked() -> float:
+        asked.put(devices)
+        asked.cost()
+        before = now[0]
+        while asked.about(devices):
+            now[0] += 1
+        return now[0] - before
+
+    first, second, third = until_asked(), until_asked(), until_asked()
+    asked.answered()
+
+    assert 2 <= first <= 4 <= second <= 8 <= third <= 16
+    assert asked.about(devices)
+    assert until_asked() <= 4
 
 
 async def test_cdi_specs_are_asked_for_again_when_a_device_breaks_and_when_it_is_whole(
