@@ -43,7 +43,7 @@ _PROFILE_LIMIT = 40
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a resource is shared: replicas of each device, and whether these have a name of their own."""
+    """How a resource is shared: replicas of each device, and whether GFD takes them for called otherwise."""
 
     replicas: int
     renamed: bool
@@ -233,11 +233,14 @@ def _product(model: str, *rest: str) -> str:
 
 
 def _shares(options: Options, rules: Sequence[ResourceRule]) -> Mapping[str, Shares]:
-    """How each resource is shared; GFD takes the first that is said, and does not look at its `devices`."""
+    """How each resource is shared; GFD takes the first that is said, and does not look at its `devices`.
+
+    Nor at a `rename`, which is dropped before (api/config/v1/config.go, DisableResourceNamingInConfig).
+    """
     found: dict[str, Shares] = {}
     if not rules:
         for it in options.time_slicing.entries:
-            found.setdefault(it.resource, Shares(it.replicas, bool(it.rename)))
+            found.setdefault(it.resource, Shares(it.replicas, options.time_slicing.rename_by_default))
     for rule in rules:
         if rule.sharing.kind == "replicas":
             # A name that no device has by itself stands for whole cards that are called otherwise.

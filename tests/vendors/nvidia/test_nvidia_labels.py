@@ -372,6 +372,20 @@ def test_cards_of_one_model_count_together_whether_mig_is_on_or_off() -> None:
     assert (found["replicas"], found["sharing-strategy"]) == ("4", "time-slicing")
 
 
+@pytest.mark.parametrize("rename", ["", "nvidia.com/gpu.shared", "nvidia.com/slice"])
+@pytest.mark.parametrize("by_default", [False, True])
+def test_a_product_is_called_shared_unless_replicas_are_renamed_by_default(
+    rename: str, by_default: bool
+) -> None:
+    """GFD drops each `rename` before it looks, and puts its own name where `renameByDefault` is set."""
+    entry = {"name": "nvidia.com/gpu", "replicas": 4, "rename": rename}
+
+    found = gpu([card(0)], options(timeSlicing={"resources": [entry], "renameByDefault": by_default}))
+
+    assert found["product"].endswith("-SHARED") is not by_default
+    assert (found["replicas"], found["sharing-strategy"]) == ("4", "time-slicing")
+
+
 def test_replicas_do_not_apply_to_cards_with_mig_on() -> None:
     found = gpu(split(0, "1g.10gb"), shared())
 
