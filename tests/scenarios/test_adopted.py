@@ -377,7 +377,7 @@ async def test_a_slice_of_gcushares_making_stays_foreign_and_is_not_made_again(
 
     await node.start()
 
-    view = await node.until(lambda it: confirmed(it, old))
+    view = await node.until(lambda it: confirmed(it, old) and it.sessions[DRS].state == "registered")
     assert [(it.cards, it.partitions) for it in in_use(view)] == [((enflame.uuids[slot],), ())]
     await node.kubelet.run_options(old.uid, "main")
     assert [it.uuid for it in enflame.slices] == [theirs.uuid]
