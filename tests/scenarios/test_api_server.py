@@ -262,6 +262,7 @@ async def test_where_no_pod_may_be_seen_an_agent_whose_cards_a_scheduler_must_ch
     await process.start()
 
     shown = await process.until(lambda it: any("none is seen" in one for one in it["troubles"]))
+    await node.counts({XPU: (4, 4)})
     verdict = await node.refused("nobodys", {XPU: 1})
 
     assert not shown["ready"]
