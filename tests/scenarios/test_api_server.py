@@ -261,8 +261,10 @@ async def test_where_no_pod_may_be_seen_an_agent_whose_cards_a_scheduler_must_ch
     node.configure(whole(XPU, placement="claim"))
     await process.start()
 
-    shown = await process.until(lambda it: any("none is seen" in one for one in it["troubles"]))
     await node.counts({XPU: (4, 4)})
+    shown = await process.until(
+        lambda it: it["troubles"] and all("none is seen" in one for one in it["troubles"])
+    )
     verdict = await node.refused("nobodys", {XPU: 1})
 
     assert not shown["ready"]
