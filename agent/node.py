@@ -259,15 +259,16 @@ class Node:
         return named(its, self._wall(), self._scheduled.waited(self._clock()))
 
     def scene(self) -> Scene:
+        candidates = self._scheduled.candidates  # merged once: each Allocate asks for the scene
         return Scene(
             self.plan.value,
             self.snapshot.value,
             self._topology,
             self.vendors,
             self.withheld,
-            self._scheduled.candidates,
+            candidates,
             self._named(),
-            self._scheduled.found,
+            self._scheduled.found(candidates),
             self._waits,
             self._ledger.external(),
             self._scheduled.unseen,

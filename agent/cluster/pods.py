@@ -181,7 +181,7 @@ def _bound(status: Mapping[str, Any]) -> float:
     conditions = status.get("conditions")
     its = (it for it in (conditions if isinstance(conditions, list) else ()) if isinstance(it, dict))
     found = (it for it in its if (it.get("type"), it.get("status")) == ("PodScheduled", "True"))
-    return max((_time(text(it, "lastTransitionTime")) for it in islice(found, 1)), default=0.0)
+    return _time(text(next(found, {}), "lastTransitionTime"))
 
 
 def _time(written: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 from agent.core.cell import Cell
@@ -76,14 +76,13 @@ class Scheduled:
         else:
             self._found = frozenset(it.uid for it in self.candidates if it.waits)
 
-    @property
-    def found(self) -> frozenset[str]:
-        """The uids of the pods that the kubelet found as it began."""
+    def found(self, candidates: Iterable[Candidate]) -> frozenset[str]:
+        """The uids of the pods that the kubelet found as it began, of these where only its time is known."""
         if self._found is not None:
             return self._found
         # Times are of whole seconds: of those of the same second nobody knows.
         before = int(self._began or 0.0)
-        return frozenset(it.uid for it in self.candidates if it.waits and 0 < it.bound < before)
+        return frozenset(it.uid for it in candidates if it.waits and 0 < it.bound < before)
 
     def waited(self, now: float) -> dict[Lock, float]:
         """Seconds since those locks were seen that were of a time to come; `now` on their clock."""

@@ -193,7 +193,7 @@ def test_a_kubelet_that_begins_has_found_who_waits_then_and_nobody_who_comes_lat
     its.kubelet_began(200.0)
     following(its, WEB, OTHER, to=12)
 
-    assert its.found == {WEB.uid}
+    assert its.found(its.candidates) == {WEB.uid}
 
 
 def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_it() -> None:
@@ -202,11 +202,11 @@ def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_it() -
 
     following(its, *(replace(it, bound=at) for it, at in ((WEB, 99.0), (JOB, 100.0), (OTHER, 0.0))), to=12)
 
-    assert its.found == {WEB.uid}
+    assert its.found(its.candidates) == {WEB.uid}
 
 
 def test_nobody_was_found_by_a_kubelet_of_which_nothing_is_known() -> None:
     its = Scheduled()
     following(its, replace(WEB, bound=99.0), to=11)
 
-    assert its.found == frozenset()
+    assert its.found(its.candidates) == frozenset()
