@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 from koordinator.scheduler import BOUND
 
 from agent.core import promises, steering
+from agent.core.evidence import Evidence
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Resource, Source
 from agent.core.topology import Topology
 from agent.kubelet import checkpoint
 from agent.kubelet.checkpoint import KubeletCheckpoint
 from agent.kubelet.errors import KubeletError
+from agent.reconciling.evidence import Sources
 from agent.testing.node import Container, Pod
 
 from .conftest import ONLY_NVIDIA
@@ -127,8 +130,23 @@ def on(node: Node, pods: Collection[Pod]) -> dict[str, dict[str, str] | None]:
     return {it.name: None if (found := held.get(it.name)) is None else dict(found) for it in pods}
 
 
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Until the event is set, no pass learns which pod got which answer."""
+    read, evidence = asyncio.Event(), Sources.evidence
+
+    async def waited(its: Sources, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
+        await read.wait()
+        return await evidence(its, vendors, prove=prove)
+
+    monkeypatch.setattr(Sources, "evidence", waited)
+    return read
+
+
 @ONLY_NVIDIA
-async def test_limits_that_a_container_bears_of_another_one_are_known(node: Node) -> None:
+async def test_limits_that_a_container_bears_of_another_one_are_known(
+    node: Node, unread: asyncio.Event
+) -> None:
     name = f"{GPU}.shared"
     own = node.cards.settings
     settings = {**own["settings"], "hamiCoreDirectory": "/usr/local/vgpu"}
@@ -142,6 +160,7 @@ async def test_limits_that_a_container_bears_of_another_one_are_known(node: Node
 
     await node.admit_pod(late)
     await node.admit_pod(early)
+    unread.set()
 
     options = [await node.kubelet.run_options(it.uid, "main") for it in (early, late)]
     assert [it.env["CUDA_DEVICE_SM_LIMIT"] for it in options] == ["60", "30"]
