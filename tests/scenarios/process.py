@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
+from support.forks import Fork, demo_node
 from support.waiting import eventually
 
 from agent.admin import fetch
@@ -25,23 +23,17 @@ class AgentProcess:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._log = node.root / AGENT_LOG
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Fork | None = None
 
     async def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "agent.demo.node", str(self._node.config)),
-                env={**os.environ, "NODE_NAME": "node"},
-                stdout=log,
-                stderr=log,
-            )
+            self._process = await asyncio.to_thread(demo_node, str(self._node.config), log, NODE_NAME="node")
 
     async def kill(self) -> None:
         """SIGKILL: no goodbye, no last write."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(signal.SIGKILL)
-            await self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
 
     async def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Look at what the agent shows until it is as wanted."""
