@@ -24,7 +24,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import (
+from agent.core.backend import (
     Backend,
     BackendUnavailable,
     HealthEvent,

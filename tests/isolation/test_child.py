@@ -44,8 +44,7 @@ def test_the_process_imports_nothing_but_the_contract() -> None:
     assert found.stdout.split() == [
         "agent",
         "agent.core",
-        "agent.core.claims",
-        "agent.core.vendor",
+        "agent.core.backend",
         "agent.isolation",
         "agent.isolation.child",
     ]

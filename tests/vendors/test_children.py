@@ -10,7 +10,7 @@ import pytest
 #: The part of what vendors have in common that their processes may load: `settings` needs more.
 PARTS = ("baseline", "devices", "host", "ownfiles")
 COMMON = {"agent.vendors.common", *(f"agent.vendors.common.{it}" for it in PARTS)}
-CONTRACT = {"agent", "agent.core", "agent.core.claims", "agent.core.vendor", "agent.vendors"}
+CONTRACT = {"agent", "agent.core", "agent.core.backend", "agent.vendors"}
 
 
 @pytest.mark.parametrize("vendor", ["enflame", "metax", "nvidia", "simulated"])

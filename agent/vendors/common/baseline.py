@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Fault
+from agent.core.backend import Fault
 
 from . import ownfiles
 

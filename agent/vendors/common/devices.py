@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.core.vendor import Device
+from agent.core.backend import Device
 
 
 def completed(sick: Device, known: Device) -> Device:

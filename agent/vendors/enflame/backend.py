@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import (
+from agent.core.backend import (
     LIBRARY_NOT_FOUND,
     Backend,
     BackendUnavailable,

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agent.core.vendor import LIBRARY_UNUSABLE, BackendUnavailable
+from agent.core.backend import LIBRARY_UNUSABLE, BackendUnavailable
 
 from . import abi, dispositions
 from .abi import Code, HandleCode

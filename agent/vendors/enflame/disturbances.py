@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agent.core.vendor import Fault
+from agent.core.backend import Fault
 
 #: Seconds after which a card that reads well is believed, though nobody told that its reset is over.
 PATIENCE = 300.0

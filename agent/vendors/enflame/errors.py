@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.core.vendor import DRIVER_NOT_LOADED, BackendUnavailable
+from agent.core.backend import DRIVER_NOT_LOADED, BackendUnavailable
 
 from . import abi
 from .abi import Code, HandleCode

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from agent.core import vendor
+from agent.core import backend
 
 #: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
 DRIVER_ROOT = "/driver-root"
@@ -15,12 +15,12 @@ DRIVER_ROOT = "/driver-root"
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Of the node, on every device.
-DRIVER_VERSION = vendor.DRIVER_VERSION  # 1.4.0.3
+DRIVER_VERSION = backend.DRIVER_VERSION  # 1.4.0.3
 LIBRARY_VERSION = "library-version"  # 1.2.3.5
 CONTROL_NODE = "control-node"  # /dev/gcuctl, where it is there
 
 # Of a card.
-PCIE_ROOT = vendor.PCIE_ROOT  # pci0000:3a
+PCIE_ROOT = backend.PCIE_ROOT  # pci0000:3a
 SERIAL = "serial"
 PRODUCT = "product"  # S60
 ARCH = "arch"  # scorpio

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Device
+from agent.core.backend import Device
 from agent.vendors.common import host
 
 from . import facts, faults, nodes, sysfs

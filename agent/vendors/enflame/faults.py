@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.core.vendor import DRIVER_NOT_LOADED, Fault, Proof, State
+from agent.core.backend import DRIVER_NOT_LOADED, Fault, Proof, State
 
 from . import facts
 from .abi import Code, HandleCode

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, BackendUnavailable
+from agent.core.backend import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, BackendUnavailable
 
 from . import abi, dispositions, places
 from .abi import Code

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.core.vendor import Request, RequestRefused
+from agent.core.backend import Request, RequestRefused
 from agent.vendors.common import ownfiles
 
 from . import efsmi, facts

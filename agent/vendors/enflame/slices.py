@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from agent.core.vendor import NoRoom, Partition, Request, RequestRefused
+from agent.core.backend import NoRoom, Partition, Request, RequestRefused
 from agent.vendors.common import ownfiles
 
 from . import efsmi, facts, profiles, turn

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.core.vendor import Device, Fault
+from agent.core.backend import Device, Fault
 
 from . import cards, faults, sysfs
 from .cards import Card

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from agent.core.vendor import Distance, Link
+from agent.core.backend import Distance, Link
 
 from . import sysfs
 from .cards import Card

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from agent.core.vendor import Fault
+from agent.core.backend import Fault
 
 from . import faults
 from .sysfs import Beat

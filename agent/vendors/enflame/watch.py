@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.core.vendor import Fault, HealthEvent, Proof
+from agent.core.backend import Fault, HealthEvent, Proof
 
 from . import faults
 from .abi import EventType

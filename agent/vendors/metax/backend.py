@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import (
+from agent.core.backend import (
     LIBRARY_NOT_FOUND,
     Backend,
     BackendUnavailable,

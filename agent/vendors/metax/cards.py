@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.core.vendor import Device, Fault, Usage
+from agent.core.backend import Device, Fault, Usage
 from agent.vendors.common import devices, host
 
 from . import facts, faults, nodes, sysfs

@@ -5,7 +5,7 @@ Standard library only: the child imports it.
 
 from __future__ import annotations
 
-from agent.core import vendor
+from agent.core import backend
 
 NATIVE, SHARED, SGPU, VGPU = "native", "shared", "sgpu", "vgpu"
 
@@ -15,14 +15,14 @@ DRIVER_ROOT = "/driver-root"
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Of the node, on every device.
-DRIVER_VERSION = vendor.DRIVER_VERSION  # 3.6.11
+DRIVER_VERSION = backend.DRIVER_VERSION  # 3.6.11
 MACA_VERSION = "maca-version"  # 3.5.3.18
 CONTROL_NODES = "control-nodes"  # list: /dev/mxcd; those of the setting that exist
 SYSFS = "sysfs"  # READ_ONLY where no slice can be made now: the library's writes would fail, or did
 READ_ONLY = "read-only"
 
 # Of a card.
-PCIE_ROOT = vendor.PCIE_ROOT  # pci0000:3a
+PCIE_ROOT = backend.PCIE_ROOT  # pci0000:3a
 VIRTUALISATION = "virtualisation"  # NONE, PF or VF
 NONE, PF, VF = "none", "pf", "vf"
 VIRTUAL_FUNCTIONS = "virtual-functions"  # how many the card is split into; absent where into none
@@ -50,7 +50,7 @@ LAYOUT = (
 
 YES, NO = "true", "false"
 #: Reason of the fault of cards that sysfs alone shows.
-NO_LIBRARY = vendor.NO_LIBRARY
+NO_LIBRARY = backend.NO_LIBRARY
 
 # CDI: what containers name.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.core.vendor import Fault, Proof, State
+from agent.core.backend import Fault, Proof, State
 
 from . import facts
 from .abi import Code

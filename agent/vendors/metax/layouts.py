@@ -6,7 +6,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from agent.core.vendor import Fault, Partition
+from agent.core.backend import Fault, Partition
 
 from . import facts, faults, qos
 from .cards import Card

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from agent.core.vendor import NoRoom, RequestRefused
+from agent.core.backend import NoRoom, RequestRefused
 
 #: Annotation of a pod.
 ANNOTATION = "metax-tech.com/sgpu-qos-policy"

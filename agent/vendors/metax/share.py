@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.core.vendor import Request, RequestRefused
+from agent.core.backend import Request, RequestRefused
 
 from .qos import DEFAULT, Qos, policy
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from agent.core.vendor import NoRoom, Request, RequestRefused
+from agent.core.backend import NoRoom, Request, RequestRefused
 
 from . import facts, qos
 from .abi import MAX_SLICES

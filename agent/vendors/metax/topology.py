@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from agent.core.vendor import Distance, Link
+from agent.core.backend import Distance, Link
 
 from . import sysfs
 from .abi import METAX_LINKS, TopologyLevel

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from agent.core.vendor import Fault, HealthEvent, State
+from agent.core.backend import Fault, HealthEvent, State
 
 from .faults import UNASKED
 from .library import Mxsml, MxsmlError

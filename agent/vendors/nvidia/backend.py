@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Backend, BackendUnavailable, Device, HealthEvent, Link
+from agent.core.backend import Backend, BackendUnavailable, Device, HealthEvent, Link
 from agent.vendors.common.devices import completed
 
 from . import cdi, devnodes, faults, library, topology

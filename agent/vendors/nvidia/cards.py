@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.core.vendor import Device, Fault
+from agent.core.backend import Device, Fault
 
 from . import facts, faults, pci
 

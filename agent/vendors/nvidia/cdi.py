@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Device
+from agent.core.backend import Device
 
 from . import cdihooks, driverfiles, facts
 from .devnodes import dev_root

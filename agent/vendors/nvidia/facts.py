@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent.core import vendor
-from agent.core.vendor import Device
+from agent.core import backend
+from agent.core.backend import Device
 
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Of the node, on every device.
-DRIVER_VERSION = vendor.DRIVER_VERSION  # 580.65.06
+DRIVER_VERSION = backend.DRIVER_VERSION  # 580.65.06
 CUDA_VERSION = "cuda-version"  # 13.0, the newest that the driver serves
 CONTROL_NODES = "control-nodes"  # list: /dev/nvidiactl,/dev/nvidia-uvm
 IMEX_CHANNELS = "imex-channels"  # list of numbers; those of the settings that exist
@@ -23,7 +23,7 @@ CDI_EXTRAS = "cdi-extras"  # list of EXTRAS that have a CDI spec; empty where th
 COMPUTE_CAPABILITY = "compute-capability"  # 9.0; of its MIG devices too
 PCI_DEVICE_ID = "pci-device-id"  # 0x233010de
 PCI_CLASS = "pci-class"  # 0x030200
-PCIE_ROOT = vendor.PCIE_ROOT  # pci0000:3a
+PCIE_ROOT = backend.PCIE_ROOT  # pci0000:3a
 MIG_CAPABLE = "mig-capable"  # YES or NO
 MIG_MODE = "mig-mode"  # MIG_ON or MIG_OFF; of those that are capable alone
 FABRIC = "fabric"  # <cluster's uuid>.<clique's number>; of those that are attached to one alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.core.vendor import Fault, State
+from agent.core.backend import Fault, State
 
 from .xid import FRESH_START
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from agent.core.vendor import (
+from agent.core.backend import (
     DRIVER_NOT_LOADED,
     LIBRARY_NOT_FOUND,
     LIBRARY_UNUSABLE,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Device, Fault
+from agent.core.backend import Device, Fault
 from agent.vendors.common.devices import completed
 
 from . import facts, faults

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from agent.core.vendor import Distance, Link
+from agent.core.backend import Distance, Link
 
 from .cards import Card, bdf
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.core.vendor import Fault, HealthEvent, Proof
+from agent.core.backend import Fault, HealthEvent, Proof
 
 from . import faults, mig, xid
 from .cards import Card, address

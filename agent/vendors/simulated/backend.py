@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from agent.core.vendor import (
+from agent.core.backend import (
     Backend,
     BackendUnavailable,
     Device,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from agent.core.vendor import Partition
+from agent.core.backend import Partition
 
 KIND = "xpu-agent.io/slice"
 SPEC = "xpu-agent.io-slice.json"

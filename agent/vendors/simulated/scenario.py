@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import PCIE_ROOT, Device, Distance, Fault, Link, Proof, State
+from agent.core.backend import PCIE_ROOT, Device, Distance, Fault, Link, Proof, State
 
 MEMORY = 80 << 30
 MODEL = "Simulated H100 80GB"

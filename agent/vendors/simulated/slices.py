@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.core.vendor import Partition, Request
+from agent.core.backend import Partition, Request
 
 
 class Slices:

@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 
-from agent.core.vendor import (
+from agent.core.backend import (
     DRIVER_NOT_LOADED,
     Backend,
     BackendUnavailable,
