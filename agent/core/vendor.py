@@ -8,59 +8,34 @@ Kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence  # noqa: I001 - one list of what it hands on
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.core.backend import (
-    DRIVER_NOT_LOADED,
-    DRIVER_VERSION,
-    LIBRARY_NOT_FOUND,
-    LIBRARY_UNUSABLE,
-    NO_LIBRARY,
-    PCIE_ROOT,
-    Backend,
-    BackendUnavailable,
-    Device,
-    Distance,
-    Fault,
-    HealthEvent,
-    Link,
-    NoRoom,
-    Partition,
-    Proof,
-    Request,
-    RequestRefused,
-    State,
-    Usage,
-    overrides,
+    DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
+    DRIVER_VERSION as DRIVER_VERSION,
+    LIBRARY_NOT_FOUND as LIBRARY_NOT_FOUND,
+    LIBRARY_UNUSABLE as LIBRARY_UNUSABLE,
+    NO_LIBRARY as NO_LIBRARY,
+    PCIE_ROOT as PCIE_ROOT,
+    Backend as Backend,
+    BackendUnavailable as BackendUnavailable,
+    Device as Device,
+    Distance as Distance,
+    Fault as Fault,
+    HealthEvent as HealthEvent,
+    Link as Link,
+    NoRoom as NoRoom,
+    Partition as Partition,
+    Proof as Proof,
+    Request as Request,
+    RequestRefused as RequestRefused,
+    State as State,
+    Usage as Usage,
+    overrides as overrides,
 )
 from agent.core.claims import Dialect
-
-#: What both halves import, from here too.
-__all__ = [
-    "DRIVER_NOT_LOADED",
-    "DRIVER_VERSION",
-    "LIBRARY_NOT_FOUND",
-    "LIBRARY_UNUSABLE",
-    "NO_LIBRARY",
-    "PCIE_ROOT",
-    "Backend",
-    "BackendUnavailable",
-    "Device",
-    "Distance",
-    "Fault",
-    "HealthEvent",
-    "Link",
-    "NoRoom",
-    "Partition",
-    "Proof",
-    "Request",
-    "RequestRefused",
-    "State",
-    "Usage",
-    "overrides",
-]
 
 
 class SettingsError(ValueError):
