@@ -6,9 +6,9 @@ Python that talks to the vendor's library, in a child process, for which `agent.
 Kubernetes.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001 - one list of what it hands on
 
-from collections.abc import Callable, Mapping, Sequence  # noqa: I001 - one list of what it hands on
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
