@@ -145,7 +145,7 @@ def _configure(process: VendorProcess, its: VendorSettings) -> None:
 
 
 def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
-    its = (dialect for vendor in vendors for dialect in vendor.dialects)
+    its = (it for vendor in vendors for it in (*vendor.dialects, vendor.limits) if it is not None)
     # What a pod bears of its receipt is read, too: else it would be written again and again.
     own = (prefix for dialect in its for prefix in (*dialect.reads, *dialect.receipt_keys))
     return tuple(dict.fromkeys((*PROMISES, *own)))

@@ -217,6 +217,10 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f"resource is wrong: {wrong}"
     if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
         return trouble
+    if not (vendor.limits is None or isinstance(vendor.limits, Dialect)):
+        return f"limits are {shorten(repr(vendor.limits))}; a Dialect is needed"
+    if vendor.limits is not None and (trouble := _trouble_of_dialects((vendor.limits,))):
+        return trouble
     for key in ("settings", "defaults"):
         try:
             msgspec.json.encode(getattr(vendor, key))
@@ -235,6 +239,7 @@ def _trouble_of_type(vendor: Vendor) -> str:
         "extended_resources",
         "libraries",
         "unclaimed",
+        "cards_with_room",
     ):
         given = getattr(vendor, function)
         if not callable(given) and (given is not None or function == "container_edits"):

@@ -14,6 +14,12 @@ from agent.core.text import shorten
 WORDS = 240
 #: A container's place: pod uid, container name.
 Place = tuple[str, str]
+#: The cards on which a claim that names none may lie with so many IDs, the one that suits it best first.
+Roomy = Callable[[Claim, int], Sequence[str]]
+
+
+def _unknown(claim: Claim, count: int) -> Sequence[str]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class Waiting:
     refused: Collection[str] = ()
     #: The uids of pods that waited as the kubelet began: it takes them first, by their age.
     found: Collection[str] = ()
+    #: Where claims may lie that name no card; none where nobody says.
+    roomy: Roomy = _unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +52,13 @@ class Attribution:
 
     claim: Claim | None = None
     doubt: str = ""
-    #: Where there is none: the claims for as many IDs that are on other cards, in the order of their pods.
+    #: The claims for as many IDs that are on other cards, in the order of their pods: all, where there is no
+    #: claim; those of who comes before it, where the claim names no card.
     elsewhere: tuple[Claim, ...] = ()
     #: Whether a pod without any claim waits for as many, too.
     unclaimed: bool = False
+    #: Where the claim names no card: the others that name none, and that the request may be as well.
+    alike: tuple[Claim, ...] = ()
 
 
 def attribute(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> Attribution:
@@ -67,13 +78,21 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
         if set(other) == wanted
     ]
     if fitting:
-        return Attribution(fitting[0], _doubt(fitting, others), unclaimed=bool(others))
+        anywhere = () if fitting[0].devices else tuple(it for it in fitting[1:] if not it.devices)
+        before = () if fitting[0].devices else tuple(claims[: claims.index(fitting[0])])
+        return Attribution(fitting[0], _doubt(fitting, others), before, bool(others), anywhere)
     if claims:
         names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in claims[:3])
         return Attribution(None, f"claims are on other cards: {names}", tuple(claims), bool(others))
     unsaid = f"{others[0]} asks for as much and has no claim" if others else ""
     doubt = "; ".join(room.wrong[:3]) or unsaid or "no pod that waits has a claim"
     return Attribution(None, doubt, unclaimed=bool(others))
+
+
+def due(resource: str, waiting: Waiting) -> tuple[Claim, ...]:
+    """What is promised to pods that wait and that were not refused, of cards that a scheduler chose."""
+    its = _Room(resource, waiting).due()
+    return tuple(it for it in its if it.devices and it.uid not in waiting.refused)
 
 
 def suspect(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> str:
@@ -92,7 +111,8 @@ class Intention:
 
     claim: Claim | None = None
     cards: tuple[str, ...] = ()
-    #: Those that are promised to pods that wait, where the next one has no promise.
+    #: Those that are promised to pods that wait, where the next one has no promise; where its claim names no
+    #: card, those that have too little left for it.
     avoid: frozenset[str] = frozenset()
 
 
@@ -105,7 +125,8 @@ def intended(
     there = {*held, *free}
     for it in claims:
         if not it.devices:
-            return Intention(it)
+            roomy = frozenset(waiting.roomy(it, count))
+            return Intention(it, avoid=frozenset(there - roomy) if roomy else frozenset())
         for cards in (it.devices, room.settled(it), room.within_pod(it, {*held})):
             if cards and set(held) <= set(cards) <= there:
                 return Intention(it, cards)
@@ -134,7 +155,10 @@ class _Room:
             if not (mine or pod.uid in self._waiting.refused):
                 others.append(f"{pod.namespace}/{pod.name}")
         named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
-        claims = [*self._before(named, claims), *named] if named else claims
+        if named:
+            first = [*self._before(named, claims), *named]
+            # No scheduler chose for who names no card, and none takes a lock for it.
+            claims = [*first, *(it for it in claims if not it.devices and it not in first)]
         if claims and not self._failed.isdisjoint(claims[0].devices):
             # Who asks first is refused, rather than given what the next one was promised.
             claims = [it for it in claims if it.uid == claims[0].uid]
@@ -200,14 +224,14 @@ class _Room:
 
     def promised(self) -> frozenset[str]:
         """The cards that pods that wait are to get."""
-        return frozenset(
-            card
-            for pod in self._pods.values()
-            if pod.waits and any(self._resource in it.limits for it in pod.containers)
-            for it in self.of(pod.uid)
-            if (pod.uid, it.container) not in self._waiting.taken
-            for card in it.devices
-        )
+        return frozenset(card for it in self.due() for card in it.devices)
+
+    def due(self) -> Iterator[Claim]:
+        """The claims of containers that have nothing of the resource yet."""
+        for pod in self._pods.values():
+            if pod.waits and any(self._resource in it.limits for it in pod.containers):
+                its = self.of(pod.uid)
+                yield from (it for it in its if (pod.uid, it.container) not in self._waiting.taken)
 
     def _order(self, pod: Candidate) -> tuple[object, ...]:
         return pod.uid in self._waiting.refused, *self._turn(pod)

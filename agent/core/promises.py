@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 
-from agent.core import steering
+from agent.core import amounts, steering
 from agent.core.admission import Scene
 from agent.core.attribution import (
     Attribution,
     Waiting,
     attribute,
+    due,
     exchanged,
     places,
     promised,
@@ -19,7 +21,13 @@ from agent.core.attribution import (
     waiting,
 )
 from agent.core.claims import Candidate, Cards, Claim, Dialect
-from agent.core.errors import InsufficientMemory, InsufficientShares, NotPromised, PromisedElsewhere
+from agent.core.errors import (
+    AgentError,
+    InsufficientMemory,
+    InsufficientShares,
+    NotPromised,
+    PromisedElsewhere,
+)
 from agent.core.evidence import Granted
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
@@ -29,7 +37,7 @@ from agent.core.modes import elsewhere
 from agent.core.placement import prefer
 from agent.core.text import shorten
 from agent.core.units import counted_in, on_one_card
-from agent.core.vendor import ContainerEdits, Device, Request, Vendor
+from agent.core.vendor import ContainerEdits, Device, Grant, Request, Vendor
 
 #: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
 DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
@@ -133,6 +141,7 @@ class Promises:
             {it.uuid for it in planned.cards if not it.healthy},
             self.refused,
             scene.found,
+            partial(self._roomy, planned),
         )
 
     # What it gets
@@ -147,9 +156,12 @@ class Promises:
             InsufficientMemory, InsufficientShares: No single card has as much.
             NotPromised: A scheduler was to choose, and did not.
         """
-        planned = self.scene.plan[resource]
+        planned, scene = self.scene.plan[resource], self.scene
         found = self._attributed(resource, ids, devices)
         given = sorted({it.uuid for it in devices})
+        by_amount = amounts.knows_room(scene.vendors[planned.vendor], planned)
+        if found.claim is not None and by_amount and not found.claim.devices:
+            return self._on_a_card_with_room(planned, found, ids, given, others)
         if found.claim is not None:
             return self._on_its_card(planned, found.claim, ids, given, others)
         if planned.rule.placement != "local":
@@ -157,6 +169,9 @@ class Promises:
                 return self._elsewhere(planned, found, ids, given, others)
             if planned.rule.placement == "claim":
                 raise NotPromised(resource, found.doubt, ALLOCATED)
+        if by_amount:  # what its pod asks for is not known yet: where most is left it can be made so
+            its = self._cards_with_room(planned, len(ids), others, given)({})
+            return Choice(None, () if {*given} == {*its[: len(ids)]} else its[: len(ids)])
         return Choice(None, self._with_room(planned, ids, given, others))
 
     def _attributed(self, resource: str, ids: Sequence[str], devices: Sequence[Device]) -> Attribution:
@@ -207,6 +222,68 @@ class Promises:
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
+
+    def _on_a_card_with_room(
+        self,
+        planned: Resource,
+        found: Attribution,
+        ids: Sequence[str],
+        given: Sequence[str],
+        others: Sequence[Allocation],
+    ) -> Choice:
+        """The claim says how much of a card, and not of which.
+
+        Raises:
+            InsufficientRoom, NotServable: It can be had nowhere, whoever asks.
+        """
+        assert found.claim is not None
+        for claim in found.elsewhere:  # who asks before it; the IDs of its card could not be had
+            if steering.has_room(planned, claim.devices, len(ids), others):
+                return Choice(claim, claim.devices)
+        claims = (found.claim, *found.alike)
+        cards = self._cards_with_room(planned, len(ids), others, given)
+        claim, its = amounts.first_that_fits(claims, len(ids), cards)
+        if len(given) == len(ids) and {*given} <= {*its}:
+            return Choice(claim)
+        return Choice(claim, its[: len(ids)])
+
+    def _cards_with_room(
+        self,
+        planned: Resource,
+        count: int,
+        others: Sequence[Allocation],
+        first: Collection[str] = (),
+    ) -> amounts.Cards:
+        """Finds the cards that have left what is asked for, beside what pods that wait were promised there.
+
+        `first`: those that are to be named before others that are as good.
+        """
+        scene, vendor = self.scene, self.scene.vendors[planned.vendor]
+        counted = {uuid for uuid, left in steering.free_on(planned, others).items() if left > 0}
+        uuids = (card.uuid for card in planned.cards if card.uuid in counted)
+        devices = devices_of(scene, sorted(uuids, key=lambda uuid: uuid not in first))
+        promised = (
+            Grant(Request("", planned.name, it.devices, it.parameters), it.devices)
+            for it in due(planned.name, self._waiting(planned.name))
+        )
+        in_use = (it for it in self.in_use if it.vendor == vendor.name)
+        given = [*(Grant(requested(it), it.cards, it.partitions) for it in in_use), *promised]
+
+        def cards(parameters: Mapping[str, str]) -> tuple[str, ...]:
+            request = Request("", planned.name, tuple(f"{n}" for n in range(count)), parameters)
+            return amounts.cards_with_room(vendor, request, devices, given)
+
+        return cards
+
+    def _roomy(self, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
+        """As the card is chosen at Allocate, for GetPreferredAllocation; none where none has room."""
+        if not amounts.knows_room(self.scene.vendors[planned.vendor], planned):
+            return ()
+        others = [it for it in self.in_use if it.resource == planned.name]
+        try:
+            return self._cards_with_room(planned, count, others)(claim.parameters)
+        except AgentError:  # its Allocate says why
+            return ()
 
     def _left_for(
         self, planned: Resource, claim: Claim, count: int, others: Sequence[Allocation]
@@ -285,12 +362,13 @@ class Promises:
         pods = {it.uid: it for it in self.scene.candidates}
 
         def promise(it: Allocation, grant: Granted) -> Claim | None:
-            claim = self._of(it, pods.get(grant.uid), grant.container)
+            pod = pods.get(grant.uid)
+            claim = self._of(it, pod, grant.container)
             if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
                 return claim
-            return (
-                replace(claim, devices=tuple(dict.fromkeys(it.cards))) if self._is_like(it, claim) else None
-            )
+            if self._is_like(it, claim):
+                return replace(claim, devices=tuple(dict.fromkeys(it.cards)))
+            return self._by_limits(it, pod, grant.container)
 
         return exchanged(self.in_use, granted, promise)
 
@@ -323,12 +401,31 @@ class Promises:
         fits = shares and steering.has_room(planned, claim.devices, len(it.ids), others, sick=True)
         return claim if fits else None
 
+    def is_unread(self, it: Allocation, grant: Granted) -> bool:
+        """Whether what its container asks for is not known, and decides: the kubelet names a pod, unseen yet.
+
+        Where no pod is ever seen, by the config, it is as where no pod asks for anything.
+        """
+        vendor, planned = self.scene.vendors.get(it.vendor), self.scene.plan.get(it.resource)
+        if vendor is None or planned is None or self.scene.unseen or _limits(vendor, planned) is None:
+            return False
+        if it.claim is not None and (it.claim.uid, it.claim.container) == (grant.uid, grant.container):
+            return False
+        return all(pod.uid != grant.uid for pod in self.scene.candidates)
+
     def _of(self, it: Allocation, pod: Candidate | None, container: str) -> Claim | None:
         vendor, planned = self.scene.vendors.get(it.vendor), self.scene.plan.get(it.resource)
         if vendor is None or pod is None or planned is None:
             return None
         cards = by_minor(self.scene.snapshot, vendor.name)
         return promised(it.resource, pod, container, dialects(vendor, planned), cards)
+
+    def _by_limits(self, it: Allocation, pod: Candidate | None, container: str) -> Claim | None:
+        """What its own limits ask for, on whichever card."""
+        vendor, planned = self.scene.vendors.get(it.vendor), self.scene.plan.get(it.resource)
+        if vendor is None or pod is None or planned is None or (limits := _limits(vendor, planned)) is None:
+            return None
+        return promised(it.resource, pod, container, [limits], by_minor(self.scene.snapshot, vendor.name))
 
     def handed(self, it: Allocation, claim: Claim | None) -> Mapping[str, str] | None:
         """What it was answered with, where this claim would have had another answer."""
@@ -363,9 +460,20 @@ def holder(it: Allocation, resource: str) -> str:
     return name if it.resource == resource else f"{name} as {it.resource}"
 
 
-def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
-    """Those in which schedulers are heard of the resource."""
+def of_schedulers(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
+    """The dialects in which schedulers are heard of the resource."""
     return vendor.dialects if resource.rule.placement == "local" else (*vendor.dialects, *DIALECTS)
+
+
+def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
+    """Those, and after them what a pod's own limits say."""
+    limits = _limits(vendor, resource)
+    return (*of_schedulers(vendor, resource), *([limits] if limits is not None else []))
+
+
+def _limits(vendor: Vendor, resource: Resource) -> Dialect | None:
+    """How a pod's own limits are read, where a scheduler may choose, and none has to."""
+    return vendor.limits if resource.rule.placement == "auto" else None
 
 
 def by_minor(snapshot: NodeSnapshot, vendor: str) -> Cards:

@@ -14,12 +14,14 @@ from agent.core.koordinator.external import RESOURCE, objection
 from agent.core.koordinator.resources import PREFIX
 from agent.core.model import Allocation, Resource
 from agent.core.notices import PodRef, Unheeded
-from agent.core.promises import Promises, by_minor, dialects
+from agent.core.promises import Promises, by_minor, of_schedulers
 from agent.core.text import shorten
 from agent.core.vendor import Vendor
 
 #: What becomes of a container of which no scheduler speaks, where its vendor says nothing else.
 UNCLAIMED = "gets what the kubelet chooses"
+#: The same, where its own limits are heeded.
+AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
 
 
 class Lookout:
@@ -77,15 +79,20 @@ def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> I
             continue
         vendor = scene.vendors[planned.vendor]
         cards = by_minor(scene.snapshot, vendor.name)
-        claims, wrong = heard(pod, planned.name, dialects(vendor, planned), cards)
+        claims, wrong = heard(pod, planned.name, of_schedulers(vendor, planned), cards)
         mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
         asking = [it for it in pod.containers if it.limits.get(planned.name) and _asks(it)]
-        if not claims and (wrong or asking) and all(it.claim is None for it in mine):
+        if not claims and (wrong or asking) and all(it.claim is None or _is_own(it, vendor) for it in mine):
             why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
             yield Unheeded(_ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}")
         for claim in claims:
             for why in _elsewhere(mine, claim, {card for it in claims for card in it.devices}):
                 yield Unheeded(_ref(pod), why, moved=True)
+
+
+def _is_own(it: Allocation, vendor: Vendor) -> bool:
+    """Whether its claim is what the pod's own limits say."""
+    return it.claim is not None and vendor.limits is not None and it.claim.dialect == vendor.limits.name
 
 
 def _asks(container: PodContainer) -> bool:
@@ -98,9 +105,11 @@ def _instead(planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence
     """What a container gets without a choice; and what it asks for, where it asks a scheduler."""
     its = asking or [it for it in pod.containers if it.limits.get(planned.name)]
     gets = _unclaimed(planned, vendor, its[0].limits[planned.name])
+    by_limits = vendor.limits is not None and planned.rule.placement == "auto"
     if not asking:
-        return f"it {gets}"
+        return f"it gets what its limits name of a card, and else {gets}" if by_limits else f"it {gets}"
     wanted = wish(its[0].limits)
+    gets = AS_MUCH if by_limits else gets
     of = "a card" if wanted.cards == 1 else f"each of {wanted.cards} cards"
     return f"container {shorten(its[0].name)} asks for {in_words(wanted.each)} of {of}, and {gets}"
 

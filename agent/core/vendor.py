@@ -226,6 +226,7 @@ Judge = Callable[[Sequence[ResourceRule]], None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
+CardsWithRoom = Callable[[Request, Sequence[Device], Sequence[Grant]], Sequence[str]]
 CardsTold = Callable[[Mapping[str, str], Sequence[Device]], Sequence[str] | None]
 
 
@@ -316,6 +317,14 @@ class Vendor:
     doubts: tuple[Doubt, ...] = ()
     #: How schedulers say which container gets which of its cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
+    #: What a pod's own limits and annotations ask for: heard after all schedulers, where one may choose and
+    #: none has to. It has a claim without cards for each container that asks for the resource.
+    limits: Dialect | None = None
+    #: Where a claim names no card, or none is known: those of these devices that have left what the request
+    #: asks for, beside all that is given out, by uuid. The one that suits it best comes first, of equal ones
+    #: the first that is listed. There are as many as the request has IDs, or more.
+    #: Raises RequestRefused; NoRoom with what is asked for and what is left, where that is too little.
+    cards_with_room: CardsWithRoom | None = None
     #: What becomes of a container that asks for so many IDs and of which no scheduler speaks, though one may
     #: choose: `is refused`, or `gets` and what, where that is not what the kubelet chooses.
     unclaimed: Callable[[int], str] | None = None

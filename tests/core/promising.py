@@ -12,7 +12,7 @@ from agent.core.model import Allocation
 from agent.core.promises import Choice, Promises
 from agent.core.vendor import Sharing
 
-from .scenes import CHOSEN, SHARE, bound, scene
+from .scenes import BY_LIMITS, CHOSEN, SHARE, bound, cards_with_room, scene
 
 TOGETHER = Sharing("replicas", 2, span_cards=False)
 MEMORY = Sharing("memory", unit="1")
@@ -37,6 +37,11 @@ def choose(its: Promises, resource: str, *ids: str) -> Choice:
     """What a request gets beside the allocations that have other IDs."""
     others = [it for it in its.in_use if it.resource == resource and not {*it.ids} & {*ids}]
     return its.choice(resource, ids, admit(its.scene, resource, ids), others)
+
+
+def by_limits(*pods: Candidate, **more: Any) -> Promises:
+    """The same where the pods' own limits say how much of a card they get."""
+    return promises(*pods, limits=BY_LIMITS, cards_with_room=cards_with_room, **more)
 
 
 def of(choice: Choice) -> tuple[str | None, tuple[str, ...]]:

@@ -9,13 +9,14 @@ from typing import Any
 
 from agent.core.allocator import Allocator, MakeRoom, Scene
 from agent.core.claims import Candidate, Dialect
+from agent.core.errors import InsufficientRoom
 from agent.core.evidence import Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, Owner
 from agent.core.vendor import Edits, Partition, Placement, Request
 from agent.core.waits import Wait
 
-from .scenes import CHOSEN, PLAIN, WAITING, edits, scene
+from .scenes import BY_LIMITS, CHOSEN, PLAIN, WAITING, cards_with_room, edits, scene
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Room:
     grants: Sequence[Granted] | None = ()
     #: Names of the pods that the kubelet lists.
     listed: frozenset[str] = frozenset()
+    #: Allocation to the card of its slice, and percent; where limits say how much.
+    lies: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: What happens while the vendor prepares.
     meanwhile: Callable[[Ledger], object] = lambda ledger: None
 
@@ -59,6 +62,10 @@ class Room:
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
     now: float = 1234.5
     make_room: MakeRoom | None = None
+    #: Whether pods' own limits say how much of a card they get.
+    by_limits: bool = False
+    #: Why no pod is ever seen.
+    unseen: str = ""
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
@@ -96,6 +103,9 @@ class Room:
             prepares=self.prepares,
             container_edits=self.edits,
             waits=self.waits,
+            limits=BY_LIMITS if self.by_limits else None,
+            cards_with_room=cards_with_room if self.by_limits else None,
+            unseen=self.unseen,
         )
 
     async def save(self, *, durable: bool) -> None:
@@ -116,10 +126,22 @@ class Room:
             await self.gate.wait()
         if self.prepare_fails:
             raise self.prepare_fails
+        self.lie(request, uuids)
         return [Partition(f"slice-of-{uuids[0]}", uuids[0], request.allocation)]
+
+    def lie(self, request: Request, uuids: Sequence[str]) -> None:
+        """Where limits say how much: have a slice of so much lie there; a card has 100 percent."""
+        if not self.by_limits:
+            return
+        own = (uuids[0], int(request.parameters.get("core", "10")))
+        self.lies.pop(request.allocation, None)
+        if sum(core for uuid, core in self.lies.values() if uuid == own[0]) + own[1] > 100:
+            raise InsufficientRoom(request.resource, f"{own[1]} percent are too many for {own[0]}")
+        self.lies[request.allocation] = own
 
     async def release(self, vendor: str, allocation: str) -> None:
         known = self.ledger.get(allocation)
+        self.lies.pop(allocation, None)
         self.log.append(f"release {','.join(known.ids) if known else allocation}")
         await asyncio.sleep(self.release_takes)
         if self.release_fails:

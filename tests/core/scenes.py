@@ -13,7 +13,20 @@ from agent.core.evidence import Granted
 from agent.core.model import Allocation, Owner, Source
 from agent.core.plan import plan
 from agent.core.topology import topology
-from agent.core.vendor import ContainerEdits, Device, Edits, Placement, Request, ResourceRule, Sharing, Vendor
+from agent.core.vendor import (
+    CardsWithRoom,
+    ContainerEdits,
+    Device,
+    Edits,
+    Grant,
+    NoRoom,
+    Placement,
+    Request,
+    RequestRefused,
+    ResourceRule,
+    Sharing,
+    Vendor,
+)
 
 from .values import allocation, node, status
 
@@ -46,6 +59,8 @@ def scene(
     left_out: bool = False,
     prepares: bool = False,
     container_edits: Edits = edits,
+    limits: Dialect | None = None,
+    cards_with_room: CardsWithRoom | None = None,
     **more: Any,  # further fields of Scene
 ) -> Scene:
     """The node with these pods. `failed`: cards that are unhealthy by now."""
@@ -55,7 +70,15 @@ def scene(
     snapshot = node(*cards, sick, status("broken", 7), wanting)
     settings = {"key": "value"}
     vendor = Vendor(
-        "acme", "", container_edits, WHOLE, settings=settings, prepares=prepares, dialects=dialects
+        "acme",
+        "",
+        container_edits,
+        WHOLE,
+        settings=settings,
+        prepares=prepares,
+        dialects=dialects,
+        limits=limits,
+        cards_with_room=cards_with_room,
     )
     offers = [Offer("acme", _rules(placement, dynamic=dynamic), dynamic=dynamic)]
     planned = plan(offers, snapshot, {}, {}, external=external or {})
@@ -129,6 +152,39 @@ def limited(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
     """A dialect that claims shares of c4 with the limits of LIMITED, by the pod's name."""
     said = LIMITED.get(pod.name)
     return [Claim(pod.uid, pod.namespace, pod.name, "main", ("c4",), said)] if said else []
+
+
+# Pods whose own limits say how much of a card they are to have
+
+
+def asked(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+    """What the annotation `core` of the pod says, in percent of a card."""
+    core = pod.annotations.get("core")
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", (), {"core": core} if core else {})]
+
+
+BY_LIMITS = Dialect("limits", asked)
+
+
+def cards_with_room(request: Request, devices: Sequence[Device], given: Sequence[Grant]) -> Sequence[str]:
+    """Each card has 100 percent; who names none gets 10. Most left first."""
+    core = int(request.parameters.get("core", "10"))
+    if core > 100:
+        raise RequestRefused(f"{core} percent are more than a card")
+    left = {it.uuid: 100 for it in devices}
+    for it in given:
+        for uuid in {*it.uuids} & {*left}:
+            left[uuid] -= int(it.request.parameters.get("core", "10"))
+    found = [uuid for uuid, rest in left.items() if rest >= core]
+    if len(found) < len(request.ids):
+        raise NoRoom(f"{core} percent are asked for, left are {sorted(left.values())}")
+    return sorted(found, key=lambda uuid: -left[uuid])
+
+
+def asking(name: str, core: int | str = "", resource: str = SHARE, **more: Any) -> Candidate:
+    """A pod that asks for so much of a card itself, or (empty) for no amount."""
+    said = {"core": str(core)} if core else {}
+    return replace(bound(name, resource=resource, **more), annotations=said)
 
 
 # Who has what

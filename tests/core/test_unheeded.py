@@ -106,6 +106,41 @@ def test_what_it_gets_instead_is_the_vendors_word(text: str, limits: dict[str, i
     assert said.endswith(f"; container main asks for {asks}, and gets {limits[WHOLE]} halves")
 
 
+LIMITS = Dialect("limits", lambda it, *_: [Claim(it.uid, it.namespace, it.name, "main")])
+
+
+OWN = Claim("u", "default", "web", "main", dialect="limits")
+COUNTED_BY_NONE = (
+    "container main asks for 10 % of the cores and 1Gi of a card, and gets as much of a card that has it "
+    "left, which no scheduler counts"
+)
+
+
+@pytest.mark.parametrize(
+    "in_use",
+    [
+        pytest.param((), id="it waits"),
+        pytest.param((allocation("a", ["c0"], resource=WHOLE, claim=OWN),), id="it has what it asks for"),
+    ],
+)
+def test_who_gets_what_its_own_limits_say_is_told_that_no_scheduler_counts_that(
+    in_use: tuple[Allocation, ...],
+) -> None:
+    (said,) = told(pod("{}", SHARED), *in_use, limits=LIMITS)
+
+    assert said.endswith(COUNTED_BY_NONE)
+
+
+def test_who_asks_no_scheduler_and_has_a_wrong_word_of_one_gets_what_its_limits_name() -> None:
+    (said,) = told(pod("{{", {WHOLE: 1}), limits=LIMITS, unclaimed=lambda _: "gets a half")
+
+    assert said.endswith("; it gets what its limits name of a card, and else gets a half")
+
+
+def test_where_a_scheduler_must_choose_no_limits_of_its_own_help_a_pod() -> None:
+    assert told(pod("{}"), placement="claim", limits=LIMITS)[0].endswith(", and is refused")
+
+
 def test_a_vendor_whose_word_is_not_to_be_had_hides_nothing() -> None:
     assert told(pod("{}"), unclaimed=lambda _: str(1 / 0))[0].endswith(", and gets what the kubelet chooses")
 

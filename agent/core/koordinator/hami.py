@@ -139,7 +139,7 @@ def _held(it: PodContainer, resource: str, grants: Sequence[Grant], key: str) ->
         return grants
     if _in_koordinators_words(it):
         return believed(wish(it.limits), grants, key)
-    own = _asked(resource, it.limits)
+    own = asked_of_each(resource, it.limits)
     return [
         replace(
             grant,
@@ -155,8 +155,8 @@ def _in_koordinators_words(it: PodContainer) -> bool:
     return any(name.startswith(PREFIX) for name in it.limits)
 
 
-def _asked(resource: str, limits: Mapping[str, int]) -> Grant:
-    """What is asked of each card in HAMi's own words.
+def asked_of_each(resource: str, limits: Mapping[str, int]) -> Grant:
+    """What is asked of each card in HAMi's own words; nothing of it where they are not used.
 
     A percentage of memory goes with the bytes that the scheduler made of it: whoever holds a container to its
     share takes the smaller one.

@@ -1,4 +1,5 @@
-"""How koord-scheduler and HAMi hand over cards of MetaX, with the policy that the pod names. Pure.
+"""How koord-scheduler and HAMi hand over cards of MetaX, with the policy that the pod names; and what a pod
+asks for itself, where neither did. Pure.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go (a7a1b76b), HAMi
 pkg/device/metax/sdevice.go (4707fb02).
@@ -9,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.dialect import KOORDINATOR
-from agent.core.koordinator.hami import HAMI, METAX, METAX_ALLOCATED
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.koordinator.allocated import ALLOCATED, Grant
+from agent.core.koordinator.asked import Wish, wish
+from agent.core.koordinator.dialect import KOORDINATOR, share
+from agent.core.koordinator.hami import HAMI, METAX, METAX_ALLOCATED, asked_of_each
+from agent.core.koordinator.resources import PREFIX, SHARED
 from agent.core.text import shorten
 
 from .names import DOMAIN
@@ -22,6 +25,7 @@ from .share import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
 APP_CLASS = f"{DOMAIN}sgpu-app-class"
 ONLINE = "online"
 _MAX_POLICY = 64
+_ALL = {CORE: str(WHOLE)}
 _NOT_SUSPENDED = f"{APP_CLASS} is {ONLINE}, and no pod that is offline is suspended for it by this agent"
 
 
@@ -73,9 +77,13 @@ def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:
     """The claim in the words of `share`: one without amounts is of the whole card."""
+    return _with_policy(pod, replace(claim, parameters=claim.parameters or _ALL), refused)
+
+
+def _with_policy(pod: Candidate, claim: Claim, refused: str) -> Claim:
     online = pod.annotations.get(APP_CLASS) == ONLINE
     policy = pod.annotations.get(ANNOTATION, "")
-    parameters = dict(claim.parameters or {CORE: str(WHOLE)})
+    parameters = dict(claim.parameters)
     if online and not policy:
         parameters[ANY_QOS] = "true"
     else:
@@ -86,4 +94,51 @@ def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:
     return replace(claim, parameters=parameters, remark=remark)
 
 
+def limits(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+    """What the pod's own limits and annotation ask for, a claim on no card for each container that asks.
+
+    One that names no amounts has the policy alone: what it gets is `unclaimed`.
+    """
+    return [
+        _with_policy(
+            pod,
+            Claim(pod.uid, pod.namespace, pod.name, it.name, (), _asked(it, resource)),
+            _mismatch(it, resource, count),
+        )
+        for it in pod.containers
+        if (count := it.limits.get(resource))
+    ]
+
+
+def _asked(it: PodContainer, resource: str) -> Mapping[str, str]:
+    """Of each card, in Koordinator's words, else in HAMi's; empty where none is said.
+
+    Of what is not said in HAMi's words it counts all (pkg/device/metax/sdevice.go:250-273).
+    """
+    own = _of_koordinator(it).each
+    if own.core is own.memory is own.ratio is None:
+        own = asked_of_each(resource, it.limits)
+        if own.core is own.memory is None:
+            return {}
+        own = Grant(0, "", own.core or WHOLE, own.memory, None if own.memory else WHOLE)
+    return _ALL if own.whole else share([own])
+
+
+def _of_koordinator(it: PodContainer) -> Wish:
+    """Cards that another vendor's plugin counts whole are none of these."""
+    return wish({name: count for name, count in it.limits.items() if name.startswith(PREFIX)})
+
+
+def _mismatch(it: PodContainer, resource: str, count: int) -> str:
+    """Why what is asked of cards can not be had with so many IDs."""
+    wanted = _of_koordinator(it).cards
+    if wanted in (0, count):
+        return ""
+    return (
+        f"container {it.name} asks for {count} of {resource}, and by its other limits for parts of {wanted} "
+        f"cards: ask for as many as cards ({SHARED})"
+    )
+
+
 DIALECT = Dialect("metax-sgpu", claims)
+LIMITS = Dialect("metax-limits", limits)

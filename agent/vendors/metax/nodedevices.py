@@ -7,7 +7,6 @@ without `healthy` is not well.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.core.vendor import Device, Grant, ResourceRule
@@ -15,12 +14,11 @@ from agent.core.vendor import Device, Grant, ResourceRule
 from . import facts
 from .names import DOMAIN, SGPU
 from .options import Options
-from .share import MAX_SLICES, MIB, WHOLE, Slice, slices
+from .room import lying, made, number, room
+from .share import MAX_SLICES, WHOLE, Slice
 
 ANNOTATION = f"{DOMAIN}node-gpu-devices"
 _MAX = (1 << 31) - 1
-#: One of `facts.OWN_SLICES`.
-_OWN = re.compile(r"([0-9a-f]{16}):([0-9]{1,9}):([0-9]{1,9})")
 
 
 def node_annotations(
@@ -34,50 +32,29 @@ def node_annotations(
     """
     names = {it.name for it in rules} or {SGPU}
     cards = [it for it in devices if it.parent is None and facts.VIRTUAL_FUNCTIONS not in it.attributes]
-    made = [
+    ours = [
         (it.request.allocation, one)
         for it in grants
         if it.request.resource in names
-        for one in _made(options, it, cards)
+        for one in made(options, it, cards)
     ]
     otherwise = {uuid for it in grants if it.request.resource not in names for uuid in it.uuids}
     said = [
-        _entry(it, [(id_, one) for id_, one in made if one.card == it.uuid], free=it.uuid not in otherwise)
+        _entry(it, [(id_, one) for id_, one in ours if one.card == it.uuid], free=it.uuid not in otherwise)
         for it in cards
     ]
     return {ANNOTATION: json.dumps(said, separators=(",", ":"))} if said else {}
 
 
-def room(card: Device) -> int:
-    """MiB that slices may take of the card."""
-    told = card.attributes.get(facts.SLICE_MEMORY, "")
-    return int(told) if told.isdecimal() else card.memory // MIB
-
-
-def _made(options: Options, grant: Grant, cards: Sequence[Device]) -> Sequence[Slice]:
-    """A card that is gone has no memory, and counts as one of the request's."""
-    sizes = {it.uuid: room(it) * MIB for it in cards}
-    # What was made by another setting than now is no less there.
-    unclaimed = "share" if options.unclaimed == "refuse" and grant.partitions else options.unclaimed
-    try:
-        return slices(grant.request, {uuid: sizes.get(uuid, 0) for uuid in grant.uuids}, unclaimed)
-    except ValueError:  # it is being refused
-        return ()
-
-
 def _had(card: Device, made: Sequence[tuple[str, Slice]]) -> Sequence[Slice]:
     """Of an allocation that lies there nothing else counts: settings and claims may be others by now."""
-    lying = {
-        allocation: Slice(card.uuid, int(memory), int(compute))
-        for name in facts.OWN_SLICES
-        for allocation, compute, memory in _OWN.findall(card.attributes.get(name, ""))
-    }
-    return [*lying.values(), *(it for allocation, it in made if allocation not in lying)]
+    there = lying(card)
+    return [*there.values(), *(it for allocation, it in made if allocation not in there)]
 
 
 def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Mapping[str, object]:
     count, compute, memory = (
-        max(0, total - _number(card, key))
+        max(0, total - number(card, key))
         for total, key in (
             (MAX_SLICES, facts.FOREIGN_SLICES),
             (WHOLE, facts.FOREIGN_COMPUTE),
@@ -97,7 +74,7 @@ def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Ma
         "numa": card.numa,
         "healthy": free and card.fault is None,
         "qosPolicy": next(_policies(card, [it for _, it in made]), ""),
-        "linkZone": _number(card, facts.LINK_ZONE),
+        "linkZone": number(card, facts.LINK_ZONE),
     }
     bounded = {key: max(0, min(it, _MAX)) if type(it) is int else it for key, it in fields.items()}
     return {"uuid": card.uuid, **{key: it for key, it in bounded.items() if it}}
@@ -111,8 +88,3 @@ def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
     lies = {facts.FOREIGN_SLICES, facts.OWN_SLICES[0]} & card.attributes.keys()
     if lies or any(not it.whole for it in made):
         yield card.attributes.get(facts.QOS, "")
-
-
-def _number(card: Device, attribute: str) -> int:
-    text = card.attributes.get(attribute, "")
-    return int(text) if text.isdecimal() and len(text) < 20 else 0

@@ -10,7 +10,7 @@ from agent.core.hooks import hookimpl
 from agent.core.vendor import Signs, Vendor
 
 from . import places
-from .dialect import DIALECT
+from .dialect import DIALECT, LIMITS
 from .edits import container_edits
 from .facts import SGPU as SLICED
 from .labels import labels
@@ -18,6 +18,7 @@ from .names import GPU, SGPU
 from .nodedevices import ANNOTATION, node_annotations
 from .offering import judge, offering, sharing
 from .options import DEFAULTS, SETTINGS, Options
+from .room import cards_with_room
 from .share import without_a_claim
 from .sysfs import MODULE
 
@@ -49,6 +50,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         annotations=partial(node_annotations, options) if sliced else None,
         annotation_keys=(ANNOTATION,),
         dialects=(DIALECT,) if sliced else (),
+        limits=LIMITS if sliced else None,
+        cards_with_room=partial(cards_with_room, options) if sliced else None,
         unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
         libraries=partial(places.searched, options.for_backend()),

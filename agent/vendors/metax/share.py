@@ -51,7 +51,7 @@ def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "s
     if why := asked.get(REFUSED):
         raise RequestRefused(why)
     wanted = None if ANY_QOS in asked else policy(asked.get(QOS, ""))
-    if not asked.keys() & {CORE, MEMORY, RATIO}:
+    if not names_amounts(asked):
         asked = _unclaimed(request, tuple(cards.values()), unclaimed)
     core, ratio, memory = (int(asked[key]) if key in asked else None for key in (CORE, RATIO, MEMORY))
     made = tuple(_slice(card, size, core, ratio, memory, wanted) for card, size in cards.items())
@@ -59,12 +59,18 @@ def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "s
     return made
 
 
+def names_amounts(asked: Mapping[str, str]) -> bool:
+    """Whether a claim says how much of a card it is of; else the setting `unclaimed` does."""
+    return bool(asked.keys() & {CORE, MEMORY, RATIO})
+
+
 def _unclaimed(request: Request, sizes: Sequence[int], how: Unclaimed) -> Mapping[str, str]:
-    """What the request gets of cards of these sizes where no scheduler speaks of it."""
+    """What the request gets of cards of these sizes where neither scheduler nor pod says how much."""
     if how == "refuse":
         raise RequestRefused(
-            f"no scheduler says how much of a card {request.resource} is to be: let koord-scheduler or HAMi "
-            "place the pod, or set 'unclaimed' to share or whole"
+            f"no scheduler says how much of a card {request.resource} is to be, and no limit of the pod: let "
+            "koord-scheduler or HAMi place the pod, ask for koordinator.sh/gpu-core and gpu-memory, or set "
+            "'unclaimed' to share or whole"
         )
     if len(sizes) != 1 or len(request.ids) != 1:
         raise RequestRefused(

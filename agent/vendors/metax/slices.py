@@ -21,10 +21,13 @@ from .journal import Entry, Journal
 from .layouts import MARKED, Found, Layout, look
 from .library import Mxsml, MxsmlError
 from .seen import Seen
-from .share import Slice, Unclaimed
+from .share import Slice, Unclaimed, names_amounts
 from .share import slices as shared
 
 T = TypeVar("T")
+
+#: The settings by which a slice was made that nobody says the amounts of.
+_UNCLAIMED: tuple[Unclaimed, ...] = ("share", "whole")
 
 
 class UnknownCard(Exception):
@@ -136,8 +139,8 @@ class Slices:
         _markable(request.allocation)
         for card in cards:
             self._settle(card)
-        if not request.parameters and (kept := self._kept(request.allocation, cards)):
-            return kept  # `unclaimed` may be another one by now
+        if not names_amounts(request.parameters) and (kept := self._kept(request, cards)):
+            return kept
         self._wanted(request, cards)  # what is refused switches nothing on
         for card in cards:
             self._switch_on(card)
@@ -147,16 +150,34 @@ class Slices:
                 self._clear(request.allocation, card)
         return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
 
-    def _kept(self, allocation: str, cards: Sequence[Card]) -> tuple[Found, ...]:
-        """The slices of an allocation, where it has them on all of these cards."""
-        its = [[it for it in self._layout(card).found if it.allocation == allocation] for card in cards]
-        return tuple(it for found in its for it in found) if all(its) else ()
+    def _kept(self, request: Request, cards: Sequence[Card]) -> tuple[Found, ...]:
+        """The slices of a request that names no amounts, as `unclaimed` made them, which may be another one
+        by now; none where what lies there was made for another pod.
+        """
+        for how in _UNCLAIMED:
+            with suppress(RequestRefused):
+                wanted = self._wanted(request, cards, how)
+                its = [self._lies(request, card, it) for card, it in zip(cards, wanted, strict=True)]
+                found = tuple(it for it in its if it is not None)
+                if len(found) == len(its):
+                    return found
+        return ()
 
-    def _wanted(self, request: Request, cards: Sequence[Card]) -> tuple[Slice, ...]:
+    def _lies(self, request: Request, card: Card, wanted: Slice) -> Found | None:
+        """The slice of the request on this card, if it is as it is wanted, and its card's policy."""
+        layout = self._layout(card)
+        if wanted.qos is not None and layout.policy not in (None, wanted.qos):
+            return None
+        its = (it for it in layout.found if it.allocation == request.allocation)
+        return next((it for it in its if it.fits(wanted)), None)
+
+    def _wanted(
+        self, request: Request, cards: Sequence[Card], unclaimed: Unclaimed | None = None
+    ) -> tuple[Slice, ...]:
         sizes: dict[str, int] = {}
         for card in cards:
             sizes[card.uuid] = self._layout(card).room(card)
-        return shared(request, sizes, self._unclaimed)
+        return shared(request, sizes, unclaimed or self._unclaimed)
 
     def _layout(self, card: Card) -> Layout:
         layout = self._look(card)
@@ -170,9 +191,9 @@ class Slices:
 
     def _ensured(self, request: Request, card: Card, wanted: Slice) -> Found:
         its = [it for it in self._layout(card).found if it.allocation == request.allocation]
-        kept = next((it for it in its if it.fits(wanted)), None)
+        kept = self._lies(request, card, wanted)
         for it in its:
-            if it is not kept:
+            if it != kept:
                 self.remove_one(card, it)
         return kept or self._made(request, card, wanted)
 

@@ -17,6 +17,7 @@ from agent.vendors.common import ownfiles
 from agent.vendors.metax.abi import Code, SchedClass
 from agent.vendors.metax.backend import MetaxBackend
 from agent.vendors.metax.library import MxsmlError
+from agent.vendors.metax.qos import SCHED_CLASSES, Qos
 from agent.vendors.metax.seen import FILE
 from agent.vendors.metax.slices import UnknownCard
 
@@ -76,6 +77,40 @@ def test_a_slice_without_a_claim_stays_as_it_was_made_whatever_is_set_by_now(
 
     assert backend.prepare(asked(), [stub.uuid(0)]) == made
     assert stub.slices() == before
+
+
+def test_a_slice_that_was_made_for_a_pod_with_a_claim_is_no_other_ones(
+    sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    """The kubelet names the pod of an answer later, and it may ask for no amount."""
+    sgpu.prepare(asked(claim(50, 8)), [stub.uuid(0)])
+
+    sgpu.prepare(asked({"qos": "best-effort"}), [stub.uuid(0)])
+
+    assert [(it.vram, it.compute) for it in stub.slices(0)] == [(4096, 6)]
+
+
+def test_a_slice_alone_on_its_card_gets_the_policy_of_the_pod_that_it_turns_out_to_be_of(
+    sgpu: MetaxBackend, stub: MxsmlStub
+) -> None:
+    fixed, burst = (claim(10, 1, it) for it in ("fixed-share", "burst-share"))
+    sgpu.prepare(asked(fixed), [stub.uuid(0)])
+
+    sgpu.prepare(asked(burst), [stub.uuid(0)])
+
+    assert [(it.vram, it.compute) for it in stub.slices(0)] == [(1024, 10)]
+    assert stub.hardware().classes[0] == SCHED_CLASSES[Qos.BURST_SHARE]
+
+
+def test_beside_slices_of_another_policy_it_is_refused_with_both(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
+    fixed, burst = (claim(10, 1, it) for it in ("fixed-share", "burst-share"))
+    sgpu.prepare(asked(fixed), [stub.uuid(0)])
+    sgpu.prepare(asked(fixed, allocation=OTHER), [stub.uuid(0)])
+
+    with pytest.raises(NoRoom, match=r"is burst-share, and the slices on .* are fixed-share"):
+        sgpu.prepare(asked(burst), [stub.uuid(0)])
+
+    assert [it.alias for it in stub.slices(0)] == [f"xpu-{OTHER}"]
 
 
 def test_a_whole_card_is_all_that_slices_may_take_of_it(sgpu: MetaxBackend, stub: MxsmlStub) -> None:
