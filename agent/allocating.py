@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import structlog
 
 from agent.core.allocator import Allocator
-from agent.core.errors import AgentError, AllocationError
+from agent.core.errors import AgentError, AllocationError, LimitsUnread, StartRefused
 from agent.core.ledger import Ledger
 from agent.core.marks import ALLOCATION
-from agent.core.notices import Swap
+from agent.core.notices import PodRef, StartRefusal, Swap
 from agent.core.promises import Promises
 from agent.core.vendor import ContainerEdits
 from agent.core.view import BUCKETS
@@ -28,6 +29,8 @@ TOLD_AFTER = 0.001
 SHOWN = 16
 #: Containers whose refused start is not said again; those refused longest ago go first.
 REMEMBERED = 1024
+#: Those of them of which people are told.
+STARTS = 64
 
 #: (resource, outcome) to [count, sum of seconds, one count per bucket].
 Seconds = dict[tuple[str, str], list[float]]
@@ -59,6 +62,12 @@ class TimedAllocator:
         self.pre_start_seconds: Seconds = {}
         #: A container's resource and IDs to why it was not started the last time.
         self._refused: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._starts: deque[StartRefusal] = deque(maxlen=STARTS)
+
+    @property
+    def starts_refused(self) -> tuple[StartRefusal, ...]:
+        """The last containers that can not start with what their pods ask for, oldest first."""
+        return tuple(self._starts)
 
     @property
     def swaps(self) -> tuple[Swap, ...]:
@@ -119,23 +128,37 @@ class TimedAllocator:
         """Answer a PreStartContainerRequest.
 
         Raises:
-            AllocationError: Nothing of ours holds these IDs.
+            AllocationError: Nothing of ours holds these IDs, or what the container asks for can not be had.
             VendorError: The hardware can not be made now. The kubelet tries again.
         """
         container = (resource, tuple(ids))
         try:
             with _timed(self.pre_start_seconds, resource):
-                await self._allocator.pre_start(resource, ids)
+                await self._pre_start(resource, ids)
         except AgentError as exc:
-            self._refuse(container, str(exc))
+            self._refuse(container, exc)
             raise
         self._refused.pop(container, None)
 
-    def _refuse(self, container: tuple[str, tuple[str, ...]], reason: str) -> None:
+    async def _pre_start(self, resource: str, ids: Sequence[str]) -> None:
+        """Where the pod is not known yet, once more with those that the API server lists."""
+        try:
+            await self._allocator.pre_start(resource, ids)
+        except LimitsUnread:
+            if self._askers is None:
+                raise
+            await self._askers.look()
+            await self._allocator.pre_start(resource, ids)
+
+    def _refuse(self, container: tuple[str, tuple[str, ...]], exc: AgentError) -> None:
         """Say it once: the kubelet tries again and again."""
+        reason = str(exc)
         if self._refused.pop(container, None) != reason:
             resource, ids = container
             log.warning("container start refused", resource=resource, ids=ids[:SHOWN], error=reason)
+            if isinstance(exc, StartRefused):
+                number = self._starts[-1].number + 1 if self._starts else 1
+                self._starts.append(StartRefusal(number, PodRef(exc.namespace, exc.pod, exc.uid), str(exc)))
         self._refused[container] = reason
         if len(self._refused) > REMEMBERED:
             del self._refused[next(iter(self._refused))]

@@ -302,6 +302,7 @@ class Line:
             allocations=self._ledger.all(),
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
+            starts_refused=self._allocator.starts_refused,
             unheeded=self._unheeded.found,
             stale_locks=self._scheduled.stale,
             reported=self.told.reported,

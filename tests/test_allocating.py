@@ -12,10 +12,12 @@ from support.waiting import eventually
 
 from agent.allocating import REMEMBERED, TimedAllocator
 from agent.core.allocator import ALLOCATION, Allocator
-from agent.core.errors import InvalidRequest, NotAllocated, VendorError
+from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState
+from agent.core.notices import PodRef
 from agent.core.vendor import ContainerEdits
+from agent.scheduling.askers import Askers
 
 XPU = "acme.com/xpu"
 LOST = NotAllocated(XPU, ["a-0"])
@@ -120,6 +122,50 @@ async def test_of_the_containers_refused_only_so_many_are_remembered(
 
     assert len(logged) == REMEMBERED + 2
     assert logged[-1]["ids"] == ("a-0",)
+
+
+FULL = StartRefused(XPU, "uid-web", "default", "web", "main", "no room")
+
+
+async def test_a_container_without_room_on_its_card_is_told_once_with_its_pod(
+    timed: TimedAllocator, scripted: Scripted
+) -> None:
+    for error in (FULL, FULL, LOST, FULL):
+        await start(timed, scripted, error, "a-0")
+
+    assert [(it.number, it.pod, it.text) for it in timed.starts_refused] == [
+        (number, PodRef("default", "web", "uid-web"), str(FULL)) for number in (1, 2)
+    ]
+
+
+class Looking:
+    """Knows the pod once the API server was asked for it."""
+
+    def __init__(self, scripted: Scripted, *, then: Exception | None) -> None:
+        self.looks = 0
+        self._scripted = scripted
+        self._then = then
+
+    async def look(self) -> None:
+        self.looks += 1
+        self._scripted.error = self._then
+
+
+UNREAD = LimitsUnread(XPU, "uid-web", "main")
+
+
+@pytest.mark.parametrize("then", [None, UNREAD], ids=["listed", "not listed"])
+async def test_where_a_pod_is_not_known_yet_it_is_listed_before_its_container_is_refused(
+    scripted: Scripted, then: Exception | None
+) -> None:
+    asked = Looking(scripted, then=then)
+    timed = TimedAllocator(cast("Allocator", scripted), Ledger(), askers=cast("Askers", asked))
+    scripted.error = UNREAD
+
+    with nullcontext() if then is None else pytest.raises(LimitsUnread):
+        await timed.pre_start(XPU, ["a-0"])
+
+    assert asked.looks == 1
 
 
 @pytest.mark.parametrize("error", [InvalidRequest(XPU, "it is cordoned"), VendorError("acme: hung")])

@@ -12,15 +12,20 @@ from agent.core.admission import Scene, admit, refuse_retired, serving
 from agent.core.attribution import starting
 from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
+    AllocationError,
     InOtherMode,
     InsufficientMemory,
     InsufficientRoom,
     InsufficientShares,
     InvalidRequest,
+    LimitsUnread,
     NotAllocated,
+    NotServable,
     PromisedElsewhere,
+    StartRefused,
     VendorError,
 )
+from agent.core.evidence import Granted
 from agent.core.holders import refuse_held, still_there
 from agent.core.ledger import Ledger
 from agent.core.marks import ALLOCATION, marks
@@ -79,16 +84,26 @@ class Allocator:
                 raise
 
     async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
-        """Answer; where slices are in the way, once more without those that are over.
+        """Answer; else once more with what the kubelet says of the answers before; where slices are in the
+        way, once more without those that are over.
 
+        Who was taken for the pod of an answer before may be who asks now.
         A scheduler gives away the room of a pod that has ended before its slices are gone.
         """
         try:
             return await self._answers(resource, containers)
-        except InsufficientRoom:
-            if self._make_room is None or not await self._make_room():
+        except (InsufficientRoom, NotServable) as exc:
+            if await self._follow_kubelet():
+                with suppress(InsufficientRoom):
+                    return await self._answers(resource, containers)
+            if isinstance(exc, NotServable) or self._make_room is None or not await self._make_room():
                 raise
         return await self._answers(resource, containers)
+
+    async def _follow_kubelet(self) -> bool:
+        """Whether claims changed hands by what the kubelet has written down since."""
+        granted = await self._witness.granted()
+        return granted is not None and bool(self.swaps.exchange(granted))
 
     def _suspect(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
         promises = self.promises
@@ -237,6 +252,8 @@ class Allocator:
 
         Raises:
             NotAllocated: Nothing of ours holds these IDs.
+            LimitsUnread: What the container asks for decides, and is not known yet.
+            StartRefused: What its pod asks for can not be had on its card.
             VendorError: The hardware can not be made now. The kubelet tries again.
         """
         async with self._turn:
@@ -248,13 +265,57 @@ class Allocator:
             its = [it.id for it in starting(self._ledger.in_use(), granted, resource, ids)]
             if not its or not self.busy.isdisjoint(its):  # busy: being released now
                 raise NotAllocated(resource, ids)
+            self._refuse_unread(its, granted or ())
             self.busy.update(its)
             try:
-                news = [await self._ensure(vendor, it) for it in its]
+                news = [await self._started(vendor, it) for it in its]
             finally:
                 self.busy.difference_update(its)
             if exchanged or any(news):
                 await self._store.save(durable=True)
+
+    def _refuse_unread(self, allocations: Sequence[str], granted: Sequence[Granted]) -> None:
+        promises = self.promises
+        for grant in granted:
+            it = self._ledger.get(grant.allocation) if grant.allocation in allocations else None
+            if it is not None and promises.is_unread(it, grant):
+                raise LimitsUnread(it.resource, grant.uid, grant.container)
+
+    async def _started(self, vendor: Vendor, allocation: str) -> bool:
+        """As `_ensure`; where slices are in the way, once more with those beside as they are claimed now, and
+        without those that are over.
+        """
+        try:
+            with suppress(InsufficientRoom):
+                return await self._ensure(vendor, allocation)
+            await self._ensure_beside(vendor, allocation)
+            if self._make_room is not None:
+                await self._make_room()
+            return await self._ensure(vendor, allocation)
+        except InsufficientRoom as exc:
+            it = self._ledger.get(allocation)
+            if it is None or it.claim is None:
+                raise
+            claim = it.claim
+            raise StartRefused(
+                it.resource, claim.uid, claim.namespace, claim.pod, claim.container, exc.why
+            ) from exc
+
+    async def _ensure_beside(self, vendor: Vendor, allocation: str) -> None:
+        """Have that of pods which have not started made as it is claimed now, on the cards of this one.
+
+        Claims that changed hands may leave one pod's slice too large until its own container starts.
+        """
+        own, waiting = self._ledger.get(allocation), {it.uid for it in self._scene().candidates if it.waits}
+        for it in self._ledger.in_use() if own is not None else ():
+            beside = it.vendor == vendor.name and not {*it.cards}.isdisjoint(own.cards if own else ())
+            if beside and it.claim is not None and it.claim.uid in waiting and it.id not in self.busy:
+                self.busy.add(it.id)
+                try:
+                    with suppress(AllocationError):  # its own start says so
+                        await self._ensure(vendor, it.id)
+                finally:
+                    self.busy.discard(it.id)
 
     async def _ensure(self, vendor: Vendor, allocation: str) -> bool:
         """Have its hardware made as it is claimed now; whether that is news."""

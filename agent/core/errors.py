@@ -13,11 +13,13 @@ AgentError
 │   ├── InsufficientRoom
 │   ├── InsufficientShares
 │   ├── InvalidRequest
+│   ├── LimitsUnread
 │   ├── NotAllocated
 │   ├── NotPromised
 │   ├── NotServable
 │   ├── PromisedElsewhere
 │   ├── RetiredResource
+│   ├── StartRefused
 │   └── StillHeld
 ├── ListTooLong
 ├── NoSuchDevice
@@ -147,6 +149,7 @@ class NotServable(AllocationError):
 
     def __init__(self, resource: str, why: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": {why}')
+        self.why = why
 
 
 class PromisedElsewhere(AllocationError):
@@ -175,6 +178,28 @@ class InsufficientRoom(AllocationError):
 
     def __init__(self, resource: str, why: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": {why}')
+        self.why = why
+
+
+class StartRefused(AllocationError):
+    """Raised when a container can not start with what its pod asks for, which showed after its Allocate."""
+
+    def __init__(self, resource: str, uid: str, namespace: str, pod: str, container: str, why: str) -> None:
+        self.uid, self.namespace, self.pod = uid, namespace, pod
+        super().__init__(
+            f"{resource}: container {shorten(container)} of {namespace}/{pod} can not start on the card that "
+            f"the pod was admitted to: {why}; delete the pod: its controller creates it anew"
+        )
+
+
+class LimitsUnread(AllocationError):
+    """Raised when a container starts whose limits decide what it gets, and whose pod is not known yet."""
+
+    def __init__(self, resource: str, uid: str, container: str) -> None:
+        super().__init__(
+            f"{resource}: what container {shorten(container)} asks for is not known, for its pod "
+            f"({shorten(uid)}) is not among those that the API server has told of; the kubelet tries again"
+        )
 
 
 class InsufficientShares(AllocationError):

@@ -43,6 +43,7 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
         *_of_waits(before, after),
         *_of_units(before, after),
         *_of_refusals(before, after, pods),
+        *_of_starts(before, after),
         *_of_claims(before, after),
         *_of_choices(before, after),
         *_of_overlaps(before, after),
@@ -225,6 +226,13 @@ def _unattributed(refusal: Refusal) -> str:
     maybe = f"; it may be {' or '.join(pods)}" if pods else ""
     ids = ", ".join(refusal.ids[:NAMED]) + (", ..." if len(refusal.ids) > NAMED else "")
     return f"a pod that asked for {refusal.resource} was refused ({ids}){maybe}: {refusal.text}"
+
+
+def _of_starts(before: Glance, after: Glance) -> Iterator[Notice]:
+    last = max((it.number for it in before.starts_refused), default=0)
+    for it in after.starts_refused:
+        if it.number > last:
+            yield Notice("StartRefused", it.text, pod=it.pod)
 
 
 def _of_claims(before: Glance, after: Glance) -> Iterator[Notice]:

@@ -22,6 +22,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "VendorFailed": "AskVendor",
         "VendorOpened": "AskVendor",
         "AllocateRefused": "Allocate",
+        "StartRefused": "PreStartContainer",
         "ForeignPlugin": "Register",
         "ResourceWaits": "KeepDevice",
         "UnitKept": "KeepUnit",
@@ -80,6 +81,15 @@ class Refusal:
     text: str
     #: The pods that waited for as much of the resource.
     waiting: tuple[PodRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefusal:
+    """A container that can not start with what its pod asks for. `number` counts from 1."""
+
+    number: int
+    pod: PodRef
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from agent.core.model import (
     SessionStatus,
     VendorState,
 )
-from agent.core.notices import Refusal, Swap, Unheeded
+from agent.core.notices import Refusal, StartRefusal, Swap, Unheeded
 from agent.core.vendor import Vendor
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
@@ -100,6 +100,8 @@ class Glance:
     refusals: tuple[Refusal, ...]
     swaps: tuple[Swap, ...]
     reported: Reported = Reported()
+    #: The last containers that can not start with what their pods ask for, oldest first.
+    starts_refused: tuple[StartRefusal, ...] = ()
     #: What schedulers chose for pods and is not so here.
     unheeded: tuple[Unheeded, ...] = ()
     #: A sentence for each of the last locks of schedulers whose pods did not come for their devices.

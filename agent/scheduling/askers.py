@@ -29,6 +29,10 @@ class Askers:
         #: Until when a request for so many IDs of a resource waits for its claim, on the loop's clock.
         self._until: dict[tuple[str, int], float] = {}
 
+    async def look(self) -> None:
+        """Have the pods among the candidates that the API server has now."""
+        await self._scheduled.look()
+
     async def expect(self, resource: str, count: int) -> None:
         """Wait for who sends a GetPreferredAllocation; its Allocate then waits for as long as is left."""
         self._until.pop((resource, count), None)

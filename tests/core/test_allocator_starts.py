@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from agent.core.claims import Dialect
-from agent.core.errors import NotAllocated, UnknownResource, VendorCrashed
+from agent.core.claims import Candidate, Dialect
+from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, Owner, Source
 from agent.core.vendor import Request
 
 from .room import Room, promising
-from .scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, bound, granted, held, limited
+from .scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, granted, held, limited
 
 GONE = Owner("uid-gone", "main", "default", "gone")
 
@@ -181,3 +182,96 @@ async def test_a_container_whose_allocation_is_being_released_is_not_started() -
 
     assert room.log == []
     assert room.allocator.busy == {made.id}
+
+
+# What a pod's own limits ask for
+
+
+def by_limits(*pods: Candidate, **more: Any) -> Room:
+    """A room where pods say themselves how much of a card they are to have."""
+    return Room(prepares=True, candidates=pods, placement="auto", by_limits=True, **more)
+
+
+async def shared(room: Room, *ids: str) -> list[Allocation]:
+    for one in ids:
+        await room.allocator.allocate(SHARE, [[one]])
+    return list(room.ledger.all())
+
+
+def lying(room: Room) -> list[tuple[str, int]]:
+    """The slices, in the order of their allocations."""
+    return [room.lies[it.id] for it in room.ledger.all() if it.id in room.lies]
+
+
+async def test_a_container_of_a_pod_that_is_not_known_yet_is_not_started() -> None:
+    room = by_limits()
+    [made] = await shared(room, "c4::0")
+    room.grants = [granted(made, "web")]
+
+    with pytest.raises(LimitsUnread, match=r"what container main asks for is not known, .*\(uid-web\)"):
+        await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    room.candidates = (asking("web", 40),)
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+    assert lying(room) == [("c4", 40)]
+
+
+async def test_where_no_pod_is_ever_seen_a_container_starts_with_what_is_set() -> None:
+    room = by_limits(unseen="agent.watchPods is false")
+    [made] = await shared(room, "c4::0")
+    room.grants = [granted(made, "web")]
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert lying(room) == [("c4", 10)]
+
+
+async def test_a_container_without_room_on_its_card_is_not_started_and_its_pod_is_named() -> None:
+    asked: list[str] = []
+
+    async def make_room() -> bool:
+        asked.append("make room")
+        return False
+
+    room = by_limits(asking("big", 80), make_room=make_room)
+    big, *_ = await shared(room, "c4::0")
+    room.candidates = (asking("big", 80, pending=False),)
+    _, late = await shared(room, "c4::1")
+    room.ledger.record(replace(late, diverged=()))  # as where it was asked for with nobody known
+    room.grants = [granted(big, "big"), granted(late, "late")]
+    room.candidates = (asking("big", 80, pending=False), asking("late", 30))
+
+    with pytest.raises(StartRefused) as refused:
+        await room.allocator.pre_start(SHARE, ["c4::1"])
+
+    assert str(refused.value) == (
+        "acme.com/share: container main of default/late can not start on the card that the pod was admitted "
+        "to: 30 percent are too many for c4; delete the pod: its controller creates it anew"
+    )
+    assert (refused.value.uid, refused.value.pod) == ("uid-late", "late")
+    assert asked == ["make room"]
+    assert room.allocator.busy == set()
+
+
+async def test_a_start_has_the_room_that_a_claim_that_changed_hands_leaves_beside() -> None:
+    """On one card, which both fill: each has the other's slice, and the smaller one's starts first."""
+    room = by_limits(asking("large", 90), asking("small", 10, created=1))
+    one, other = await shared(room, "c4::0", "c4::1")
+    assert lying(room) == [("c4", 90), ("c4", 10)]
+    room.grants = [granted(one, "small"), granted(other, "large")]
+
+    await room.allocator.pre_start(SHARE, ["c4::1"])
+
+    assert lying(room) == [("c4", 10), ("c4", 90)]
+
+
+async def test_no_pod_is_refused_for_what_the_one_before_it_asks_for() -> None:
+    """The first one fits nowhere, and was taken for the second one: the kubelet says whose the answer was."""
+    room = by_limits(asking("huge", 110), asking("small", 10, created=1))
+    [first] = await shared(room, "c4::0")
+    assert room.claimed() == ["small"]
+    room.grants = [granted(first, "huge")]
+
+    await room.allocator.allocate(SHARE, [["c4::1"]])
+
+    assert room.claimed() == ["huge", "small"]

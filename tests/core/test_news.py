@@ -24,7 +24,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.news import news
-from agent.core.notices import ACTIONS, Notice, PodRef, Refusal, Swap
+from agent.core.notices import ACTIONS, Notice, PodRef, Refusal, StartRefusal, Swap
 from agent.core.vendor import State
 from agent.core.view import UNKNOWN, Glance, Reported
 
@@ -320,6 +320,15 @@ def test_refusals_that_were_too_many_to_keep_are_counted_before_the_others_are_t
         f"the last one said: {TEXT} 90",
     )
     assert len(others) == 3
+
+
+def test_a_container_that_can_not_start_is_told_once_on_its_pod() -> None:
+    first = replace(WELL, starts_refused=(StartRefusal(1, WEB, "no room; delete the pod"),))
+    second = replace(WELL, starts_refused=(*first.starts_refused, StartRefusal(2, DB, "no room for it")))
+
+    assert only(WELL, first) == Notice("StartRefused", "no room; delete the pod", "Warning", WEB)
+    assert news(first, first) == ()
+    assert only(first, second).pod == DB
 
 
 def claim(ref: PodRef) -> Claim:

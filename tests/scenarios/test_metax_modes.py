@@ -190,6 +190,7 @@ async def test_the_config_map_of_metax_chooses_the_mode_and_is_followed(node: No
 
     await node.counts({GPU: (0, 0), SGPU: (64, 64)})
     pod = await replaced_until_it_runs(node, "slice", {SGPU: 1})
+    node.shows(pod)
     assert await node.start_of(pod) in {it.alias.removeprefix("xpu-") for it in metax.slices}
 
 
