@@ -77,6 +77,8 @@ def render(document: Mapping[str, Any], now: float) -> list[RenderableType]:
     if promised := [_promise(it) for it in _in_use(document) if it.get("claim") or it.get("handed")]:
         columns = ["allocation", "promised to", "by", "cards", "share", "remark"]
         parts.append(screen.table("what schedulers chose", columns, promised))
+    if unknown := [[it.get("podUid"), it.get("resource")] for it in rows_of(document, "unknownCards")]:
+        parts.append(screen.table("pods with cards that are not here", ["pod uid", "resource"], unknown))
     if unheeded := [[_pod({"owner": it}), it.get("reason")] for it in rows_of(document, "unheeded")]:
         parts.append(screen.table("choices of schedulers that are not heeded", ["pod", "reason"], unheeded))
     if rows_of(document, "devices"):

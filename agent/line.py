@@ -17,6 +17,7 @@ from agent.core.allocator import Allocator
 from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
+from agent.core.evidence import FOREIGN
 from agent.core.model import Command
 from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
@@ -145,7 +146,7 @@ class Line:
             Askers(lambda: allocator.promises, scheduled),
         )
         self._beside = Beside(
-            self._former,
+            lambda name: self._node.ties.former(name),
             self._node.plan,
             lambda: self._sessions.registrations(),
             lambda: read(prove=False),
@@ -156,8 +157,8 @@ class Line:
             lambda: self._node.vendors.values(),
             self._directory.neighbours,
             lambda it: is_served(self._directory.path / it.name),
-            lambda vendor: config.value.config.vendor(vendor).foreign == "yield",
-            lambda: self._beside.found,
+            self._yields,
+            lambda: {**self._left_behind(), **self._beside.found},
             pace.rivals,
             pace.rival_gone,
         )
@@ -193,7 +194,7 @@ class Line:
         )
 
         # What follows from what the kubelet and the hardware say of allocations.
-        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock, self._former, self._told)
+        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock, lambda: self._node.ties)
         self._reconciler = Reconciler(
             self._ledger,
             sources,
@@ -326,6 +327,7 @@ class Line:
             cdi_error=self._node.cdi_error,
             pods_unseen=self._scheduled.unseen,
             unheeded=self._unheeded.found,
+            unknown_cards=tuple(self._recaller.unfit.values()),
             complaints=self._node.complaints,
             waits=self._node.waits,
             kept_units=self._node.kept_units,
@@ -337,24 +339,16 @@ class Line:
     async def _before_registration(self, resource: str) -> None:
         await self._pods.before(resource)
         await self._beside.look()
-        await self._reconciler.take_back(resource)
+        await self._reconciler.take_back()
 
-    def _former(self) -> Mapping[str, str]:
-        """Resources that other plugins give out to the vendor whose cards they are."""
-        return {name: it.name for it in self._node.vendors.values() for name in it.former}
+    def _yields(self, vendor: str) -> bool:
+        """Whether the config leaves a vendor's cards to other plugins."""
+        return self._config.value.config.vendor(vendor).foreign == "yield"
 
-    def _told(self, vendor: str, variables: Mapping[str, str]) -> tuple[str, ...] | None:
-        """Which of the vendor's cards these variables of another plugin's answer name."""
-        its = self._node.vendors.get(vendor)
-        if its is None or its.cards_told is None:
-            return None
-        devices = self._node.snapshot.value.present(vendor)
-        try:
-            told = its.cards_told(variables, devices)
-        except Exception:  # contributors' code, and what it reads is others'
-            return ()
-        known = {it.uuid for it in devices}
-        return None if told is None else tuple(dict.fromkeys(it for it in told if it in known))
+    def _left_behind(self) -> Mapping[str, str]:
+        """Vendor to a resource of which a pod of another plugin has cards that are not here."""
+        theirs = ((of, it) for of, it in self._recaller.unfit.values() if it.allocation.startswith(FOREIGN))
+        return {of: it.resource for of, it in theirs if of and self._yields(of)}
 
     @property
     def _others(self) -> Mapping[str, str]:

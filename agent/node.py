@@ -27,6 +27,7 @@ from agent.core.model import (
 )
 from agent.core.offers import Offers, Wish
 from agent.core.plan import plan
+from agent.core.ties import Ties, theirs
 from agent.core.topology import Topology, topology
 from agent.core.vendor import Device, HealthEvent, State, Vendor
 from agent.core.waits import Wait, awaited, waits
@@ -64,6 +65,8 @@ class Node:
         self._waits: tuple[Wait, ...] = ()
         self._counting = Counting()
         self.vendors: Mapping[str, Vendor] = {}
+        #: What ties answers of others to the cards that are here; another value when these are others.
+        self.ties = Ties()
         #: What schedulers go by.
         self._wall: Callable[[], float] = time.time
         self._scheduled = scheduled or Scheduled()
@@ -165,6 +168,8 @@ class Node:
             _log_changes(before, after)
             self._topology = topology(after)
             self.snapshot.set(after)
+        if before != after or self.ties.vendors is not self.vendors:
+            self.ties = Ties(after.devices, self.vendors)
         held, counted = self._ledger.held(), self._ledger.counted()
         self._counting = counting(
             self._offers.of(after), after, counted, self.plan.value, self._counting, _too_long
@@ -176,8 +181,19 @@ class Node:
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
         external = self._ledger.external().keys()
+        others = {name for name in theirs(self._ledger.in_use()) if not self.ties.former(name)}
         planned = plan(
-            offers, after, held, self.plan.value, owners, withheld, forgotten, external, lying, counted
+            offers,
+            after,
+            held,
+            self.plan.value,
+            owners,
+            withheld,
+            forgotten,
+            external,
+            lying,
+            counted,
+            others,
         )
         for name, resource in planned.items():
             if name in self.resources:

@@ -97,7 +97,7 @@ MEANINGS: Mapping[str, str] = {
     "vendors.NAME.foreign": (
         "What is done while another device plugin of the vendor's cards runs here, beside which nothing of "
         "them is registered: `refuse` keeps the agent from being ready, `yield` leaves the cards to that "
-        "plugin until it goes. Of `enflame`: Enflame's own plugin and GCUShare's, [below](#foreign)."
+        "plugin until it goes. [Below](#foreign)."
     ),
     "vendors.NAME.configDir": (
         "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "

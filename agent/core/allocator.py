@@ -32,8 +32,8 @@ from agent.core.marks import ALLOCATION, marks
 from agent.core.model import Allocation, AllocationState
 from agent.core.modes import elsewhere
 from agent.core.promises import Choice, Promises, devices_of, holder, requested
-from agent.core.slices import of_others
 from agent.core.swaps import Swaps
+from agent.core.ties import of_others
 from agent.core.units import counted_in
 from agent.core.vendor import ContainerEdits, Device, Request, Vendor
 from agent.core.witness import MakeRoom, Prepare, ReleaseSlices, Store, Witness

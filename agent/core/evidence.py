@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.core.vendor import Partition
+from agent.core.vendor import ContainerEdits, Partition
 
 #: How the id of an allocation begins that another plugin answered.
 FOREIGN = "kubelet-"
@@ -30,8 +30,8 @@ class Granted:
     unit: str | None = ""
     #: Where another plugin answered: how many IDs it made of the first one's card; 0 where nobody knows.
     of: int = 0
-    #: The variables of another plugin's answer, which may name its cards; empty of ours.
-    variables: Mapping[str, str] = field(default_factory=dict)
+    #: The answer itself, which may name its cards.
+    answer: ContainerEdits = field(default_factory=ContainerEdits)
 
 
 @dataclass(frozen=True, slots=True)

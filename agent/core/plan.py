@@ -35,6 +35,7 @@ def plan(
     external: Collection[str] = (),
     lying: Lying | None = None,
     counted: Counted | None = None,
+    theirs: Collection[str] = (),
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
@@ -43,6 +44,7 @@ def plan(
     out. `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given
     whole to nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of
     it lie by IDs of other cards. `counted`: what IDs in use count memory in, which is said of all of them.
+    `theirs`: resources in use that other plugins serve: they hold their cards, and are none of ours.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
@@ -70,7 +72,8 @@ def plan(
         elif known is not None and known.vendor == vendor:
             resources[rule.name] = _joined(known, rule, cards, snapshot)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
-    resources |= _orphans(held.keys() - offered_names - before.keys(), held, snapshot, owners or {})
+    orphans = held.keys() - offered_names - before.keys() - {*theirs}
+    resources |= _orphans(orphans, held, snapshot, owners or {})
     for name, resource in before.items():
         if name not in resources and not (resource.retired and not resource.cards and name not in held):
             resources[name] = Resource(

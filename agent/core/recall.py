@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 
 from agent.core.changes import Recall
-from agent.core.evidence import Granted, Pods
+from agent.core.evidence import FOREIGN, Granted, Pods
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
@@ -18,41 +18,83 @@ from agent.core.model import (
     Source,
     share,
 )
+from agent.core.ties import Tie, Ties, companions
 from agent.core.units import THOUSANDTHS, UNKNOWN, counted_in, on_one_card, units
 from agent.core.vendor import ResourceRule
 
-#: A vendor's name and the variables of another plugin's answer to the cards that they name, as its Vendor's
-#: `cards_told` says.
-Told = Callable[[str, Mapping[str, str]], tuple[str, ...] | None]
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What was read back, and what names cards that are not here: allocation to vendor and resource."""
+
+    found: list[Recall] = field(default_factory=list)
+    unfit: dict[str, tuple[str, Granted]] = field(default_factory=dict)
 
 
-def recall(
-    granted: Iterable[Granted],
-    plan: Plan,
-    now: float,
-    former: Mapping[str, str] = MappingProxyType({}),
-    told: Told = lambda vendor, variables: None,
-) -> list[Recall]:
-    """The allocations behind these answers, as far as the cards of their IDs are known.
+def recall(granted: Iterable[Granted], plan: Plan, now: float, ties: Ties | None = None) -> Recalled:
+    """The allocations behind these answers, as far as the cards that they hold are known.
 
-    `former`: resources of other plugins to the vendor whose cards they are, where the plan may lack them.
-    `told`: such a plugin may have answered with other cards than those of the IDs that the kubelet chose.
+    A resource of the plan says which card an ID is of. Whatever else names one of our cards holds that, too.
     """
-    found = []
     granted = [*granted]
-    plan = {**_lacking({it.resource for it in granted} - plan.keys(), former, plan), **plan}
+    ties = ties or Ties()
+    plan = {**_lacking({it.resource for it in granted} - plan.keys(), ties, plan), **plan}
+    recalled, tied = Recalled(), dict[str, Tie]()
     for it in granted:
         owner = Owner(it.uid, it.container)
         its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now, it.unit, it.of)
         if its is not None:
-            cards, doubt = _cards(it, its, plan[it.resource], told)
-            found.append(Recall(replace(its, diverged=cards, handed=it.share or None), doubt))
-    return found
+            cards, doubt = _cards(it, its, plan[it.resource], ties)
+            recalled.found.append(Recall(replace(its, diverged=cards, handed=it.share or None), doubt))
+            tied[it.allocation] = Tie(its.vendor, cards or its.cards)
+        elif it.ids and (tie := ties.tie(it)) is not None:
+            tied[it.allocation] = tie
+    tied |= {it.allocation: tie for it, tie in companions(granted, tied)}
+    known = {it.allocation.id for it in recalled.found}
+    for it in granted:
+        tie = tied.get(it.allocation)
+        if tie is not None and it.allocation not in known:
+            if tie.cards:
+                owner = Owner(it.uid, it.container)
+                its = _held(it.allocation, it.resource, it.ids, owner, Source.KUBELET, tie, now)
+                recalled.found.append(Recall(replace(its, handed=it.share or None, unit=it.unit or "")))
+            else:
+                recalled.unfit[it.allocation] = (tie.vendor, it)
+    return recalled
 
 
-def _cards(it: Granted, its: Allocation, resource: Resource, told: Told) -> tuple[tuple[str, ...], str]:
+def _held(
+    allocation: str,
+    resource: str,
+    ids: tuple[str, ...],
+    owner: Owner,
+    source: Source,
+    tie: Tie,
+    now: float,
+) -> Allocation:
+    """What holds cards under a name that the plan does not have, or not for these cards.
+
+    Where the IDs say no cards, or others than the answer, each card has its part of them.
+    """
+    devices = tie.by_id or tuple(islice(cycle(tie.cards), len(ids)))
+    elsewhere = {*tie.cards} - {*devices}
+    return Allocation(
+        allocation,
+        resource,
+        tie.vendor,
+        ids,
+        devices,
+        AllocationState.DONE,
+        now,
+        source=source,
+        owner=owner,
+        diverged=tie.cards if elsewhere else (),
+    )
+
+
+def _cards(it: Granted, its: Allocation, resource: Resource, ties: Ties) -> tuple[tuple[str, ...], str]:
     """The cards of an answer that are not those of its IDs, and why it is not those that it names."""
-    cards = told(its.vendor, it.variables) if it.variables else None
+    cards = ties.told(its.vendor, it.answer) if it.allocation.startswith(FOREIGN) else None
     if cards is None or {*cards} == {*its.devices}:
         return it.cards, ""
     if not cards:
@@ -62,8 +104,11 @@ def _cards(it: Granted, its: Allocation, resource: Resource, told: Told) -> tupl
     return cards, ""
 
 
-def recall_pods(pods: Pods, plan: Plan, name: Callable[[str], str], now: float) -> list[Recall]:
-    """The same from PodResources alone, where the kubelet's checkpoint can not be read: without uids.
+def recall_pods(
+    pods: Pods, plan: Plan, name: Callable[[str], str], now: float, ties: Ties | None = None
+) -> list[Recall]:
+    """The same from PodResources alone, where the kubelet's checkpoint can not be read: without uids and
+    answers, so that an ID has to name its card.
 
     `name` makes an id of a place, "namespace/pod/container/resource".
     """
@@ -73,11 +118,16 @@ def recall_pods(pods: Pods, plan: Plan, name: Callable[[str], str], now: float) 
         for container, resources in containers.items()
         for resource, ids in resources.items()
     )
-    found = (
-        _recalled(name(_place(owner, resource)), resource, ids, owner, Source.POD_RESOURCES, plan, now)
-        for owner, resource, ids in held
-    )
-    return [Recall(it) for it in found if it is not None]
+    ties = ties or Ties()
+    found: list[Recall] = []
+    for owner, resource, ids in held:
+        where, source = name(_place(owner, resource)), Source.POD_RESOURCES
+        its = _recalled(where, resource, ids, owner, source, plan, now)
+        if its is None and (tie := ties.by_id(ids)) is not None:
+            its = _held(where, resource, ids, owner, source, tie, now)
+        if its is not None:
+            found.append(Recall(its))
+    return found
 
 
 def _place(owner: Owner, resource: str) -> str:
@@ -119,11 +169,12 @@ def _recalled(
     )
 
 
-def _lacking(names: Iterable[str], former: Mapping[str, str], plan: Plan) -> Plan:
+def _lacking(names: Iterable[str], ties: Ties, plan: Plan) -> Plan:
     """These resources of other plugins, each with all cards that its vendor offers now, and no ID on them."""
     found = {}
     for name in names:
-        its = [it for it in plan.values() if it.vendor == former.get(name)]
+        vendor = ties.former(name)
+        its = [it for it in plan.values() if vendor and it.vendor == vendor]
         cards = {card.uuid: replace(card, ids=None, kept=(), held=()) for it in its for card in it.cards}
         if its:
             found[name] = replace(its[0], name=name, rule=ResourceRule(name), cards=tuple(cards.values()))

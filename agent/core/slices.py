@@ -7,17 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from agent.core.changes import Find, Remark, Remove
-from agent.core.evidence import FOREIGN, Evidence
+from agent.core.evidence import Evidence
 from agent.core.model import Allocation, AllocationState
 from agent.core.vendor import Partition
 
 #: An allocation's id as the allocator makes them; what else a slice bears was not written by us.
 OURS = re.compile(r"[0-9a-f]{16}")
-
-
-def of_others(it: Allocation) -> bool:
-    """Whether another plugin answered it. Of what PodResources alone shows nobody knows: that has no uid."""
-    return it.id.startswith(FOREIGN) and it.owner is not None and bool(it.owner.uid)
 
 
 def slices(

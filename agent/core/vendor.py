@@ -6,7 +6,7 @@ Python that talks to the vendor's library, in a child process, for which `agent.
 Kubernetes.
 """
 
-from __future__ import annotations  # noqa: I001 - one list of what it hands on
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,25 +14,65 @@ from typing import Any, Literal
 
 from agent.core.backend import (
     DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
+)
+from agent.core.backend import (
     DRIVER_VERSION as DRIVER_VERSION,
+)
+from agent.core.backend import (
     LIBRARY_NOT_FOUND as LIBRARY_NOT_FOUND,
+)
+from agent.core.backend import (
     LIBRARY_UNUSABLE as LIBRARY_UNUSABLE,
+)
+from agent.core.backend import (
     NO_LIBRARY as NO_LIBRARY,
+)
+from agent.core.backend import (
     PCIE_ROOT as PCIE_ROOT,
+)
+from agent.core.backend import (
     Backend as Backend,
+)
+from agent.core.backend import (
     BackendUnavailable as BackendUnavailable,
+)
+from agent.core.backend import (
     Device as Device,
+)
+from agent.core.backend import (
     Distance as Distance,
+)
+from agent.core.backend import (
     Fault as Fault,
+)
+from agent.core.backend import (
     HealthEvent as HealthEvent,
+)
+from agent.core.backend import (
     Link as Link,
+)
+from agent.core.backend import (
     NoRoom as NoRoom,
+)
+from agent.core.backend import (
     Partition as Partition,
+)
+from agent.core.backend import (
     Proof as Proof,
+)
+from agent.core.backend import (
     Request as Request,
+)
+from agent.core.backend import (
     RequestRefused as RequestRefused,
+)
+from agent.core.backend import (
     State as State,
+)
+from agent.core.backend import (
     Usage as Usage,
+)
+from agent.core.backend import (
     overrides as overrides,
 )
 from agent.core.claims import Dialect
@@ -227,7 +267,7 @@ Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
 CardsWithRoom = Callable[[Request, Sequence[Device], Sequence[Grant]], Sequence[str]]
-CardsTold = Callable[[Mapping[str, str], Sequence[Device]], Sequence[str] | None]
+CardsTold = Callable[[ContainerEdits, Sequence[Device]], Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +384,12 @@ class Vendor:
     formats: tuple[Format, ...] = ()
     #: The sockets of other plugins of its cards, by name in the kubelet's directory; * is any text.
     rivals: tuple[str, ...] = ()
-    #: The resources that those give out of its cards: pods keep what they have of one that the config lacks.
+    #: The resources that those give out of its cards, by name; * is any text, and a whole domain is too much.
+    #: Pods keep what they have of one that the config lacks.
     former: tuple[str, ...] = ()
-    #: The uuids of the cards that the variables of such a plugin's answer name, of these devices: it may have
-    #: given others than those of its IDs. None where they say nothing of cards; empty where what they say
-    #: is no card.
+    #: The uuids, of these devices, of the cards that another plugin's answer names in the vendor's own words,
+    #: as in a variable. They may be others than those of its IDs. None where it has no such word; empty where
+    #: what it says is no card. CDI names with a uuid and device nodes are seen without it.
     cards_told: CardsTold | None = None
 
     def makes(self, resource: str) -> bool:

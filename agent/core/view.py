@@ -8,6 +8,7 @@ from typing import Literal
 
 from agent.core.claims import Candidate
 from agent.core.counting import Kept
+from agent.core.evidence import Granted
 from agent.core.model import (
     Allocation,
     NodeSnapshot,
@@ -182,6 +183,8 @@ class View:
     #: Resource to how it counts memory in another unit than the config wants, with a sentence: the same.
     kept_units: Mapping[str, tuple[Kept, str]] = field(default_factory=dict)
     standby: str = ""
+    #: What pods have that names cards which are not here, each with the vendor that it would be of.
+    unknown_cards: tuple[tuple[str, Granted], ...] = ()
     #: Resource to how it shows that another plugin has registered it, too.
     strangers: Mapping[str, str] = field(default_factory=dict)
     #: Monotonic counters by metric name and labels, as the wires keep them.

@@ -59,6 +59,17 @@ REGISTERED = Ailment(
     "our Allocate refuses them as unknown.",
     "find the other plugin by its socket in {directory} and remove it, then systemctl restart kubelet",
 )
+UNKNOWN = Ailment(
+    CHECK,
+    "unknown-cards",
+    Severity.WARNS,
+    "a pod has cards that are not here",
+    "The kubelet's checkpoint has an answer that names cards of a vendor that is served here, and none of "
+    "them is listed: a card may have been taken out; nobody can tell which card the pod uses.",
+    "delete the pod, which its controller makes anew with cards that are here: kubectl get pods -A "
+    "--field-selector spec.nodeName={node} -o custom-columns=UID:.metadata.uid,NS:.metadata.namespace,"
+    "NAME:.metadata.name | grep {uid}",
+)
 ON_NODE = Ailment(
     CHECK,
     "foreign-capacity",
@@ -73,7 +84,7 @@ ON_NODE = Ailment(
 
 def device_plugins(around: Surroundings) -> Iterator[Finding]:
     """Sockets, the kubelet's own record, and what the Node offers."""
-    found = [*_sockets(around), *_registered(around), *_offered(around)]
+    found = [*_sockets(around), *_registered(around), *_unknown(around), *_offered(around)]
     yield from found
     if not found:
         names = ", ".join(sorted(around.names)) or "no resource"
@@ -146,6 +157,12 @@ def _registered(around: Surroundings) -> Iterator[Finding]:
             shown = ", ".join(shorten(it) for it in strange[:3])
             what = f"{directory / KUBELET_CHECKPOINT} has {len(strange)} devices of {name} such as {shown}"
             yield REGISTERED.found(what, directory=directory)
+
+
+def _unknown(around: Surroundings) -> Iterator[Finding]:
+    for it in rows_of(around.told.value or {}, "unknownCards"):
+        uid, resource = shorten(str(it.get("podUid"))), shorten(str(it.get("resource")))
+        yield UNKNOWN.found(f"the pod with uid {uid} has {resource}", uid=uid, node=around.node or "NODE")
 
 
 def _ours(around: Surroundings) -> frozenset[str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from agent.core.claims import Claim
+from agent.core.evidence import Granted
 from agent.core.model import (
     AbsentDevice,
     Allocation,
@@ -54,6 +55,7 @@ def inspect(view: View) -> dict[str, Any]:
         ],
         "allocations": [_allocation(allocation) for allocation in view.allocations],
         "unheeded": [_unheeded(it) for it in view.unheeded],
+        "unknownCards": [_unknown(vendor, it) for vendor, it in view.unknown_cards],
     }
 
 
@@ -202,6 +204,16 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "since": _seconds(allocation.since),
         "partitions": list(allocation.partitions),
         "claim": _claim(allocation.claim) if allocation.claim else None,
+    }
+
+
+def _unknown(vendor: str, it: Granted) -> dict[str, Any]:
+    return {
+        "vendor": vendor,
+        "resource": it.resource,
+        "podUid": it.uid,
+        "container": it.container,
+        "ids": list(it.ids),
     }
 
 

@@ -91,12 +91,12 @@ class Sources:
         running = await asyncio.to_thread(self._running)
         if running is not None:
             return frozenset(it for it in owners if it.uid in running)
-        pods = await self._pods_for_allocate()
+        pods = await self.pods_now()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         """Those of the IDs with which the kubelet lists a pod now: to namespace and name. In doubt none."""
-        pods = await self._pods_for_allocate()
+        pods = await self.pods_now()
         return {
             device_id: name
             for name, containers in (pods or {}).items()
@@ -120,7 +120,8 @@ class Sources:
         registered = checkpoint.registered if sizes else {}
         return tuple(granted(it, registered) for it in checkpoint.entries)
 
-    async def _pods_for_allocate(self) -> Pods | None:
+    async def pods_now(self) -> Pods | None:
+        """What PodResources shows, for who can not wait for a turn; None where it can not be read in time."""
         with anyio.move_on_after(self._patience):
             return await self._read_pods(self._pods_at_once)
         return None
@@ -174,7 +175,7 @@ def granted(entry: Entry, registered: Mapping[str, Sequence[str]] = MappingProxy
         marks.share(ours),
         marks.unit(ours) if ours else None,
         0 if ours else _shares(entry, registered.get(entry.resource, ())),
-        {} if ours else entry.edits.env,
+        entry.edits,
     )
 
 

@@ -1,4 +1,4 @@
-"""Takes back what only the kubelet knows of us, once after each start."""
+"""Takes back what only the kubelet knows: ours once after each start, and others' whenever they appear."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from agent.core.changes import Recall
 from agent.core.evidence import FOREIGN, Evidence, Granted
 from agent.core.ledger import Ledger
 from agent.core.model import Plan, Source
-from agent.core.recall import Told, recall, recall_pods
+from agent.core.recall import recall, recall_pods
+from agent.core.ties import Ties
 from agent.reconciling.evidence import Sources, foreign_id
 
 log = structlog.get_logger(__name__)
 
 
 class Recaller:
-    """Looks at what the kubelet had at the first look; later it has nothing of ours that we have not.
-
-    That is what we answered before our checkpoint was lost or replaced by an older one, and what another
-    plugin answered that served these resources before us.
+    """Ours is what we answered before our checkpoint was lost or replaced by an older one: after the first
+    look the kubelet has nothing of ours that we have not. What another plugin answered holds the cards that
+    it names whenever it comes, whatever its resource.
     """
 
     def __init__(
@@ -32,23 +32,23 @@ class Recaller:
         sources: Sources,
         plan: Cell[Plan],
         clock: Callable[[], float],
-        former: Callable[[], Mapping[str, str]] = dict,
-        told: Told = lambda vendor, variables: None,
+        ties: Callable[[], Ties] = Ties,
     ) -> None:
-        """`former`: resources that other plugins give out to the vendor whose cards they are.
-
-        `told`: which cards such a plugin's answer names.
-        """
-        self._former = former
-        self._told = told
+        """`ties` says which cards an answer names; another value each time that the cards are others."""
+        self._ties = ties
         self._ledger = ledger
         self._sources = sources
         self._plan = plan
         self._clock = clock
-        #: What is not taken back yet, for its cards are not known; None before the first look.
+        #: What of ours is not taken back yet, for its cards are not known; None before the first look.
         self._left: set[str] | None = None
         #: What other plugins made of a card, by allocation: it is known before we have registered alone.
         self._sizes: Mapping[str, int] = {}
+        #: Others' that have nothing to do with these cards, as far as these ties and this plan know.
+        self._strange: frozenset[str] = frozenset()
+        self._judged: tuple[Ties, Plan] | None = None
+        #: What names cards that are not here: allocation to vendor, empty where nobody knows it, and answer.
+        self.unfit: Mapping[str, tuple[str, Granted]] = {}
         self.is_done = False
         self._turn = asyncio.Lock()
 
@@ -57,64 +57,80 @@ class Recaller:
         """Whether it is known what the kubelet has of us."""
         return self._left is not None
 
-    async def at_once(self, resource: str) -> Sequence[Recall]:
-        """Record what the kubelet's checkpoint says of a resource that others served; what it was."""
-        granted = await self._sources.granted(prove=False, sizes=True)
-        if self._fresh(resource, granted or ()):
-            granted = await self._sources.granted(prove=True, sizes=True)
-        if granted is None:
-            return ()
-        async with self._turn:
-            fresh = self._fresh(resource, granted)  # proving took time, and each resource asks
-            if self._left is not None:
-                self._left |= {it.allocation for it in fresh}
-            self._sizes = {**self._sizes, **{it.allocation: it.of for it in fresh}}
-        return await self.once(Evidence(granted))
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer of anybody has to be looked for."""
+        return self.is_done and not self._ties().has_cards
 
-    def _fresh(self, resource: str, granted: Sequence[Granted]) -> list[Granted]:
-        """What others gave of a resource, and of those that they served for our vendors, unknown here."""
-        names = {resource, *self._former()}
-        theirs = [it for it in granted if it.resource in names and it.allocation.startswith(FOREIGN)]
-        return [it for it in theirs if self._ledger.get(it.allocation) is None]
+    async def at_once(self) -> Sequence[Recall]:
+        """Record what others gave of our cards, before the kubelet is told of them; what it was."""
+        granted = await self._sources.granted(prove=False, sizes=True)
+        if granted is None:
+            return await self.once(Evidence(None, pods=await self._sources.pods_now()))
+        async with self._turn:
+            self._sizes = {**self._sizes, **{it.allocation: it.of for it in granted if it.of}}
+        return await self.once(Evidence(granted, proven=False))
 
     async def once(self, evidence: Evidence) -> Sequence[Recall]:
         """Record what can be taken back now; what it was."""
         async with self._turn:
-            return await self._looked(evidence)
+            if evidence.granted is None:
+                return self._from_pods(evidence)
+            recalled = await self._looked(evidence.granted, proven=evidence.proven)
+            self.unfit = {name: it for name, it in self.unfit.items() if _is_there(it[1], evidence)}
+            return recalled
 
-    async def _looked(self, evidence: Evidence) -> Sequence[Recall]:
-        if self.is_done and not self._left:
-            return ()
-        if evidence.granted is None:
-            return self._from_pods(evidence)
-        if self._left is None:
-            unknown = {it.allocation for it in evidence.granted if self._ledger.get(it.allocation) is None}
-            first = await self._sources.granted(prove=True, sizes=True) if unknown else ()
+    async def _looked(self, granted: Sequence[Granted], *, proven: bool) -> Sequence[Recall]:
+        plan, ties = self._plan.value, self._ties()
+        if self._judged is None or self._judged[0] is not ties or self._judged[1] is not plan:
+            self._strange = frozenset()
+        fresh = self._fresh(granted)
+        if fresh and (self._left is None or not proven):
+            first = await self._sources.granted(prove=True, sizes=True)
             if first is None:
                 return ()  # nothing is taken from a file that proves wrong
-            self._left = unknown
-            self._sizes = {**self._sizes, **{it.allocation: it.of for it in first}}
-        there = [
-            replace(it, of=self._sizes.get(it.allocation, 0))
-            for it in evidence.granted
-            if it.allocation in self._left
+            self._sizes = {**self._sizes, **{it.allocation: it.of for it in first if it.of}}
+            fresh = self._fresh(first)
+        sized = [replace(it, of=self._sizes.get(it.allocation, 0)) for it in fresh]
+        recalled = recall(sized, plan, self._clock(), ties)
+        found = {it.allocation.id for it in recalled.found}
+        there = {it.allocation for it in granted}
+        left = {it.allocation for it in fresh} - found
+        self._left = {it for it in left if not it.startswith(FOREIGN)}
+        self._strange = (self._strange & there) | {it for it in left if it.startswith(FOREIGN)}
+        self._say(recalled.unfit)
+        self._judged = (ties, plan)
+        # Other plugins' answers stand there too, and wait for cards of ours that never come.
+        self.is_done = not self._left and (bool(plan) or not self._strange)
+        return self._taken_back(recalled.found)
+
+    def _say(self, unfit: Mapping[str, tuple[str, Granted]]) -> None:
+        """Keep what still stands there, and say once what is new."""
+        standing = self._strange | (self._left or set())
+        known = {name: it for name, it in self.unfit.items() if name in standing}
+        for name in unfit.keys() - known.keys():
+            vendor, it = unfit[name]
+            log.warning("a pod has cards that are not here", vendor=vendor, resource=it.resource, uid=it.uid)
+        self.unfit = {**known, **unfit}
+
+    def _fresh(self, granted: Sequence[Granted]) -> list[Granted]:
+        """What is not known here, and was not found to be of no card of ours."""
+        return [
+            it
+            for it in granted
+            if it.allocation not in self._strange
+            and (self._left is None or it.allocation in self._left or it.allocation.startswith(FOREIGN))
+            and self._ledger.get(it.allocation) is None
         ]
-        plan = self._plan.value
-        recalled = recall(there, plan, self._clock(), self._former(), self._told)
-        self._left = {it.allocation for it in there} - {it.allocation.id for it in recalled}
-        # Other plugins' allocations stand there too, and wait for a resource of ours that never comes.
-        ours = any(not it.startswith(FOREIGN) for it in self._left)
-        self.is_done = not ours and (bool(plan) or not self._left)
-        return self._taken_back(recalled)
 
     def _from_pods(self, evidence: Evidence) -> Sequence[Recall]:
-        """What PodResources shows of our resources, where nothing else is left to know it from."""
+        """What PodResources shows of our cards, where nothing else is left to know it from."""
         # What schedulers gave by themselves was never asked of us: it says nothing of what was.
         bare = (Source.POD_RESOURCES, Source.ANNOTATION)
         known = any(it.source not in bare for it in self._ledger.in_use())
-        if evidence.pods is None or known:
+        if evidence.pods is None or known or (self.is_done and not self._left):
             return ()
-        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock())
+        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock(), self._ties())
         return self._taken_back([it for it in found if self._ledger.get(it.allocation.id) is None])
 
     def _taken_back(self, recalled: Sequence[Recall]) -> Sequence[Recall]:
@@ -132,3 +148,11 @@ class Recaller:
                     "allocation counted on the cards of its IDs", allocation=it.allocation.id, reason=it.doubt
                 )
         return recalled
+
+
+def _is_there(it: Granted, evidence: Evidence) -> bool:
+    """Whether its pod may be there: where nobody is registered, the kubelet writes of nobody who goes."""
+    if evidence.pods is None or (evidence.running is not None and it.uid in evidence.running):
+        return True
+    shown = (its.get(it.container, {}).get(it.resource, frozenset()) for its in evidence.pods.values())
+    return any(ids.issuperset(it.ids) for ids in shown)

@@ -103,9 +103,9 @@ class Reconciler:
         """Have a full pass soon: the kubelet asked for what it can not have, so something is over here."""
         self._wanted.set()
 
-    async def take_back(self, resource: str) -> None:
-        """Know who has what of a resource, before the kubelet is told of it: its first list is to be true."""
-        recalled = await self._recaller.at_once(resource)
+    async def take_back(self) -> None:
+        """Know who has what of our cards, before the kubelet is told of them: a first list is to be true."""
+        recalled = await self._recaller.at_once()
         self.actions["recall"] += len(recalled)
         if recalled:
             await self._changed()
@@ -146,7 +146,7 @@ class Reconciler:
         async with self._turn:
             making = [it.name for it in self._vendors() if it.prepares] if full else []
             # What was released is looked at, too: the kubelet may have it after all.
-            if self._recaller.is_done and not len(self._ledger) and not making:
+            if self._recaller.is_idle and not len(self._ledger) and not making:
                 self.foreign = {} if full else self.foreign
                 return ()
             return await self._pass(making, full=full)

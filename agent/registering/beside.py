@@ -23,15 +23,16 @@ class Beside:
 
     def __init__(
         self,
-        former: Callable[[], Mapping[str, str]],
+        former: Callable[[str], str],
         plan: Cell[Plan],
         registered: Callable[[], Collection[str]],
         read: Callable[[], KubeletCheckpoint | None],
         allocatable: Callable[[Collection[str]], Awaitable[Collection[str]]],
         every: float = 2.0,
     ) -> None:
-        """`former`: resources of other plugins to the vendor whose cards they are. `registered`: those that
-        the kubelet has from us. `allocatable`: those of which it has a healthy device now, or a KubeletError.
+        """`former`: the vendor out of whose cards other plugins give a resource, empty where none is known.
+        `registered`: those that the kubelet has from us. `allocatable`: those of which it has a healthy
+        device now, or a KubeletError.
 
         `every`: seconds after which one that was there is looked for again.
         """
@@ -41,6 +42,8 @@ class Beside:
         self._read = read
         self._allocatable = allocatable
         self._every = every
+        #: Resources that were ours, until the kubelet is seen to have none of their devices any more.
+        self._were_ours: set[str] = set()
         #: Vendor to the first such resource of its cards.
         self.found: Mapping[str, str] = {}
 
@@ -59,17 +62,21 @@ class Beside:
 
     async def look(self) -> None:
         """See what is there now; what was there stays where the kubelet can not be heard."""
-        names = {name: of for name, of in self._former().items() if not self._is_ours(name)}
-        if not names:
-            self.found = {}
-            return
+        self._were_ours.update(self._registered())
         try:
             told = await asyncio.to_thread(self._read)
-            listed = sorted(name for name in names if told is not None and told.registered.get(name))
+            names = {name: of for name in (told.registered if told else ()) if (of := self._vendor(name))}
+            listed = sorted(name for name in names if told is not None and told.registered[name])
             live = await self._allocatable(listed) if listed else ()
         except KubeletError:
             return
-        self.found = {names[name]: name for name in reversed(listed) if name in live}
+        self._were_ours &= {*live, *self._registered()}
+        theirs = [name for name in listed if name in live and name not in self._were_ours]
+        self.found = {names[name]: name for name in reversed(theirs)}
+
+    def _vendor(self, name: str) -> str:
+        """The vendor of a resource that others give out of its cards, and we do not."""
+        return "" if self._is_ours(name) else self._former(name)
 
     def _is_ours(self, name: str) -> bool:
         """One that is planned only because pods have something of it may be another's still."""

@@ -85,9 +85,13 @@ class Sessions:
         self._node.ended(name)
 
     def repeat(self, resource: str) -> None:
-        """Have the kubelet write its checkpoint, by sending it the list of the resource once more."""
-        if resource in self._sessions:
-            self._sessions[resource].repeat()
+        """Have the kubelet write its checkpoint, by sending it the list of the resource once more.
+
+        It writes of all resources at once: for one that is another's any of ours will do.
+        """
+        its = self._sessions.get(resource) or next(iter(self._sessions.values()), None)
+        if its is not None:
+            its.repeat()
 
     def registrations(self) -> Mapping[str, Registration]:
         """Of the resources that the kubelet has from us now."""

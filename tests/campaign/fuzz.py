@@ -396,7 +396,7 @@ def _granted(content: bytes) -> bool:
         Granted(str(n), it.pod_uid, it.container, it.resource, it.ids) for n, it in enumerate(found.entries)
     )
     node = Node()
-    for it in recall(granted, node.plan, 900.0):
+    for it in recall(granted, node.plan, 900.0).found:
         node.ledger.record(it.allocation)
     reconcile(node.ledger.in_use(), Evidence(granted=granted, pods={}, settled=True), 1000.0, 60.0)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from agent.core.plan import plan
 from agent.core.recall import recall, recall_pods
 from agent.core.reconcile import reconcile
 from agent.core.slices import foreign, slices
-from agent.core.vendor import Partition, ResourceRule, Sharing
+from agent.core.ties import Ties
+from agent.core.vendor import ContainerEdits, Partition, ResourceRule, Sharing, Vendor
 
 from .values import GPU, allocation, node, status
 
@@ -617,7 +618,7 @@ PLAN = plan([Offer("acme", (RULE,))], node(status("a"), status("b", 1)), {}, {})
 
 
 def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
-    (found,) = recall([answer("one", "uid-web", "main", "a::1", "b::0")], PLAN, NOW)
+    (found,) = recall([answer("one", "uid-web", "main", "a::1", "b::0")], PLAN, NOW).found
 
     assert found.allocation == allocation(
         "one", ["a::1", "b::0"], since=NOW, owner=Owner("uid-web", "main"), source=Source.KUBELET
@@ -627,19 +628,29 @@ def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
 def test_a_share_is_read_back_on_the_cards_that_its_answer_names() -> None:
     granted = replace(answer("one", "uid-web", "main", "a::1"), cards=("b",), share={"core": "30"})
 
-    (found,) = recall([granted], PLAN, NOW)
+    (found,) = recall([granted], PLAN, NOW).found
 
     it = found.allocation
     assert (it.devices, it.diverged, it.cards) == (("a",), ("b",), ("b",))
     assert (it.claim, it.handed) == (None, {"core": "30"})
 
 
+ABC = (status("a"), status("b", 1), status("c", 2))
 ON_ONE = plan(
-    [Offer("acme", (replace(RULE, sharing=replace(RULE.sharing, span_cards=False)),))],
-    node(status("a"), status("b", 1), status("c", 2)),
-    {},
-    {},
+    [Offer("acme", (replace(RULE, sharing=replace(RULE.sharing, span_cards=False)),))], node(*ABC), {}, {}
 )
+
+
+def telling(told: Callable[[ContainerEdits], Sequence[str] | None], *former: str) -> Vendor:
+    """A vendor that reads answers so."""
+    return Vendor(
+        "acme",
+        "acme:Backend",
+        lambda devices, request: ContainerEdits(),
+        GPU,
+        former=former,
+        cards_told=lambda answer, devices: told(answer),
+    )
 
 
 @pytest.mark.parametrize(
@@ -657,9 +668,11 @@ ON_ONE = plan(
 def test_another_plugins_pod_is_counted_on_the_cards_that_its_answer_names_as_far_as_that_can_be(
     told: tuple[str, ...] | None, planned: Plan, cards: tuple[str, ...], doubt: str
 ) -> None:
-    granted = replace(answer("one", "uid-web", "main", "a-1", "b-0"), unit=None, variables={"CARDS": "c"})
+    said = ContainerEdits(env={"CARDS": "c"})
+    granted = replace(answer("kubelet-one", "uid-web", "main", "a-1", "b-0"), unit=None, answer=said)
+    ties = Ties(ABC, {"acme": telling(lambda answer: told if answer == said else ())})
 
-    (found,) = recall([granted], planned, NOW, told=lambda vendor, env: told if env == {"CARDS": "c"} else ())
+    (found,) = recall([granted], planned, NOW, ties).found
 
     assert (found.allocation.cards, found.doubt) == (cards, doubt)
     assert found.allocation.devices == ("a", "b")
@@ -668,7 +681,7 @@ def test_another_plugins_pod_is_counted_on_the_cards_that_its_answer_names_as_fa
 def test_what_we_answered_ourselves_is_asked_of_no_vendor() -> None:
     granted = replace(answer("one", "uid-web", "main", "a::1"), cards=("b",))
 
-    (found,) = recall([granted], PLAN, NOW, told=lambda vendor, env: ("c",))
+    (found,) = recall([granted], PLAN, NOW, Ties(ABC, {"acme": telling(lambda answer: ("c",))})).found
 
     assert found.allocation.cards == ("b",)
 
@@ -682,7 +695,9 @@ def test_units_of_another_plugin_over_unequal_cards_are_each_of_its_own(number: 
     rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
     now = plan([Offer("acme", (rule,))], node(*sized), {}, {})
 
-    (found,) = recall([replace(answer("one", "uid-web", "main", "a-3", f"b-{number}"), unit=None)], now, NOW)
+    (found,) = recall(
+        [replace(answer("one", "uid-web", "main", "a-3", f"b-{number}"), unit=None)], now, NOW
+    ).found
 
     assert found.allocation.unit == unit
 
@@ -717,7 +732,7 @@ def test_units_are_read_back_in_what_they_counted_then_also_where_the_card_has_f
     ids = (f"{stem}::3999", "a::7")
     granted = replace(answer("one", "uid-web", "main", *ids), unit=said)
 
-    (found,) = recall([granted], now, NOW)
+    (found,) = recall([granted], now, NOW).found
 
     assert (found.allocation.unit, set(found.allocation.devices)) == (unit, {"a"})
 
@@ -741,14 +756,14 @@ def test_units_of_another_plugin_count_what_its_list_of_the_card_says(
     rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
     now = plan([Offer("acme", (rule,))], its, {}, {})
 
-    (found,) = recall([replace(answer("one", "uid-web", "main", *ids), unit=None, of=of)], now, NOW)
+    (found,) = recall([replace(answer("one", "uid-web", "main", *ids), unit=None, of=of)], now, NOW).found
 
     assert (found.allocation.unit, found.allocation.devices, found.allocation.ids) == (unit, ("a",), ids)
 
 
 @pytest.mark.parametrize(("of", "unit"), [(4, ""), (0, ""), (6, "unknown")])
 def test_replicas_of_another_plugin_are_ours_where_it_made_as_many_of_the_card(of: int, unit: str) -> None:
-    (found,) = recall([replace(answer("one", "uid-web", "main", "a-3"), unit=None, of=of)], PLAN, NOW)
+    (found,) = recall([replace(answer("one", "uid-web", "main", "a-3"), unit=None, of=of)], PLAN, NOW).found
 
     assert (found.allocation.unit, found.allocation.devices) == (unit, ("a",))
 
@@ -757,7 +772,7 @@ def test_replicas_of_another_plugin_are_ours_where_it_made_as_many_of_the_card(o
     ("resource", "ids"), [("amd.com/gpu", ("a::1",)), (GPU, ()), (GPU, ("c::0",)), (GPU, ("a::1", "c::0"))]
 )
 def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[str, ...]) -> None:
-    assert recall([Granted("one", "uid", "main", resource, ids)], PLAN, NOW) == []
+    assert recall([Granted("one", "uid", "main", resource, ids)], PLAN, NOW).found == []
     assert recall_pods({("ns", "web"): {"main": {resource: frozenset(ids)}}}, PLAN, str, NOW) == []
 
 
@@ -765,7 +780,7 @@ def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[st
 def test_hostile_names_are_read_back_as_they_are_or_not_at_all(name: str, ids: list[str]) -> None:
     known = {"a::0", "b::1"}
 
-    found = recall([Granted(name, name, name, GPU, tuple(ids))], PLAN, NOW)
+    found = recall([Granted(name, name, name, GPU, tuple(ids))], PLAN, NOW).found
     shown = recall_pods({(name, name): {name: {GPU: frozenset(ids), name: frozenset(ids)}}}, PLAN, str, NOW)
 
     whole = bool(ids) and known.issuperset(ids)

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
+from scenarios.node import PATIENCE
+from support.waiting import eventually
 from testing.plugin import ClosingServer, ToyPlugin, devices
 
 from agent import files
@@ -25,6 +27,7 @@ from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.podresources import LIST
 from agent.state.remains import NAME, Remains
+from agent.testing.node import Container, Pod
 from agent.vendors.metax.abi import Code
 from agent.vendors.nvidia.plugin import register_backend
 from agent.vendors.simulated.scenario import Scenario
@@ -162,6 +165,20 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     await toy.register()
     await patient.node.read(patient.kubelet.checkpoint, '"z"')
     return "3 devices of nvidia.com/gpu such as x, y, z"
+
+
+@fault("unknown-cards")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    toy = ToyPlugin(patient.kubelet.plugin_dir, "nvidia.com/gpu.shared")
+    toy.list = devices("gone")
+    async with toy:
+        await toy.serve()
+        await toy.register()
+        pod = Pod("old", (Container({"nvidia.com/gpu.shared": 1}),))
+        await eventually(lambda: "nvidia.com/gpu.shared" in patient.kubelet.counts(), PATIENCE)
+        assert (await patient.kubelet.admit(pod)).admitted
+    await patient.start()
+    return f"the pod with uid {pod.uid} has nvidia.com/gpu.shared"
 
 
 @fault("foreign-capacity")

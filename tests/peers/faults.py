@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,13 +30,17 @@ class FaultyPodResources:
 
     def __init__(self, kubelet: Path, served: Path) -> None:
         self.served = served
-        self.calls = 0  # that arrived, the failed ones too
+        self.counts: Counter[str] = Counter()  # calls that arrived, the failed ones too
         self.delay = 0.0  # seconds before each answer
         self._kubelet = kubelet
         self._limited = False
         self._open = asyncio.Event()
         self._open.set()
         self._server: ClosingServer | None = None
+
+    @property
+    def calls(self) -> int:
+        return self.counts.total()
 
     async def __aenter__(self) -> Self:
         await self.come_back()
@@ -85,7 +90,7 @@ class FaultyPodResources:
     def _handler(self, path: str) -> Callable[[Stream[bytes, bytes]], Awaitable[None]]:
         async def forward(stream: Stream[bytes, bytes]) -> None:
             request = await message_of(stream)
-            self.calls += 1
+            self.counts[path.removeprefix(LISTER)] += 1
             if self._limited:
                 raise GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
             await self._open.wait()

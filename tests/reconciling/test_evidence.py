@@ -77,7 +77,8 @@ class World:
         )
 
 
-GRANTED = (Granted("a1", UID, "main", XPU, ("a",)),)
+ANSWER = ContainerEdits(annotations={ALLOCATION: "a1"})
+GRANTED = (Granted("a1", UID, "main", XPU, ("a",), answer=ANSWER),)
 SLICES = {"acme": (SLICE,), "other": (SLICE,)}
 
 

@@ -466,7 +466,7 @@ def given(text: str) -> Sequence[Entry]:
 async def test_of_what_others_gave_that_is_recorded_which_the_proven_file_holds() -> None:
     node = Node(entries=given("web gone"), proven=given("web"))
 
-    await node.reconciler.take_back(XPU)
+    await node.reconciler.take_back()
 
     assert [it.ids for it in node.ledger.all()] == [("a::0",)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from peers.plugin import TinyPlugin
@@ -13,11 +13,13 @@ from agent.core.model import Source
 from agent.testing.node import Pod
 
 from .cards import Simulated
-from .conftest import EVERY_RELEASE, ONLY_ENFLAME
+from .conftest import EVERY_RELEASE, ONLY_ENFLAME, ONLY_METAX, ONLY_NVIDIA
 from .enflame import DRS, GCU, MEMORY, S60, SHARED, Enflame
+from .metax import MetaX
 from .node import Node, by_memory, confirmed, in_use, shared, whole
 
 UNITS = "example.com/gcu-memory"
+XPU = "example.com/xpu"
 GB = 1024
 #: How other plugins write the nth unit of a card: GCUShare of 2022, since then, and NVIDIA's early ones.
 WRITINGS = ("{uuid}-_-{n}", "{minor}-{n}", "{uuid}-{n}")
@@ -60,6 +62,150 @@ async def served_before(node: Node, resource: str, cards: list[list[str]], count
     await node.unserved()
     held = (await node.kubelet.devices(pod.uid))["main"][resource]
     return Old(pod, frozenset(held), 0)
+
+
+async def test_our_own_pod_holds_its_cards_under_a_name_that_the_config_lost_with_the_checkpoint(
+    node: Node,
+) -> None:
+    await node.start(whole("example.com/before"))
+    await node.counts({"example.com/before": (4, 4)})
+    pod = await node.admit("ours", {"example.com/before": 3})
+    held = await node.cards_of(pod)
+    await node.stop()
+    (node.state / "checkpoint.json").unlink()
+
+    await node.start(whole(XPU))
+
+    await node.counts({XPU: (1, 1)})
+    other = await node.admit("other", {XPU: 1})
+    assert not held & await node.cards_of(other)
+    await node.refused("one-more", {XPU: 1})
+    await node.kubelet.delete(pod.uid)
+    await node.counts({XPU: (4, 4)})
+
+
+async def test_a_pod_of_another_plugin_holds_its_card_whatever_its_resource_is_called(node: Node) -> None:
+    uuids = node.cards.uuids
+    await served_before(node, "other.example/gpu", [[f"{uuids[0]}::{n}" for n in range(4)]], 1)
+
+    await node.start(whole(XPU))
+
+    await node.counts({XPU: (3, 3)})
+    view = await node.until(in_use)
+    assert [(it.resource, it.cards, it.source) for it in in_use(view)] == [
+        ("other.example/gpu", (uuids[0],), Source.KUBELET)
+    ]
+    assert "other.example/gpu" not in view.resources, "it is not ours to serve"
+
+
+async def test_a_pod_that_another_plugin_gives_a_card_while_we_serve_holds_it_too(node: Node) -> None:
+    uuids = node.cards.uuids
+    await node.start(shared(XPU, 4))
+    await node.counts({XPU: (16, 16)})
+
+    async with TinyPlugin(node.kubelet.plugin_dir, "other.example/gpu") as plugin:
+        await plugin.publish({uuids[1]: "Healthy"})
+        await plugin.register()
+        await node.counts({"other.example/gpu": (1, 1)})
+        pod = await node.admit("theirs", {"other.example/gpu": 1})
+
+        await node.counts({XPU: (12, 12)})
+        await node.kubelet.delete(pod.uid)
+        await node.counts({XPU: (16, 16)})
+
+
+async def test_devices_that_are_no_cards_are_neither_held_nor_said(node: Node) -> None:
+    async with TinyPlugin(node.kubelet.plugin_dir, "nic.example/vf") as plugin:
+        await plugin.publish({"0000:99:00.2": "Healthy", "0": "Healthy"})
+        await plugin.register()
+        await node.counts({"nic.example/vf": (2, 2)})
+        await node.admit("net", {"nic.example/vf": 2})
+
+        await node.start(whole(XPU))
+        await node.counts({XPU: (4, 4)})
+        pod = await node.admit("ours", {XPU: 1})
+        view = await node.until(lambda it: confirmed(it, pod))
+
+    assert len(view.allocations) == 1
+    assert view.unknown_cards == ()
+
+
+GPU_MANAGER = "tencent.com/vcuda-core"
+
+
+@ONLY_NVIDIA
+async def test_a_card_of_gpu_managers_pod_is_given_out_once_that_has_ended(node: Node) -> None:
+    uuids = node.cards.uuids
+    async with TinyPlugin(node.kubelet.plugin_dir, GPU_MANAGER, socket="vcore.sock") as plugin:
+        plugin.variables = {"NVIDIA_VISIBLE_DEVICES": uuids[2]}
+        await plugin.publish({f"{GPU_MANAGER}-{n}": "Healthy" for n in range(400)})
+        await plugin.register()
+        await node.counts({GPU_MANAGER: (400, 400)})
+        old = await node.admit("old", {GPU_MANAGER: 30})
+    await node.unserved()
+
+    await node.start(whole(XPU))
+
+    await node.counts({XPU: (3, 3)})
+    others = await node.admit("others", {XPU: 3})
+    assert uuids[2] not in await node.cards_of(others)
+    await node.kubelet.delete(old.uid)
+    await node.counts({XPU: (4, 4)})
+
+
+@ONLY_NVIDIA
+async def test_nothing_is_registered_while_gpu_manager_runs(node: Node) -> None:
+    async with TinyPlugin(node.kubelet.plugin_dir, GPU_MANAGER, socket="vcore.sock") as plugin:
+        await plugin.publish({f"{GPU_MANAGER}-0": "Healthy"})
+        await plugin.register()
+        await node.start(whole(XPU))
+        view = await node.until(lambda it: it.strangers)
+        assert "vcore.sock" in view.strangers[XPU]
+        assert not view.sessions[XPU].registrations
+
+    await node.counts({XPU: (4, 4)})
+
+
+@ONLY_NVIDIA
+@pytest.mark.parametrize("foreign", ["refuse", "yield"])
+async def test_a_pod_with_a_card_that_is_not_here_is_said_and_keeps_only_who_yields_from_registering(
+    node: Node, foreign: str
+) -> None:
+    async with TinyPlugin(node.kubelet.plugin_dir, "nvidia.com/gpu.shared") as plugin:
+        plugin.variables = {"NVIDIA_VISIBLE_DEVICES": "GPU-taken-out"}
+        await plugin.publish({"GPU-taken-out": "Healthy"})
+        await plugin.register()
+        await node.counts({"nvidia.com/gpu.shared": (1, 1)})
+        old = await node.admit("old", {"nvidia.com/gpu.shared": 1})
+    await node.unserved()
+    its = {**node.cards.settings, "enabled": True, "foreign": foreign, "resources": [whole(XPU)]}
+    node.configure(nvidia=its)
+    node.pace = replace(node.pace, reconcile=0.2)
+
+    await node.start()
+
+    view = await node.until(lambda it: it.unknown_cards and XPU in it.sessions)
+    ((vendor, entry),) = view.unknown_cards
+    assert (vendor, entry.resource, entry.uid) == ("nvidia", "nvidia.com/gpu.shared", old.uid)
+    if foreign == "yield":
+        await node.until(lambda it: it.sessions[XPU].state == "yielded")
+        await node.kubelet.delete(old.uid)
+    await node.counts({XPU: (4, 4)})
+
+
+@ONLY_METAX
+async def test_no_slice_is_made_on_a_card_of_which_a_pod_of_before_has_all(node: Node) -> None:
+    assert isinstance(node.cards, MetaX)
+    node.cards.mode, uuids = "sgpu", node.cards.uuids
+    await served_before(node, "metax-tech.com/gpu", [[uuids[0]]], 1)
+    node.configure()
+
+    await node.start()
+
+    view = await node.until(lambda it: in_use(it) and "metax-tech.com/sgpu" in it.resources)
+    (it,) = in_use(view)
+    assert (it.vendor, it.cards) == ("metax", (uuids[0],))
+    assert uuids[0] not in {card.uuid for card in view.resources["metax-tech.com/sgpu"].cards}
 
 
 @pytest.mark.parametrize("writing", WRITINGS)

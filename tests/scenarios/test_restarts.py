@@ -408,9 +408,10 @@ async def test_a_second_agent_stands_by_and_takes_over(node: Node, process: Agen
 
 
 async def looks(lister: FaultyPodResources, more: int) -> None:
-    """Wait until PodResources was asked so often."""
-    wanted = lister.calls + more
-    await eventually(lambda: lister.calls >= wanted, PATIENCE)
+    """Wait until it was looked so often what the kubelet can give out."""
+    call = "GetAllocatableResources"
+    wanted = lister.counts[call] + more
+    await eventually(lambda: lister.counts[call] >= wanted, PATIENCE)
 
 
 @EVERY_RELEASE

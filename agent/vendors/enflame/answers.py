@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from agent.core.vendor import Device
+from agent.core.vendor import ContainerEdits, Device
 
 from .edits import VISIBLE
 
@@ -13,13 +13,13 @@ from .edits import VISIBLE
 _NUMBER = re.compile(r"(GCU-)?(0|[1-9][0-9]{0,5})")
 
 
-def cards_told(env: Mapping[str, str], devices: Sequence[Device]) -> tuple[str, ...] | None:
+def cards_told(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
     """The uuids of the cards in Enflame's variable; None without it, empty where not all of it is cards.
 
     GCUShare's scheduler chooses the card, the kubelet IDs of any: the variable has the card's minor (gcushare
     v3.6.5, pkg/server). `all` is each card; `none`, `void` and nothing are no card.
     """
-    value = env.get(VISIBLE)
+    value = answer.env.get(VISIBLE)
     if value is None:
         return None
     cards = [it for it in devices if it.parent is None and not it.nameless]

@@ -10,6 +10,7 @@ from agent.core.hooks import hookimpl
 from agent.core.vendor import Signs, Vendor
 
 from . import places
+from .answers import cards_told
 from .dialect import DIALECT, LIMITS
 from .edits import container_edits
 from .facts import SGPU as SLICED
@@ -25,6 +26,8 @@ from .sysfs import MODULE
 __all__ = ["SETTINGS", "register_backend"]
 
 PCI_VENDOR = "0x9999"
+#: metax-gpu-device is not published; a plugin names its socket after its vendor.
+RIVALS = ("metax*.sock",)
 
 
 @hookimpl
@@ -54,6 +57,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         cards_with_room=partial(cards_with_room, options) if sliced else None,
         unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
+        rivals=RIVALS,
+        former=(GPU, SGPU),
+        cards_told=partial(cards_told, options),
         libraries=partial(places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=(PCI_VENDOR,), sysfs=sysfs),
     )

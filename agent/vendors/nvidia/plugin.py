@@ -10,6 +10,7 @@ from agent.core.hooks import hookimpl
 from agent.core.vendor import Signs, Vendor
 
 from . import places
+from .answers import cards_told
 from .edits import VISIBLE_DEVICES, container_edits
 from .labels import labels
 from .names import DOMAIN, GPU
@@ -21,6 +22,11 @@ __all__ = ["SETTINGS", "register_backend"]
 #: Of the driver, where it runs; the last is WSL's.
 DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 PCI_VENDOR = "0x10de"
+#: The sockets of NVIDIA's own plugin and of HAMi's, which is made of it (k8s-device-plugin v0.20,
+#: internal/plugin/server.go), and gpu-manager's two (gpu-manager v1.1.5, pkg/types).
+RIVALS = ("nvidia-gpu*.sock", "nvidia-mig-*.sock", "vcore.sock", "vmemory.sock")
+#: What these give out of the cards; NVIDIA's other plugins count what is no card under its domain.
+FORMER = (GPU, f"{GPU}.*", f"{DOMAIN}mig-*", "tencent.com/vcuda-core", "tencent.com/vcuda-memory")
 
 
 @hookimpl
@@ -41,6 +47,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         by_cdi=options.by_cdi,
         doubts=options.doubts(),
         visible=VISIBLE_DEVICES,
+        rivals=RIVALS,
+        former=FORMER,
+        cards_told=cards_told,
         libraries=partial(places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),
     )
