@@ -201,6 +201,21 @@ async def test_cards_that_are_sold_under_another_name_are_served_and_told_of_by_
     assert json.loads(gcushare.read(pod)[RECORDS]) == {"main": {"allocated": True}}
 
 
+async def test_what_a_pods_containers_have_one_after_another_takes_its_room_once(gcushare: GCUShare) -> None:
+    """The next pod is on the card that has the room for it, as its scheduler counts."""
+    gcushare.enflame.sized(*[16 * GB] * 4)
+    await gcushare.starts("gcushare-v1", {GCU: 4, MEMORY: 64})
+    containers = (Container({MEMORY: 8}, "init", init=True), Container({MEMORY: 8}, "main"))
+    first_, second = (
+        gcushare.binds(Pod(name, containers), first(2, 8, n), "default-scheduler")
+        for n, name in enumerate(("one", "two"))
+    )
+
+    for pod in (first_, second):
+        await gcushare.node.admit_pod(pod)
+        await gcushare.is_on(pod, 2)
+
+
 # Whatever comes between
 
 
