@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.core.claims import Dialect
+from agent.core.claims import Candidate, Dialect
 
 
 class State(StrEnum):
@@ -246,6 +246,9 @@ class Grant:
     uuids: tuple[str, ...]
     #: Slices that the hardware made for it, by the vendor's ids.
     partitions: tuple[str, ...] = ()
+    #: The pod that has it, as the API server shows it, and its container; None where it shows none.
+    pod: Candidate | None = None
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)

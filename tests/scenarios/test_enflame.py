@@ -192,8 +192,8 @@ async def test_the_node_tells_schedulers_which_slices_are_to_be_had_and_how_many
     whole = await node.admit("whole", {GCU: 1})
     (uuid,) = await node.cards_of(whole)
     slot = enflame.uuids.index(uuid)
-    taken = {**free, str(enflame.minors[slot]): 0}
-    sixths = [0 if n == slot else 6 for n in range(4)]
+    taken = {minor: 6 for minor in free if minor != str(enflame.minors[slot])}
+    sixths = [6] * 3
     await eventually(lambda: told(node) == (taken, sixths, count))
 
     await node.admit("shared", {SHARED: 2})

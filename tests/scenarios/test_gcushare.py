@@ -216,6 +216,26 @@ async def test_what_a_pods_containers_have_one_after_another_takes_its_room_once
         await gcushare.is_on(pod, 2)
 
 
+async def test_its_scheduler_reads_that_a_card_has_its_slices_less_those_that_it_overlooks(
+    gcushare: GCUShare,
+) -> None:
+    """Init containers count for nothing there: theirs are not added, and what they keep is not to be had."""
+    await gcushare.starts("gcushare-v4", offered(4))
+    alike = (Container({SHARED: 3}, "init", init=True), Container({SHARED: 3}, "main"))
+    more = (Container({SHARED: 4}, "init", init=True), Container({SHARED: 1}, "main"))
+    pods = [
+        gcushare.binds(Pod("alike", alike), fourth(2, 3)),
+        gcushare.binds(Pod("beside", (Container({SHARED: 3}, "main"),)), fourth(2, 3, 1)),
+        gcushare.binds(Pod("more", more), fourth(1, 1, 2)),
+    ]
+
+    for pod in pods:
+        await gcushare.node.admit_pod(pod)
+        await gcushare.is_on(pod, 1 if pod.name == "more" else 2)
+
+    await gcushare.slices({"0": 6, "1": 3, "2": 6, "3": 6})
+
+
 # Whatever comes between
 
 
