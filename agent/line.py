@@ -326,6 +326,7 @@ class Line:
             pods_unseen=self._scheduled.unseen,
             unheeded=self._unheeded.found,
             complaints=self._node.complaints,
+            doubts=self._node.doubts,
             waits=self._node.waits,
             kept_units=self._node.kept_units,
             counters=self._counters(),

@@ -49,6 +49,9 @@ class Distance(StrEnum):
 #: Attributes of a device that the agent itself reads, of whatever vendor: 580.65.06, and pci0000:3a.
 DRIVER_VERSION = "driver-version"
 PCIE_ROOT = "pcie-root"
+#: How many slices of its hardware lie on a card that we did not make; absent where none does. While there is
+#: one, nobody new gets the card by a resource whose hardware is not made.
+FOREIGN_SLICES = "foreign-slices"
 
 #: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
 DRIVER_NOT_LOADED = "driver-not-loaded"
@@ -217,12 +220,14 @@ class Offering:
     """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve.
 
     `complaints` keep the agent from being ready. `notes` do not: what a config for many nodes names and this
-    one does not have.
+    one does not have. Nor do `doubts`: what a person should mend of devices that are offered nevertheless,
+    as inspect and the doctor tell.
     """
 
     rules: tuple[ResourceRule, ...] = ()
     complaints: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
