@@ -102,7 +102,7 @@ def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
     unread = part_of(part_of(document, "evidence"), "errors").items()
     # A config that is awaited is a trouble already.
     told = (f"{part}: {error}" for part, error in (*errors, *unread) if error)
-    yield from dict.fromkeys([*troubles, *told])
+    yield from dict.fromkeys([*troubles, *told, *map(str, document.get("doubts") or ())])
 
 
 def _reported(report: Mapping[str, Any]) -> Iterator[Text]:

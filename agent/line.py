@@ -329,6 +329,7 @@ class Line:
             unheeded=self._unheeded.found,
             unknown_cards=tuple(self._recaller.unfit.values()),
             complaints=self._node.complaints,
+            doubts=self._node.doubts,
             waits=self._node.waits,
             kept_units=self._node.kept_units,
             counters=self._counters(),

@@ -232,6 +232,11 @@ class Node:
         )
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What a person should mend of cards that are offered nevertheless, a sentence each."""
+        return tuple(f"vendor {vendor}: {it}" for vendor, its in self._offers.doubts.items() for it in its)
+
+    @property
     def waits(self) -> Mapping[str, tuple[str, ...]]:
         """What of the config is served when pods have ended; resource to sentences."""
         found: dict[str, tuple[str, ...]] = {}
@@ -252,7 +257,14 @@ class Node:
         notes = (f"vendor {vendor}: {it}" for vendor, its in self._offers.notes.items() for it in its)
         waiting = (it for its in self.waits.values() for it in its)
         kept = (it for _, it in self.kept_units.values())
-        sentences = (*absent(self._offers.plain, snapshot), *self.complaints, *notes, *waiting, *kept)
+        sentences = (
+            *absent(self._offers.plain, snapshot),
+            *self.complaints,
+            *notes,
+            *self.doubts,
+            *waiting,
+            *kept,
+        )
         for sentence in sentences:
             if sentence not in self._told:
                 log.warning("config not served in full", what=sentence)

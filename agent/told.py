@@ -43,7 +43,7 @@ class Told:
         of Koordinator's, is looked at again. `api`: whether there is an API server to tell things to.
         """
         self._labelling = Labelling(config, node.snapshot, lambda: node.vendors, time.time, api=api)
-        self._annotating = Annotating(config, node.snapshot, ledger, lambda: node.vendors)
+        self._annotating = Annotating(config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors)
         self._extending = Extending(config, node.snapshot, lambda: node.vendors)
         self._receipting = Receipting(scheduled.pods, ledger, reads, lambda: node.vendors.values())
         self._reporting = Reporting(

@@ -18,7 +18,7 @@ from agent.core.errors import (
 from agent.core.ledger import FORGOTTEN
 from agent.core.model import AdvertisedDevice, Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
 from agent.core.topology import Topology
-from agent.core.vendor import Device, Vendor
+from agent.core.vendor import FOREIGN_SLICES, Device, Vendor
 from agent.core.waits import Wait
 
 
@@ -119,13 +119,15 @@ def _well(
         if card.mode and device_id not in card.held:
             raise InOtherMode(resource.name, card.uuid, card.mode)
         if device_id not in card.held:
-            raise UnhealthyDevice(resource.name, device_id, _held_by(scene, card.uuid))
+            raise UnhealthyDevice(resource.name, device_id, _held_by(scene, status.device))
     return status
 
 
-def _held_by(scene: Scene, uuid: str) -> str:
+def _held_by(scene: Scene, device: Device) -> str:
     """Why a card that is well is nobody's to have."""
-    it = scene.external.get(uuid)
+    if count := device.attributes.get(FOREIGN_SLICES):
+        return f"slices that this agent did not make lie on its card ({count}): it is free when they are gone"
+    it = scene.external.get(device.uuid)
     if it is None or it.owner is None:
         return FORGOTTEN
     whose = f"{it.owner.namespace}/{it.owner.pod}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from agent.core.claims import Candidate
 from agent.core.errors import VendorError
 from agent.core.model import Allocation
 from agent.core.names import wrong_label
@@ -20,9 +21,17 @@ MAX_BYTES = 256 << 10
 Annotated = Owned[str]
 
 
-def grants(allocations: Iterable[Allocation], vendor: str) -> tuple[Grant, ...]:
-    """What of the vendor is given out."""
-    return tuple(Grant(requested(it), it.cards, it.partitions) for it in allocations if it.vendor == vendor)
+def grants(
+    allocations: Iterable[Allocation], vendor: str, pods: Iterable[Candidate] = ()
+) -> tuple[Grant, ...]:
+    """What of the vendor is given out, each with its pod where it is one of these."""
+    known = {it.uid: it for it in pods}
+    return tuple(_grant(it, known) for it in allocations if it.vendor == vendor)
+
+
+def _grant(it: Allocation, pods: Mapping[str, Candidate]) -> Grant:
+    uid, container = it.place or ("", "")
+    return Grant(requested(it), it.cards, it.partitions, pods.get(uid), container)
 
 
 def wrong_key(key: str) -> str:

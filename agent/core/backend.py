@@ -45,6 +45,9 @@ class Distance(StrEnum):
 #: Attributes of a device that the agent itself reads, of whatever vendor: 580.65.06, and pci0000:3a.
 DRIVER_VERSION = "driver-version"
 PCIE_ROOT = "pcie-root"
+#: How many slices of its hardware lie on a card that we did not make; absent where none does. While there is
+#: one, nobody new gets the card by a resource whose hardware is not made.
+FOREIGN_SLICES = "foreign-slices"
 
 #: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
 DRIVER_NOT_LOADED = "driver-not-loaded"

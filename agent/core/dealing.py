@@ -17,6 +17,8 @@ class Offer:
     rules: tuple[ResourceRule, ...]
     #: Whether they may name the same cards, each of which is the first's that takes of it.
     dynamic: bool = False
+    #: Those of them whose containers need hardware that is made.
+    made: frozenset[str] = frozenset()
 
 
 def dealt(

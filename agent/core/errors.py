@@ -18,6 +18,7 @@ AgentError
 │   ├── NotPromised
 │   ├── NotServable
 │   ├── PromisedElsewhere
+│   ├── PromisedMoreCards
 │   ├── RetiredResource
 │   ├── StartRefused
 │   └── StillHeld
@@ -157,6 +158,17 @@ class PromisedElsewhere(AllocationError):
         super().__init__(
             f'invalid allocation request for "{resource}": the kubelet gave {_some(cards)}, {why}; '
             "create this pod anew to have its card chosen again"
+        )
+
+
+class PromisedMoreCards(AllocationError):
+    """Raised when a scheduler chose more cards than IDs are asked for; `fewer` is what would have it not."""
+
+    def __init__(self, resource: str, pod: str, wanted: int, cards: Sequence[str], fewer: str) -> None:
+        chosen = f"{len(cards)} cards were chosen for {pod} ({_some(cards)})"
+        super().__init__(
+            f'invalid allocation request for "{resource}": {wanted} asked for, and {chosen}, of which each '
+            f"needs one of its own: create this pod anew with {len(cards)} of {resource}, or with {fewer}"
         )
 
 

@@ -66,7 +66,8 @@ class Offers:
             if taken:
                 self._taken[name] = tuple(f"{owners[it]} already serves {it}" for it in dict.fromkeys(taken))
             left = tuple(rule for rule in rules if rule.name not in taken)
-            offers.append(Offer(name, left, dynamic=wish.dynamic))
+            made = frozenset(rule.name for rule in left if wish.vendor.makes(rule.name))
+            offers.append(Offer(name, left, dynamic=wish.dynamic, made=made))
         return tuple(offers)
 
     @property
@@ -85,6 +86,11 @@ class Offers:
     def notes(self) -> Mapping[str, tuple[str, ...]]:
         """What the config names and the devices do not have, without harm; vendor to sentences."""
         return {name: made.notes for name, made in self._made.items() if made.notes}
+
+    @property
+    def doubts(self) -> Mapping[str, tuple[str, ...]]:
+        """What a person should mend of devices that are offered; vendor to sentences."""
+        return {name: made.doubts for name, made in self._made.items() if made.doubts}
 
     def _offering(self, wish: Wish, snapshot: NodeSnapshot) -> Offering:
         name = wish.vendor.name
@@ -105,11 +111,11 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
         wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
         wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
         lost = () if wish.dynamic else _lost(made.rules)
-        told, noted = (
+        told, noted, doubted = (
             tuple(shorten(str(it), COMPLAINT_LIMIT) for it in sentences[:COMPLAINTS])
-            for sentences in ((*lost, *made.complaints), made.notes)
+            for sentences in ((*lost, *made.complaints), made.notes, made.doubts)
         )
-        offering = Offering(tuple(made.rules), told, noted)
+        offering = Offering(tuple(made.rules), told, noted, doubted)
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = f"{type(exc).__name__}: {exc}"
     if wrong:
@@ -126,6 +132,7 @@ def _made(resources: Resources, wish: Wish, devices: tuple[Device, ...]) -> Offe
         tuple(rule for it in its for rule in it.rules),
         tuple(dict.fromkeys(one for it in its for one in it.complaints)),
         tuple(dict.fromkeys(one for it in its for one in it.notes)),
+        tuple(dict.fromkeys(one for it in its for one in it.doubts)),
     )
 
 

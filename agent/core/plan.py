@@ -18,7 +18,7 @@ from agent.core.model import (
 )
 from agent.core.units import counted_in, units
 from agent.core.uses import Counted, Held, Lying, Uses, kin
-from agent.core.vendor import IdForm, Policy, ResourceRule, Sharing
+from agent.core.vendor import FOREIGN_SLICES, IdForm, Policy, ResourceRule, Sharing
 
 #: What each way to count a card packs or spreads without a word of the rule.
 _POLICIES: Mapping[str, Policy] = {"exclusive": "aligned", "replicas": "distributed", "memory": "packed"}
@@ -51,7 +51,8 @@ def plan(
     A card in use in another way (by another resource, whole where it is now shared or sliced, in units of
     memory where it is not, or of another size) is offered once free; a resource that waits for all of its
     cards is planned empty, so that the Node shows it. Where the resources of a vendor may name the same
-    cards, one in use by another is listed, and well for nobody new.
+    cards, one in use by another is listed, and well for nobody new; so is one on which others made slices,
+    where the resource's own hardware is not made.
     """
     uses = Uses(held, kin(snapshot.devices), lying or {}, counted or {})
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
@@ -82,11 +83,17 @@ def plan(
     kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
     well = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
     cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & well
-    away = cordoned | well.intersection(external)
+    shared_out = well.intersection(external)
+    sliced = well.intersection(it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes)
+    made = {name for offer in offers for name in offer.made}
+
+    def away(it: Resource) -> frozenset[str]:
+        """The cards that nobody new gets by it."""
+        others = frozenset() if it.name in made else sliced
+        return cordoned | others | (shared_out if _heeds(it) else frozenset())
+
     given = {
-        name: _withheld(it)
-        if it.vendor in withheld or name in withheld
-        else _holding(it, uses, away if _heeds(it) else cordoned)
+        name: _withheld(it) if it.vendor in withheld or name in withheld else _holding(it, uses, away(it))
         for name, it in kept.items()
     }
     return {name: _hiding(it, (forgotten or {}).get(name, ())) for name, it in given.items()}
@@ -106,15 +113,15 @@ def _withheld(resource: Resource) -> Resource:
     return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
 
 
-def _holding(resource: Resource, uses: Uses, cordoned: frozenset[str]) -> Resource:
-    """The resource whose cards that are cordoned, or in use elsewhere, are well for who has them alone.
+def _holding(resource: Resource, uses: Uses, away: frozenset[str]) -> Resource:
+    """The resource whose cards that nobody new gets are well for who has them alone.
 
     The kubelet must take a pod back after its restart, which it does only where the pod's IDs are healthy.
     """
-    if cordoned.isdisjoint(card.uuid for card in resource.cards):
+    if away.isdisjoint(card.uuid for card in resource.cards):
         return resource
     held = (
-        replace(card, healthy=False, held=uses.listed(resource.name, card)) if card.uuid in cordoned else card
+        replace(card, healthy=False, held=uses.listed(resource.name, card)) if card.uuid in away else card
         for card in resource.cards
     )
     return replace(resource, cards=tuple(held))

@@ -27,11 +27,13 @@ from agent.core.errors import (
     InsufficientShares,
     NotPromised,
     PromisedElsewhere,
+    PromisedMoreCards,
 )
 from agent.core.evidence import Granted
 from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.koordinator.dialect import KOORDINATOR
 from agent.core.koordinator.hami import HAMI, METAX
+from agent.core.koordinator.resources import SHARED
 from agent.core.model import Allocation, NodeSnapshot, Resource, Source
 from agent.core.modes import elsewhere
 from agent.core.placement import prefer
@@ -153,6 +155,7 @@ class Promises:
 
         Raises:
             PromisedElsewhere: A scheduler chose another card, which can not be had by these IDs.
+            PromisedMoreCards: A scheduler chose more cards than there are IDs.
             InsufficientMemory, InsufficientShares: No single card has as much.
             NotPromised: A scheduler was to choose, and did not.
         """
@@ -210,6 +213,10 @@ class Promises:
         given: Sequence[str],
         others: Sequence[Allocation],
     ) -> Choice:
+        if all(len(it.devices) > len(ids) for it in found.elsewhere):
+            its = found.elsewhere[0]
+            fewer = f"{len(ids)} of {SHARED}" if its.dialect == KOORDINATOR.name else "as few cards"
+            raise PromisedMoreCards(planned.name, f"{its.namespace}/{its.pod}", len(ids), its.devices, fewer)
         taken = self._taken(planned, found.elsewhere, others)
         if not all(map(planned.shares, ids)):
             raise PromisedElsewhere(planned.name, given, "; ".join((found.doubt, *taken)))

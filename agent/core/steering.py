@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from agent.core.attribution import Waiting, intended
@@ -87,14 +87,17 @@ def has_room(
 def free_on(resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False) -> Mapping[str, int]:
     """Card to how many replicas or units of memory more fit on it, wherever their IDs are of.
 
-    What a card lists beyond its number, for who has it, is no room of it.
+    What a card lists beyond its number, for who has it, is no room of it. An ID that containers of a pod have
+    one after another takes room once (kubelet, devicesToReuse); of made hardware each of them has its own.
     """
-    taken: Counter[str] = Counter()
+    there: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
     for it in in_use:
-        if it.resource == resource.name and len(it.cards) == 1:
-            taken[it.cards[0]] += len(it.ids)  # of units there are thousands
-        elif it.resource == resource.name and it.cards:
-            taken.update(it.cards[n % len(it.cards)] for n in range(len(it.ids)))
+        whose = it.id if it.partitions else it.place[0] if it.place else ""
+        for n, uuid in enumerate(it.cards if it.resource == resource.name else ()):
+            there[whose, uuid].append(it.ids[n :: len(it.cards)] if len(it.cards) > 1 else it.ids)
+    taken: Counter[str] = Counter()
+    for (_, uuid), its in there.items():  # of units there are thousands
+        taken[uuid] += len(its[0]) if len(its) == 1 else len(set().union(*its))
     exact = bool(counted_in(resource.rule.sharing))
     return {
         card.uuid: (card.shares if exact else len(card)) - taken[card.uuid]

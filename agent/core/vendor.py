@@ -6,7 +6,7 @@ Python that talks to the vendor's library, in a child process, for which `agent.
 Kubernetes.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001 - one list of what it hands on
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,68 +14,29 @@ from typing import Any, Literal
 
 from agent.core.backend import (
     DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
-)
-from agent.core.backend import (
     DRIVER_VERSION as DRIVER_VERSION,
-)
-from agent.core.backend import (
+    FOREIGN_SLICES as FOREIGN_SLICES,
     LIBRARY_NOT_FOUND as LIBRARY_NOT_FOUND,
-)
-from agent.core.backend import (
     LIBRARY_UNUSABLE as LIBRARY_UNUSABLE,
-)
-from agent.core.backend import (
     NO_LIBRARY as NO_LIBRARY,
-)
-from agent.core.backend import (
     PCIE_ROOT as PCIE_ROOT,
-)
-from agent.core.backend import (
     Backend as Backend,
-)
-from agent.core.backend import (
     BackendUnavailable as BackendUnavailable,
-)
-from agent.core.backend import (
     Device as Device,
-)
-from agent.core.backend import (
     Distance as Distance,
-)
-from agent.core.backend import (
     Fault as Fault,
-)
-from agent.core.backend import (
     HealthEvent as HealthEvent,
-)
-from agent.core.backend import (
     Link as Link,
-)
-from agent.core.backend import (
     NoRoom as NoRoom,
-)
-from agent.core.backend import (
     Partition as Partition,
-)
-from agent.core.backend import (
     Proof as Proof,
-)
-from agent.core.backend import (
     Request as Request,
-)
-from agent.core.backend import (
     RequestRefused as RequestRefused,
-)
-from agent.core.backend import (
     State as State,
-)
-from agent.core.backend import (
     Usage as Usage,
-)
-from agent.core.backend import (
     overrides as overrides,
 )
-from agent.core.claims import Dialect
+from agent.core.claims import Candidate, Dialect
 
 
 class SettingsError(ValueError):
@@ -140,12 +101,14 @@ class Offering:
     """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve.
 
     `complaints` keep the agent from being ready. `notes` do not: what a config for many nodes names and this
-    one does not have.
+    one does not have. Nor do `doubts`: what a person should mend of devices that are offered nevertheless,
+    as inspect and the doctor tell.
     """
 
     rules: tuple[ResourceRule, ...] = ()
     complaints: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +119,9 @@ class Grant:
     uuids: tuple[str, ...]
     #: Slices that the hardware made for it, by the vendor's ids.
     partitions: tuple[str, ...] = ()
+    #: The pod that has it, as the API server shows it, and its container; None where it shows none.
+    pod: Candidate | None = None
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)

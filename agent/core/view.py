@@ -177,6 +177,8 @@ class View:
     api_server: ApiServer | None = None
     #: What of the config can not be served with the devices there are.
     complaints: tuple[str, ...] = ()
+    #: What a person should mend of cards that are offered nevertheless.
+    doubts: tuple[str, ...] = ()
     #: Resource to a sentence for each other one whose pods hold its cards. That is as it must be until they
     #: end, maybe for days, and keeps nobody from being ready: an update of the DaemonSet would stand still.
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -30,6 +30,14 @@ UNREADY = Ailment(
     "Something that the config asks for is not served.",
     "mend what is named there, in this order: vendors, resources, files; xpu-agent inspect shows the rest",
 )
+DOUBTFUL = Ailment(
+    AGENT,
+    "cards-doubtful",
+    Severity.WARNS,
+    "cards are offered, and something of them is to be mended",
+    "The agent serves, and new pods do not get all that the cards could give; the finding says what.",
+    "do what the finding says; the agent takes it in by itself",
+)
 UNTOLD = Ailment(
     AGENT,
     "receipts-unwritten",
@@ -94,6 +102,7 @@ def agent(around: Surroundings) -> Iterator[Finding]:
     version = str(document.get("version"))
     if version != around.version:
         yield SKEW.found(f"the agent is xpu-agent {version}, this command is {around.version}")
+    yield from (DOUBTFUL.found(str(it)) for it in document.get("doubts") or ())
     if unwritten := part_of(document, "receipts").get("error"):
         yield UNTOLD.found(str(unwritten))
     if uncounted := part_of(document, "extendedResources").get("error"):

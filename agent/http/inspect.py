@@ -47,6 +47,7 @@ def inspect(view: View) -> dict[str, Any]:
         "report": _report(view.reported),
         "apiServer": _api_server(view.api_server),
         "complaints": list(view.complaints),
+        "doubts": list(view.doubts),
         "vendors": [_vendor(view, status) for status in view.snapshot.vendors],
         "devices": [_device(view, status, busy) for status in view.snapshot.devices],
         "absent": [_absent(device, busy) for device in view.snapshot.absent],

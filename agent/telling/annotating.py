@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from agent.config import Config, ConfigState
 from agent.core.annotations import grants, made
 from agent.core.cell import Cell
+from agent.core.claims import Candidate
 from agent.core.ledger import Ledger
 from agent.core.model import NodeSnapshot
 from agent.core.vendor import Device, Vendor
@@ -24,17 +25,19 @@ class Annotating(Owning[str]):
         config: Cell[ConfigState],
         snapshot: Cell[NodeSnapshot],
         ledger: Ledger,
+        pods: Cell[tuple[Candidate, ...]],
         vendors: Callable[[], Mapping[str, Vendor]],
         *,
         settle: float = 0.05,
     ) -> None:
-        """What is given out decides, too."""
-        super().__init__(config, snapshot, vendors, (ledger.changes,), settle=settle)
+        """What is given out decides, too, and what the pods are that have it."""
+        super().__init__(config, snapshot, vendors, (ledger.changes, pods), settle=settle)
         self._ledger = ledger
+        self._pods = pods
 
     def _keys(self, vendor: Vendor) -> tuple[str, ...]:
         return vendor.annotation_keys
 
     def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, str | None]:
-        given = grants(self._ledger.in_use(), vendor.name)
+        given = grants(self._ledger.in_use(), vendor.name, self._pods.value)
         return made(vendor, config.vendor(vendor.name).resources, devices, given)

@@ -21,12 +21,14 @@ from agent.core.koordinator.mode import Choice, Mode, Telling, choice
 from agent.core.koordinator.report import Report, is_served, passed_over, report
 from agent.core.koordinator.resources import WHOLE_CARDS
 from agent.core.model import NodeSnapshot, Plan
+from agent.core.vendor import FOREIGN_SLICES
 from agent.core.view import Reported
 from agent.exchange import Exchange
 
 log = structlog.get_logger()
 
 NOT_OFFERED = "no resource offers it as a whole"
+SLICED = "slices that this agent did not make lie on it"
 
 
 #: Until it is looked again for koordlet's directory, seconds.
@@ -37,17 +39,20 @@ def withheld(
     snapshot: NodeSnapshot, plan: Plan, vendors: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
     """The cards that nobody gets, and why: the config gives them to nobody, though others of the vendor, or
-    nothing of the vendor is given out (`vendors`, with the reason).
+    others made slices there, or nothing of the vendor is given out (`vendors`, with the reason).
     """
     unwell = vendors or {}
     served = {it.vendor for it in plan.values() if not it.retired and it.cards}
     offered = {card.uuid for it in plan.values() for card in it.cards}
-    unoffered = {
-        it.uuid: NOT_OFFERED
-        for it in snapshot.devices
-        if it.vendor in served and it.device.parent is None and it.uuid not in offered
+    well = {card.uuid for it in plan.values() for card in it.cards if card.healthy}
+    whole = [it for it in snapshot.devices if it.vendor in served and it.device.parent is None]
+    unoffered = {it.uuid: NOT_OFFERED for it in whole if it.uuid not in offered}
+    sliced = {
+        it.uuid: SLICED
+        for it in whole
+        if FOREIGN_SLICES in it.device.attributes and it.uuid in offered - well
     }
-    return unoffered | {it.uuid: unwell[it.vendor] for it in snapshot.devices if it.vendor in unwell}
+    return unoffered | sliced | {it.uuid: unwell[it.vendor] for it in snapshot.devices if it.vendor in unwell}
 
 
 class Reporting:

@@ -22,7 +22,7 @@ from agent.core.errors import (
     UnknownResource,
 )
 from agent.core.model import Cordon, Owner
-from agent.core.vendor import Sharing
+from agent.core.vendor import FOREIGN_SLICES, Sharing
 from agent.core.waits import Wait
 
 from .scenes import ONE, SLICE, WHOLE, scene
@@ -44,6 +44,16 @@ def cordoned(author: str, reason: str, *, healthy: bool = True) -> Scene:
     known = listed("c0", healthy=False, held=("c0",))
     devices = tuple(
         replace(it, cordon=Cordon(author, reason), told_healthy=healthy) if it.uuid == "c0" else it
+        for it in known.snapshot.devices
+    )
+    return replace(known, snapshot=replace(known.snapshot, devices=devices))
+
+
+def sliced_by_others() -> Scene:
+    """The node where others made two slices on c0."""
+    known = listed("c0", healthy=False)
+    devices = tuple(
+        replace(it, device=replace(it.device, attributes={FOREIGN_SLICES: "2"})) if it.uuid == "c0" else it
         for it in known.snapshot.devices
     )
     return replace(known, snapshot=replace(known.snapshot, devices=devices))
@@ -116,6 +126,13 @@ def test_a_refusal_says_what_was_asked(
             "device c0 is unhealthy: its pod is there, but the kubelet has lost its record of it; "
             "delete the pod to free its devices",
             id="forgotten by the kubelet",
+        ),
+        pytest.param(
+            sliced_by_others(),
+            UnhealthyDevice,
+            "device c0 is unhealthy: slices that this agent did not make lie on its card (2): it is free "
+            "when they are gone",
+            id="sliced by others",
         ),
         pytest.param(
             listed("c0", healthy=False, mode=SLICE),

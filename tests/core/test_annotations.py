@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from agent.core.annotations import MAX_BYTES, grants, made, wrong_key
-from agent.core.claims import Claim
+from agent.core.claims import Candidate, Claim
 from agent.core.errors import VendorError
+from agent.core.model import Owner
 from agent.core.vendor import ContainerEdits, Device, Grant, Request, Vendor
 
 from .values import allocation
@@ -80,4 +81,14 @@ def test_what_is_given_out_has_the_claims_parameters_and_the_cards_that_it_has()
 
     (found,) = grants([mine, others], "acme")
 
-    assert found == Grant(Request("a1", mine.resource, mine.ids, {"core": "30"}), ("c1",), ("s1",))
+    request = Request("a1", mine.resource, mine.ids, {"core": "30"})
+    assert found == Grant(request, ("c1",), ("s1",), None, "c")
+
+
+def test_what_is_given_out_has_the_pod_of_its_owner_where_that_is_shown() -> None:
+    shown, other = Candidate("u", "ns", "pod"), Candidate("v", "ns", "other")
+    its = [allocation("a1", ["c0"], owner=Owner("u", "c")), allocation("a2", ["c1"])]
+
+    found = grants(its, "acme", (other, shown))
+
+    assert [(it.pod, it.container) for it in found] == [(shown, "c"), (None, "")]

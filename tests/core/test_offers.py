@@ -212,6 +212,27 @@ def test_complaints_end_with_their_cause() -> None:
     assert offers.complaints == {}
 
 
+def test_doubts_of_cards_are_told_and_are_no_complaints() -> None:
+    acme = Acme()
+    acme.fails = Offering(doubts=("c0 has slices of others",))
+    offers = Offers([acme.wish(), replace(acme.wish(), dynamic=True)])
+
+    offers.of(ONE)
+
+    assert offers.doubts == {"acme": ("c0 has slices of others",)}
+    assert (offers.complaints, offers.notes) == ({}, {})
+
+
+def test_the_offer_says_whose_hardware_is_made() -> None:
+    acme = Acme()
+    wish = acme.wish()
+    [none] = Offers([wish]).of(ONE)
+    [all_] = Offers([replace(wish, vendor=replace(wish.vendor, prepares=True))]).of(ONE)
+
+    assert not none.made
+    assert all_.made == {GPU}
+
+
 def test_notes_are_told_and_are_no_complaints() -> None:
     acme = Acme()
     acme.fails = Offering((), (), ("no such card here",))

@@ -23,7 +23,7 @@ from agent.core.model import (
 )
 from agent.core.plan import plan
 from agent.core.uses import Counted, Held, Lying
-from agent.core.vendor import IdForm, Placement, ResourceRule, Sharing
+from agent.core.vendor import FOREIGN_SLICES, IdForm, Placement, ResourceRule, Sharing
 from agent.core.waits import Wait, awaited, waits
 
 from .values import GPU, node, status
@@ -778,6 +778,35 @@ def test_ids_of_a_former_plan_in_use_on_a_cordoned_card_stay_well() -> None:
     assert it.cards[0].kept == ("GPU-a-1", "GPU-a::7")
     assert it.cards[0].held == ("GPU-a-1", "GPU-a::7")
     assert (it.capacity, it.allocatable) == (3, 2)
+
+
+def sliced_by_others(uuid: str, *, healthy: bool = True) -> DeviceStatus:
+    it = status(uuid, healthy=healthy)
+    return replace(it, device=replace(it.device, attributes={FOREIGN_SLICES: "1"}))
+
+
+def test_a_card_on_which_others_made_slices_is_neither_whole_nor_shared_for_anybody_new() -> None:
+    cards = (sliced_by_others("GPU-a"), status("GPU-b", 1))
+    rules = (ResourceRule(GPU), ResourceRule("shares", sharing=replicas(3)))
+    offers = [Offer("acme", (*rules, ResourceRule("made", sharing=replicas(6))), True, frozenset({"made"}))]
+
+    its = plan(offers, node(*cards), {}, {})
+
+    assert shown(its[GPU]) == shown(its["shares"]) == {"GPU-a": (False, ()), "GPU-b": (True, ())}
+    assert shown(its["made"]) == {"GPU-a": (True, ()), "GPU-b": (True, ())}
+    assert (its[GPU].capacity, its[GPU].allocatable) == (2, 1)
+
+
+def test_a_card_on_which_others_made_slices_stays_with_who_has_it() -> None:
+    shares = ResourceRule(GPU, sharing=replicas(3))
+    held = {GPU: {"GPU-a::1": "GPU-a"}}
+
+    well, sick = (
+        planned(shares, cards=(sliced_by_others("GPU-a", healthy=it),), held=held) for it in (True, False)
+    )
+
+    assert shown(well[GPU]) == {"GPU-a": (False, ("GPU-a::1",))}
+    assert shown(sick[GPU]) == {"GPU-a": (False, ())}
 
 
 def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:

@@ -18,6 +18,7 @@ from agent.core.errors import (
     InsufficientShares,
     NotPromised,
     PromisedElsewhere,
+    PromisedMoreCards,
 )
 from agent.core.model import Allocation, Source
 from agent.core.promises import Choice, Promises
@@ -25,7 +26,7 @@ from agent.core.steering import free_on
 from agent.core.vendor import Placement, Sharing
 
 from .promising import MEMORY, TOGETHER, choose, counted, of, prefer, promises, share
-from .scenes import SHARE, SLICE, WHOLE, bound, full_c5, held, shown
+from .scenes import CHOSEN, SHARE, SLICE, WHOLE, bound, full_c5, held, shown
 from .values import node, status
 
 # What a request gets: whole cards
@@ -303,9 +304,32 @@ def test_a_share_is_refused_where_no_card_has_the_room_that_the_kubelet_counts(p
         choose(its, SHARE, "c5::1")
 
 
-def test_more_cards_than_shares_were_not_chosen_for_them() -> None:
-    with pytest.raises(PromisedElsewhere, match="have no room"):
-        choose(promises(share("web", "c4", "c5")), SHARE, "c4::0")
+@pytest.mark.parametrize(
+    ("dialect", "fewer"),
+    [("chosen", "as few cards"), ("koordinator", "1 of koordinator.sh/gpu.shared")],
+)
+def test_more_cards_than_are_asked_for_are_refused_with_both_numbers_and_what_would_work(
+    dialect: str, fewer: str
+) -> None:
+    """No card lacks room, and asking again has the same cards chosen."""
+    dialects = (replace(CHOSEN, name=dialect),)
+
+    with pytest.raises(PromisedMoreCards) as refused:
+        choose(promises(share("web", "c4", "c5"), dialects=dialects), SHARE, "c4::0")
+
+    assert str(refused.value) == (
+        f'invalid allocation request for "{SHARE}": 1 asked for, and 2 cards were chosen for default/web '
+        f"(c4, c5), of which each needs one of its own: create this pod anew with 2 of {SHARE}, or with "
+        f"{fewer}"
+    )
+    with pytest.raises(PromisedMoreCards):
+        choose(promises(bound("web", "c0", "c1", count=1)), WHOLE, "c0")
+
+
+def test_of_pods_that_ask_for_as_much_one_with_too_many_cards_keeps_no_other_from_its_own() -> None:
+    its = promises(share("wide", "c4", "c5", created=1), share("web", "c5", created=2))
+
+    assert of(choose(its, SHARE, "c4::0")) == ("web", ("c5",))
 
 
 def test_a_pod_that_pod_resources_alone_shows_waits_no_more() -> None:
@@ -416,7 +440,7 @@ def test_a_claim_is_kept_on_its_cards_alone(pods: list[Candidate], ids: Sequence
     """While no other pod has any of them."""
     try:
         choice = choose(promises(*pods), SHARE, *ids[:count])
-    except PromisedElsewhere:
+    except (PromisedElsewhere, PromisedMoreCards):
         assert any(pod.annotations for pod in pods)
         return
     if choice.claim is not None:

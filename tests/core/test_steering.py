@@ -23,6 +23,8 @@ from .values import GPU, allocation, shared, whole
 CARDS = ("a", "b", "c")
 PAIR = shared({"a": 2, "b": 2})
 TRIO = shared(dict.fromkeys(CARDS, 2))
+#: Several containers of which have something one after another.
+ONE_POD = Owner("uid-pod", "main", "default", "pod")
 
 
 def memory(sizes: dict[str, int], policy: Policy = "packed") -> Resource:
@@ -207,6 +209,18 @@ def test_a_card_is_its_owners_or_else_its_claims_and_of_this_resource() -> None:
         pytest.param(PAIR, [held("web", "a::0")], {"a": 2, "b": 2}, id="another resource's"),
         pytest.param(sick(PAIR, "a"), [on("b", "b::0")], {"b": 1}, id="a card that no new pod gets"),
         pytest.param(memory({"a": 4, "b": 6}), [on("a", "a::0", "a::1")], {"a": 2, "b": 6}, id="memory"),
+        pytest.param(
+            memory({"a": 4}),
+            [replace(it, owner=ONE_POD) for it in (on("a", "a::0", "a::1", "a::2"), on("a", "a::0", "a::1"))],
+            {"a": 1},
+            id="what an init container hands on",
+        ),
+        pytest.param(
+            PAIR,
+            [replace(on("a", "a::0"), id=it, owner=ONE_POD, partitions=(it,)) for it in ("s0", "s1")],
+            {"a": 0, "b": 2},
+            id="hardware that was made for each of two containers",
+        ),
     ],
 )
 def test_a_card_has_room_for_what_does_not_lie_on_it(

@@ -455,6 +455,14 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "no patch on nodes/status"
 
 
+@fault("cards-doubtful")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    view = View("node", "1", doubts=("vendor enflame: no profile of GCU-1's slices is known",))
+    patient.node.state.mkdir(mode=0o700)
+    await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
+    return "no profile of GCU-1's slices is known"
+
+
 @fault("version-skew")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await patient.start()

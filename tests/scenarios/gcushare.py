@@ -23,6 +23,7 @@ __all__ = ["ASSIGNED", "DOCUMENT_002", "RECORDS", "SCENES", "GCUShare", "Shown",
 
 SCHEDULER = "gcushare-scheduler"
 ASSIGNED = "enflame.com/gcu-assigned"
+CAPACITY = "enflame.com/gcu-shared-capacity"
 #: When the manual's third pod was bound, in nanoseconds; later ones count on from there.
 TIME = 1662453232515055293
 #: Units of memory of the manual's pods, and the minor of the card that each got on eight of 16 GB.
@@ -159,6 +160,18 @@ class GCUShare:
         """Wait until the pod says so."""
         with anyio.fail_after(PATIENCE):
             await self.api.wait(lambda _: self.read(pod).get(key) == text)
+
+    async def slices(self, minors: Mapping[str, int]) -> None:
+        """Wait until the Node says that its cards, by their numbers, have so many slices to share."""
+
+        def told() -> Mapping[str, int]:
+            node = self.api.find("Node", "node")
+            assert node is not None
+            found: Mapping[str, int] = json.loads(node["metadata"].get("annotations", {}).get(CAPACITY, "{}"))
+            return found
+
+        with anyio.fail_after(PATIENCE):
+            await self.api.wait(lambda _: told() == minors)
 
     async def is_told(self, pod: Pod, key: str = ASSIGNED) -> None:
         """Admit the pod and wait for its receipt: what is owed to pods of before is then written, too."""

@@ -192,8 +192,8 @@ async def test_the_node_tells_schedulers_which_slices_are_to_be_had_and_how_many
     whole = await node.admit("whole", {GCU: 1})
     (uuid,) = await node.cards_of(whole)
     slot = enflame.uuids.index(uuid)
-    taken = {**free, str(enflame.minors[slot]): 0}
-    sixths = [0 if n == slot else 6 for n in range(4)]
+    taken = {minor: 6 for minor in free if minor != str(enflame.minors[slot])}
+    sixths = [6] * 3
     await eventually(lambda: told(node) == (taken, sixths, count))
 
     await node.admit("shared", {SHARED: 2})
@@ -212,3 +212,66 @@ async def test_what_no_profile_or_no_single_card_has_is_refused_with_what_there_
     assert "7 asked for, the largest free card has 6" in seven
     assert enflame.slices == []
     assert enflame.stub.drs() == []
+
+
+# What others made on the hardware
+
+
+async def test_a_card_on_which_others_made_a_slice_is_neither_whole_nor_shared_until_it_is_gone(
+    node: Node, enflame: Enflame
+) -> None:
+    theirs = enflame.stub.make_instance(1, "3g.20gb")
+    await served(node, "gcushare-v4", {GCU: (4, 3), SHARED: (24, 18), DRS: (24, 24)})
+
+    pods = [await node.admit(f"whole-{n}", {GCU: 1}) for n in range(3)]
+
+    cards = {uuid for pod in pods for uuid in await node.cards_of(pod)}
+    assert cards == {*enflame.uuids} - {enflame.uuids[1]}
+    await node.refused("fourth", {GCU: 1})
+    await node.refused("shared", {SHARED: 1})
+    [doubt] = node.view.doubts
+    assert f"{enflame.uuids[1]} has slices that this agent did not make (1)" in doubt
+    beside = await node.admit("sliced", {DRS: 1})
+    assert await node.cards_of(beside) == {enflame.uuids[1]}
+
+    enflame.stub.vanish(theirs.uuid)
+    await node.until(lambda it: confirmed(it, beside))
+    await node.kubelet.delete(beside.uid)
+    await node.until(lambda it: released(it, beside))
+
+    await node.counts({GCU: (4, 4), SHARED: (24, 6)})
+    assert node.view.doubts == ()
+    assert await node.cards_of(await node.admit("fifth", {GCU: 1})) == {enflame.uuids[1]}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "counted"),
+    [("none", {GCU: (4, 3)}), ("gcushare-v1", {GCU: (4, 3), MEMORY: (192, 144)})],
+)
+async def test_slices_of_others_hold_their_card_also_where_no_slice_is_offered(
+    node: Node, enflame: Enflame, dialect: str, counted: dict[str, tuple[int, int]]
+) -> None:
+    enflame.sized(*[S60] * 4)
+    enflame.stub.make_instance(2)
+
+    await served(node, dialect, counted)
+
+    pods = [await node.admit(f"whole-{n}", {GCU: 1}) for n in range(3)]
+    assert enflame.uuids[2] not in {uuid for pod in pods for uuid in await node.cards_of(pod)}
+
+
+async def test_a_pod_keeps_its_card_on_which_others_make_a_slice(node: Node, enflame: Enflame) -> None:
+    await served(node, "gcushare-v4", {GCU: (4, 4), SHARED: (24, 24), DRS: (24, 24)})
+    pod = await node.admit("whole", {GCU: 1})
+    (mine,) = await node.cards_of(pod)
+    await node.until(lambda it: confirmed(it, pod))
+
+    enflame.stub.make_instance(enflame.uuids.index(mine))
+    await node.admit("looks", {DRS: 1})  # the agent looks at the hardware once it has changed it
+    await node.until(lambda it: it.doubts)
+
+    await node.counts({GCU: (4, 3)})
+    await node.start_of(pod)
+    assert await node.cards_of(pod) == {mine}
+    await node.kubelet.delete(pod.uid)
+    await node.counts({GCU: (4, 2)})

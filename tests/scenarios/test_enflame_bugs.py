@@ -257,7 +257,7 @@ async def test_b9_a_pod_without_an_index_leaves_every_other_card_as_it_is(
     gcushare: GCUShare, index: str | None
 ) -> None:
     theirs = gcushare.enflame.stub.make_instance(0)
-    await gcushare.starts("gcushare-v4", offered(3))
+    await gcushare.starts("gcushare-v4", {DRS: 18})
     said = fourth(gcushare.enflame.minors[1], 1, main=SMALL)
     said.pop(f"{ASSIGNED}-index")
     pod = gcushare.binds(
@@ -372,7 +372,7 @@ async def test_b17_a_slice_that_nobody_owns_and_a_card_that_can_not_be_sliced_st
 
     await node.start()
 
-    await node.counts({GCU: (3, 3), SHARED: (18, 18), DRS: (12, 12)})
+    await node.counts({GCU: (3, 2), SHARED: (18, 12), DRS: (12, 12)})
     pod = await node.admit("sliced", {DRS: 1})
     [made] = [it for it in enflame.slices if it != leaked]
     assert await node.cards_of(pod) == {enflame.uuids[made.slot]} != {enflame.uuids[1]}

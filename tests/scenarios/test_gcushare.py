@@ -201,6 +201,41 @@ async def test_cards_that_are_sold_under_another_name_are_served_and_told_of_by_
     assert json.loads(gcushare.read(pod)[RECORDS]) == {"main": {"allocated": True}}
 
 
+async def test_what_a_pods_containers_have_one_after_another_takes_its_room_once(gcushare: GCUShare) -> None:
+    """The next pod is on the card that has the room for it, as its scheduler counts."""
+    gcushare.enflame.sized(*[16 * GB] * 4)
+    await gcushare.starts("gcushare-v1", {GCU: 4, MEMORY: 64})
+    containers = (Container({MEMORY: 8}, "init", init=True), Container({MEMORY: 8}, "main"))
+    first_, second = (
+        gcushare.binds(Pod(name, containers), first(2, 8, n), "default-scheduler")
+        for n, name in enumerate(("one", "two"))
+    )
+
+    for pod in (first_, second):
+        await gcushare.node.admit_pod(pod)
+        await gcushare.is_on(pod, 2)
+
+
+async def test_its_scheduler_reads_that_a_card_has_its_slices_less_those_that_it_overlooks(
+    gcushare: GCUShare,
+) -> None:
+    """Init containers count for nothing there: theirs are not added, and what they keep is not to be had."""
+    await gcushare.starts("gcushare-v4", offered(4))
+    alike = (Container({SHARED: 3}, "init", init=True), Container({SHARED: 3}, "main"))
+    more = (Container({SHARED: 4}, "init", init=True), Container({SHARED: 1}, "main"))
+    pods = [
+        gcushare.binds(Pod("alike", alike), fourth(2, 3)),
+        gcushare.binds(Pod("beside", (Container({SHARED: 3}, "main"),)), fourth(2, 3, 1)),
+        gcushare.binds(Pod("more", more), fourth(1, 1, 2)),
+    ]
+
+    for pod in pods:
+        await gcushare.node.admit_pod(pod)
+        await gcushare.is_on(pod, 1 if pod.name == "more" else 2)
+
+    await gcushare.slices({"0": 6, "1": 3, "2": 6, "3": 6})
+
+
 # Whatever comes between
 
 

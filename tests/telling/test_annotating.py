@@ -35,7 +35,7 @@ async def test_they_follow_what_is_given_out() -> None:
         "acme", "x:Y", lambda *_: edits, "acme.com/card", annotations=told, annotation_keys=(KEY,)
     )
     config, ledger = Cell(ConfigState(Config(), "test")), Ledger()
-    annotating = Annotating(config, Cell(snapshot), ledger, lambda: {"acme": vendor}, settle=0.001)
+    annotating = Annotating(config, Cell(snapshot), ledger, Cell(()), lambda: {"acme": vendor}, settle=0.001)
 
     def texts() -> Mapping[str, str | None]:
         wanted = annotating.wanted.value

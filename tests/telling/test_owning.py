@@ -61,7 +61,7 @@ def _extended(make: Make | None, keys: tuple[str, ...]) -> Vendor:
 
 ANNOTATIONS = Sort(
     _annotated,
-    lambda config, snapshot, vendors: Annotating(config, snapshot, Ledger(), vendors, settle=0.001),
+    lambda config, snapshot, vendors: Annotating(config, snapshot, Ledger(), Cell(()), vendors, settle=0.001),
     str,
     {"foreign.com/x": "1"},
     "not among its annotation_keys",

@@ -24,8 +24,8 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.vendor import ResourceRule, Sharing
-from agent.telling.reporting import NOT_OFFERED, Reporting, withheld
+from agent.core.vendor import FOREIGN_SLICES, ResourceRule, Sharing
+from agent.telling.reporting import NOT_OFFERED, SLICED, Reporting, withheld
 
 ALONE = Shown(kind=True)
 REPLICAS = ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 4))
@@ -192,6 +192,19 @@ def test_cards_that_no_resource_offers_are_withheld_once_their_vendor_serves_any
     plan = {rule.name: Resource(rule.name, "metax", rule, "distributed", (card_,))}
     assert withheld(snapshot, plan) == {its(1): NOT_OFFERED}
     assert withheld(snapshot, {rule.name: replace(plan[rule.name], retired=True)}) == {}
+
+
+def test_a_card_on_which_others_made_slices_is_withheld_unless_a_resource_gives_it_out() -> None:
+    foreign = replace(card(0), device=replace(card(0).device, attributes={FOREIGN_SLICES: "1"}))
+    rule = ResourceRule("metax-tech.com/gpu")
+
+    def plan(*, healthy: bool) -> Plan:
+        its_card = AdvertisedDevice(its(0), IdRange(its(0)), healthy)
+        return {rule.name: Resource(rule.name, "metax", rule, "distributed", (its_card,))}
+
+    assert withheld(node([foreign]), plan(healthy=False)) == {its(0): SLICED}
+    assert withheld(node([foreign]), plan(healthy=True)) == {}
+    assert withheld(node([card(0)]), plan(healthy=False)) == {}
 
 
 async def test_what_the_kubelet_does_not_hear_to_be_healthy_is_not_told_so_either() -> None:

@@ -305,8 +305,10 @@ class EnflameBackend(Backend):
         return [it for it in self._cards.values() if it.sliceable]
 
     def _sliced(self, session: Session, found: Sequence[Card]) -> dict[str, dict[str, str]]:
-        """What efsmi says of the cards, where slices are wanted or were. That it fails hides no card."""
-        if not (self.settings.get(facts.DRS_WANTED) or session.slices.written):
+        """What efsmi says of the cards, where it is here, or slices are wanted or were. Others may make some
+        whatever we offer. That it fails hides no card.
+        """
+        if not (session.slices.seeing or self.settings.get(facts.DRS_WANTED) or session.slices.written):
             return {}
         now = self.clock()
         if self._sliced_at is None or now - self._sliced_at >= self.period:

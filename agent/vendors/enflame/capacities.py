@@ -1,9 +1,11 @@
 """What schedulers of Enflame's cards read of the Node: the slices of each card, and how many cards. Pure.
 
-Sources: EnflameTechnology/gcushare ee04a65, gcushare-device-plugin/pkg/resource/node.go (what is written) and
-gcushare-scheduler-plugin/src/v1/pkg/resources/node.go (what is read: of a card's slices it takes those of the
-pods that are told to be on it, and less than none ends the scheduling of the pod); Project-HAMi/HAMi 4707fb0
-pkg/device/enflame (the slices of the hardware), v2.8.0 (shared-gcu divided by gcu-count).
+Sources: EnflameTechnology/gcushare ee04a65, gcushare-device-plugin/pkg/{resource/node,server/server}.go (what
+is written: a card without a healthy slice is not named) and gcushare-scheduler-plugin/src/v1/pkg/resources/
+{node,pod}.go (what is read: of a card's slices it takes the limits of the main containers of the pods that
+are told to be on it, and less than none ends the scheduling of every pod; kube-scheduler shows it no pod that
+has ended); Project-HAMi/HAMi 4707fb0 pkg/device/enflame (the slices of the hardware), v2.8.0 (shared-gcu
+divided by gcu-count).
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def node_annotations(
 ) -> Mapping[str, str | None]:
     """How many slices each card has to give, of those resources that are offered and have a reader.
 
-    A card that nobody new gets, or that pods have of which the reader knows nothing, has what is given out of
-    it and no more. GCUShare leaves out by itself the cards that have the other kind of slices, HAMi does not.
+    Of a card that nobody new gets, or that pods have of which the reader knows nothing, there are none.
+    GCUShare leaves out by itself the cards that have the other kind of slices, HAMi does not.
     """
     if options.dialect not in DRS_DIALECTS:
         return {}
@@ -54,20 +56,17 @@ def node_annotations(
     found: dict[str, str | None] = {}
     if shared := _cards(offered, brand.shared, devices):
         seen, sizes = {brand.shared, *both}, _replicas(offered, brand.shared)
-        its = {
+        counts = {
             str(it.minor): _slices(it, brand.shared, seen, grants, 0 if _foreign(it) else sizes[it.uuid])
             for it in shared
         }
-        found |= dict.fromkeys(_shared_keys(brand), _json(its))
+        found |= dict.fromkeys(_shared_keys(brand), _json({it: n for it, n in counts.items() if n}))
     if sliced := _cards(offered, brand.drs, devices):
         seen = {brand.drs, *both}
         entries = [
-            {
-                "index": str(it.index),
-                "minor": str(it.minor),
-                "capacity": _slices(it, brand.drs, seen, grants, max(0, facts.SLICES - _foreign(it))),
-            }
+            {"index": str(it.index), "minor": str(it.minor), "capacity": count}
             for it in sliced
+            if (count := _slices(it, brand.drs, seen, grants, facts.SLICES - _foreign(it))) or not both
         ]
         found |= dict.fromkeys(_drs_keys(brand), _json({"devices": entries, "profiles": _profiles(sliced)}))
     return found
@@ -115,14 +114,28 @@ def _replicas(offered: Sequence[ResourceRule], name: str) -> Mapping[str, int]:
 
 
 def _slices(card: Device, name: str, seen: set[str], grants: Sequence[Grant], size: int) -> int:
-    """How many slices a scheduler may give out of the card in all, `size` where it may be had.
+    """How many slices a scheduler may give out of the card in all: `size`, less those it does not count.
 
-    Never less than are given out of it.
+    It counts what main containers of pods that have not ended ask for: what init containers have beyond that
+    is no slice of the card. None of a card that nobody new gets, or that pods have more of than it has.
     """
-    here = [it.request for it in grants if card.uuid in it.uuids]
-    given = sum(len(it.ids) for it in here if it.resource == name)
-    unseen = any(it.resource not in seen for it in here)
-    return given if unseen or card.fault is not None else max(size, given)
+    here = [it for it in grants if card.uuid in it.uuids]
+    if card.fault is not None or any(it.request.resource not in seen for it in here):
+        return 0
+    its = [it for it in here if it.request.resource == name and it.pod is not None and not it.pod.ended]
+    taken, counted = _taken(its), sum(len(it.request.ids) for it in its if _is_main(it))
+    return 0 if max(taken, counted) > size else size - max(0, taken - counted)
+
+
+def _taken(grants: Sequence[Grant]) -> int:
+    """How many are taken. Containers of a pod have an ID one after another, and a made slice each."""
+    made = sum(len(it.request.ids) for it in grants if it.partitions)
+    return made + len({one for it in grants if not it.partitions for one in it.request.ids})
+
+
+def _is_main(it: Grant) -> bool:
+    containers = it.pod.containers if it.pod is not None else ()
+    return any(one.name == it.container and not one.init for one in containers)
 
 
 def _foreign(card: Device) -> int:

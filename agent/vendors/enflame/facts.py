@@ -32,7 +32,7 @@ PROFILES = "profiles"
 #: How many of the smallest slices a card is.
 SLICES = 6
 #: Slices of the hardware that we did not make: how many, and how many sixths of the card they take.
-FOREIGN_SLICES, FOREIGN_SIXTHS = "foreign-slices", "foreign-sixths"
+FOREIGN_SLICES, FOREIGN_SIXTHS = backend.FOREIGN_SLICES, "foreign-sixths"
 
 #: Parameters of a claim on a slice of the hardware: its profile's name, and number.
 PROFILE, PROFILE_ID = "profile", "profile-id"

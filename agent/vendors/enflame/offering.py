@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -25,6 +25,17 @@ WITHOUT_A_LIBRARY = (
 UNSLICEABLE = (
     "{} has no card: efsmi is not here, or says of none that it is in mode Disable or DRS, in which alone "
     "the hardware makes slices"
+)
+#: Of a card on which others made slices: how many.
+FOREIGN = (
+    "{} has slices that this agent did not make ({}): until they are gone nobody new gets it whole or "
+    "shared; efsmi -i CARD -L lists them, efsmi -i CARD --drs --destroy-instance ID removes one"
+)
+#: Of a card that the hardware may slice nobody knows how: why, and the resource.
+PROFILELESS = (
+    "{}: no profile of its slices is known: {}. Schedulers read on the Node the profiles that all cards "
+    "have, and place no pod that asks for {} where there is none; they are learned of a card in mode DRS: "
+    "efsmi -i CARD --drs on while nothing runs there, for a minute"
 )
 
 
@@ -75,7 +86,7 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
         complaints += wrong if able else [UNSLICEABLE.format(rule.name)]
         left = [it for it in left if it not in its] if rules else left
         made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in its))))
-    return Offering(tuple(made), tuple(complaints))
+    return Offering(tuple(made), tuple(complaints), doubts=tuple(_doubts(options, made, fit)))
 
 
 def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
@@ -176,6 +187,21 @@ def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
         placement=own.placement if rule.placement == "local" else rule.placement,
         ids=rule.ids or own.ids,
     )
+
+
+def _doubts(options: Options, rules: Sequence[ResourceRule], cards: Sequence[Device]) -> Iterator[str]:
+    """What of the cards a person can mend: slices of others, and profiles that nobody knows."""
+    drs = options.brand.drs
+    its = [it.devices for it in rules if it.name == drs and isinstance(it.devices, tuple)]
+    sliced = {uuid for uuids in its for uuid in uuids}
+    for card in cards:
+        if count := card.attributes.get(facts.FOREIGN_SLICES):
+            yield FOREIGN.format(card.uuid, count)
+        if card.uuid in sliced and facts.PROFILES not in card.attributes:
+            product = card.attributes.get(facts.PRODUCT)
+            yield PROFILELESS.format(
+                card.uuid, f"nobody has seen those of {product}" if product else "it tells no SKU", drs
+            )
 
 
 def _complaints(cards: Sequence[Device]) -> list[str]:

@@ -78,6 +78,11 @@ class Slices:
             self._tool.inherited = ()
 
     @property
+    def seeing(self) -> bool:
+        """Whether there is a tool that shows slices."""
+        return self._its is not None
+
+    @property
     def written(self) -> bool:
         """Whether something of ours is on a card, or may be."""
         return any(True for _ in self._journal.pages())
@@ -399,7 +404,8 @@ def _numbered(cards: Iterable[Card]) -> frozenset[tuple[str, int]]:
 
 
 def _product(card: Card) -> str:
-    return card.device.attributes.get(facts.PRODUCT, "")
+    """What profiles are remembered by: the SKU, or else the card's name."""
+    return card.device.attributes.get(facts.PRODUCT) or card.device.model
 
 
 def _is_at(row: Row, card: Card) -> bool:

@@ -37,7 +37,7 @@ QOS = "qos"  # the policy of the hardware; where slices lie alone
 #: MiB of all that slices may take; where slices are switched on alone. The card's memory has more.
 SLICE_MEMORY = "slice-memory"
 # What is on it that we did not make; absent where nothing is.
-FOREIGN_SLICES, FOREIGN_COMPUTE = "foreign-slices", "foreign-compute"  # a count; percent
+FOREIGN_SLICES, FOREIGN_COMPUTE = backend.FOREIGN_SLICES, "foreign-compute"  # a count; percent
 FOREIGN_MEMORY = "foreign-memory"  # MiB
 #: What bears our mark: ALLOCATION:PERCENT:MIB of a slice each, the first names of as many as a card can have.
 OWN_SLICES = tuple(f"own-slice-{number}" for number in range(16))

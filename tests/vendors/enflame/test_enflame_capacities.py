@@ -1,4 +1,4 @@
-"""Schedulers of Enflame's cards read of the Node what is to be had, and never less than is given out."""
+"""Schedulers of Enflame's cards read of the Node what is to be had, counted as they count pods themselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.core.claims import Candidate, PodContainer
 from agent.core.vendor import Device, Fault, Grant, Offering, Request, ResourceRule, Sharing
 from agent.vendors.enflame import facts
 from agent.vendors.enflame.capacities import (
@@ -50,15 +51,33 @@ def grant(name: str, uuid: str, count: int = 1) -> Grant:
     return Grant(Request("a", name, tuple(f"{uuid}::{n}" for n in range(count))), (uuid,))
 
 
+def pod(*containers: PodContainer, ended: bool = False) -> Candidate:
+    return Candidate("u", "default", "pod", containers, ended=ended)
+
+
+def asks(container: str, name: str, count: int, *, init: bool = False) -> PodContainer:
+    return PodContainer(container, {name: count}, init)
+
+
+def has(whose: Candidate, container: str, first: int = 0) -> Grant:
+    """What a container has of the first card, whose IDs begin with this one."""
+    [its] = (it.limits for it in whose.containers if it.name == container)
+    [(name, count)] = its.items()
+    ids = tuple(f"GCU-0::{n}" for n in range(first, first + count))
+    made = (f"{container}:{first}",) if name == DRS else ()
+    return Grant(Request(container, name, ids), ("GCU-0",), made, whose, container)
+
+
 def told(
     *grants: Grant,
     cards: Sequence[Device] = CARDS,
     dialect: str = "gcushare-v4",
     names: Sequence[str] = (WHOLE, SHARED, DRS),
+    replicas: int = 6,
     **settings: Any,
 ) -> Mapping[str, str | None]:
     options = Options.read({"dialect": dialect, **settings})
-    return node_annotations(options, offers(*names), (), cards, grants)
+    return node_annotations(options, offers(*names, replicas=replicas), (), cards, grants)
 
 
 def shared(*grants: Grant, **more: Any) -> Mapping[str, int]:
@@ -96,37 +115,67 @@ def test_what_is_given_out_as_slices_stays_in_the_sum_for_the_scheduler_takes_it
     assert sliced(grant(DRS, "GCU-0", 3)) == [6, 6]
 
 
+def test_a_pod_is_counted_as_gcushares_scheduler_counts_it_by_its_main_containers_together() -> None:
+    """Its init containers' slices are theirs a second time, and are no slices of the card."""
+    alike = pod(asks("init", SHARED, 4, init=True), asks("a", SHARED, 2), asks("b", SHARED, 2))
+
+    assert shared(has(alike, "init"), has(alike, "a"), has(alike, "b", 2)) == {"10": 6, "11": 6}
+
+
+def test_what_init_containers_have_beyond_the_main_ones_is_not_to_be_had_for_the_scheduler_overlooks_it() -> (
+    None
+):
+    more = pod(asks("init", SHARED, 4, init=True), asks("a", SHARED, 1))
+    beside = pod(PodContainer("side", {SHARED: 2}, init=True, restartable=True), asks("a", SHARED, 1))
+    sliced_too = pod(asks("init", DRS, 1, init=True), asks("a", DRS, 3))
+
+    assert shared(has(more, "init"), has(more, "a")) == {"10": 3, "11": 6}
+    assert shared(has(beside, "side"), has(beside, "a", 2)) == {"10": 4, "11": 6}
+    assert sliced(has(sliced_too, "init"), has(sliced_too, "a")) == [5, 6]
+
+
+def test_a_pod_that_has_ended_or_that_nobody_shows_is_counted_by_no_scheduler() -> None:
+    ended = pod(asks("init", SHARED, 6, init=True), asks("a", SHARED, 3), ended=True)
+
+    assert shared(has(ended, "init"), has(ended, "a")) == {"10": 6, "11": 6}
+    assert shared(grant(SHARED, "GCU-0", 6), grant(SHARED, "GCU-0", 6)) == {"10": 6, "11": 6}
+
+
+def test_no_card_is_told_with_more_than_it_has_and_one_with_more_on_it_is_not_told_at_all() -> None:
+    """The number of slices was changed. Less than none is left of it then, which ends all scheduling."""
+    five = pod(asks("a", SHARED, 5))
+
+    assert json.loads(told(has(five, "a"), replicas=4)[SHARED_KEY] or "") == {"11": 4}
+
+
 def test_a_card_that_pods_have_of_which_the_scheduler_knows_nothing_has_no_slices() -> None:
-    assert shared(grant(WHOLE, "GCU-0")) == {"10": 0, "11": 6}
-    assert sliced(grant(WHOLE, "GCU-0")) == [0, 6]
-    assert shared(grant(MEMORY, "GCU-1", 12)) == {"10": 6, "11": 0}
+    assert shared(grant(WHOLE, "GCU-0")) == {"11": 6}
+    assert sliced(grant(WHOLE, "GCU-0")) == [6]
+    assert shared(grant(MEMORY, "GCU-1", 12)) == {"10": 6}
 
 
 def test_gcushare_leaves_out_cards_of_the_other_kind_itself_and_hami_is_told() -> None:
     assert shared(grant(DRS, "GCU-0", 3)) == {"10": 6, "11": 6}
     assert sliced(grant(SHARED, "GCU-0", 2)) == [6, 6]
-    assert shared(grant(DRS, "GCU-0", 3), dialect="hami") == {"10": 0, "11": 6}
+    assert shared(grant(DRS, "GCU-0", 3), dialect="hami") == {"11": 6}
     assert sliced(grant(SHARED, "GCU-0", 2), dialect="hami") == [0, 6]
 
 
-def test_a_card_that_nobody_new_gets_has_what_is_given_out_of_it_and_no_more() -> None:
-    """Less would be less than none left, by which GCUShare's scheduler ends the scheduling of every pod."""
+def test_a_card_that_nobody_new_gets_is_not_told_whatever_pods_have_of_it() -> None:
+    """A number of which the scheduler takes pods that are not known here yet would come out below none."""
     broken = (card(0, Fault("ecc")), card(1))
 
-    assert shared(cards=broken) == {"10": 0, "11": 6}
-    assert shared(grant(SHARED, "GCU-0", 2), grant(SHARED, "GCU-0", 2), cards=broken) == {"10": 4, "11": 6}
-    assert sliced(grant(DRS, "GCU-0", 3), cards=broken) == [3, 6]
-
-
-def test_a_card_of_which_more_is_given_out_than_the_config_has_now_is_told_with_that() -> None:
-    assert shared(grant(SHARED, "GCU-0", 9)) == {"10": 9, "11": 6}
+    assert shared(cards=broken) == {"11": 6}
+    assert shared(grant(SHARED, "GCU-0", 2), grant(SHARED, "GCU-0", 2), cards=broken) == {"11": 6}
+    assert sliced(grant(DRS, "GCU-0", 3), cards=broken) == [6]
+    assert shared(cards=broken[:1]) == {}
 
 
 def test_slices_that_nobody_of_us_made_are_not_to_be_had() -> None:
     cards = (card(0, foreign_slices="1", foreign_sixths="3"), card(1))
 
     assert sliced(cards=cards) == [3, 6]
-    assert shared(cards=cards) == {"10": 0, "11": 6}
+    assert shared(cards=cards) == {"11": 6}
 
 
 def test_of_profiles_those_are_told_that_all_cards_have() -> None:

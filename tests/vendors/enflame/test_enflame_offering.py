@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,32 @@ def test_slices_of_the_hardware_are_offered_of_cards_that_efsmi_lets_be_sliced()
     assert none.complaints == ()
     asked = made(ResourceRule(DRS), dialect="gcushare-v4", cards=cards[:1])
     assert [it.partition(":")[0] for it in asked.complaints] == [f"{DRS} has no card"]
+
+
+def test_cards_of_which_no_profile_of_slices_is_known_are_told_with_what_has_them_learned() -> None:
+    known, unseen = card(0), card(1)
+    known = replace(known, attributes={**known.attributes, facts.PROFILES: "1g.6gb:0"})
+    unseen = replace(unseen, attributes={**unseen.attributes, facts.PRODUCT: "S90"})
+
+    its = made(dialect="gcushare-v4", cards=(known, card(2), unseen))
+
+    nameless, named = its.doubts
+    assert nameless.startswith("GCU-2: no profile of its slices is known: it tells no SKU. Schedulers read")
+    assert named.startswith("GCU-1: no profile of its slices is known: nobody has seen those of S90. Sched")
+    assert f"place no pod that asks for {DRS}" in named
+    assert "efsmi -i CARD --drs on" in named
+    assert its.complaints == ()
+    assert made(dialect="gcushare-v1", cards=(card(2),)).doubts == ()
+    assert made(dialect="gcushare-v4", cards=(card(2, virtual=facts.SRIOV),)).doubts == ()
+
+
+def test_cards_on_which_others_made_slices_are_told_with_what_removes_them() -> None:
+    sliced = replace(card(0), attributes={facts.FOREIGN_SLICES: "2"})
+
+    [told] = made(dialect="gcushare-v1", cards=(sliced, card(1))).doubts
+
+    assert told.startswith("GCU-0 has slices that this agent did not make (2): until they are gone nobody")
+    assert "efsmi -i CARD --drs --destroy-instance ID" in told
 
 
 def test_that_the_library_is_not_here_is_complained_of() -> None:

@@ -210,6 +210,17 @@ def test_a_card_of_another_product_is_asked_for_its_profiles_and_let_be_whole_ag
     assert _attributes(host.opened(), 2)["profiles"] == "1g.6gb:0,3g.20gb:1,6g.40gb:2"
 
 
+def test_profiles_of_a_card_that_tells_no_sku_are_remembered_by_its_name(host: Host, stub: EfmlStub) -> None:
+    stub.unsupported("EfmlGetDevSKU", 2)
+    stub.set_drs(2)
+    stub.set_drs(3)
+
+    learned = _attributes(host.opened(), 2)
+
+    assert "product" not in learned
+    assert learned["profiles"] == "1g.6gb:0,3g.20gb:1,6g.40gb:2"
+
+
 @pytest.mark.parametrize("uuids", [[], [uuid(1), uuid(2)]])
 def test_a_slice_lies_on_one_card(backend: EnflameBackend, uuids: list[str]) -> None:
     with pytest.raises(RequestRefused, match="lies on one card"):
@@ -522,12 +533,12 @@ def test_a_card_that_two_rows_of_the_tool_may_mean_is_not_sliced(host: Host, stu
         host.opened().prepare(asked(), [uuid(0)])
 
 
-def test_where_no_slices_are_wanted_the_tool_is_not_run(host: Host, stub: EfmlStub) -> None:
-    stub.trace()
-    backend = host.opened(drs=False)
+def test_slices_of_others_are_seen_also_where_none_are_offered(host: Host, stub: EfmlStub) -> None:
+    """The card must be given to nobody as a whole. Without the tool nobody can see them."""
+    stub.make_instance(0)
 
-    assert "virtual" not in _attributes(backend, 0)
-    assert stub.calls("efsmi:table") == 0
+    assert _attributes(host.opened(drs=False), 0)["foreign-slices"] == "1"
+    assert "virtual" not in _attributes(host.opened(drs=False, efsmi="/nowhere/efsmi"), 0)
 
 
 def test_the_tool_is_not_run_with_each_list(host: Host, backend: EnflameBackend, stub: EfmlStub) -> None:
