@@ -16,9 +16,9 @@ import anyio.to_thread
 import structlog
 
 from agent.cluster.api import Api, Object
-from agent.cluster.errors import NotFound
+from agent.cluster.errors import Conflict, NotFound
 from agent.cluster.fields import text
-from agent.cluster.koordlet import keeps
+from agent.cluster.koordlet import grouped_by_hand, keeps
 from agent.cluster.managed import OURS, entries
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Mirror
@@ -126,7 +126,7 @@ class DeviceWriter(Writer):
         if there is None:
             written = await self._api.post(DEVICES, body)
         else:
-            written = await self._api.put(path(self._node_name), body)
+            written = await self._put(body)
         self._wrote, self._other = (body["spec"]["devices"], _version(written)), _other(there)
         telling = self._telling.value
         self._upkeep.wrote({"cards": telling.report if telling else None})
@@ -139,7 +139,14 @@ class DeviceWriter(Writer):
             return None
         if self.overwritten.value or not node.uid:
             return None
-        return device(node.name, node.uid, telling.report, there, self._clock())
+        stay = grouped_by_hand(there)
+        return device(node.name, node.uid, telling.report, there, self._clock(), groups_stay=stay)
+
+    async def _put(self, body: Object) -> Object:
+        try:
+            return await self._api.put(path(self._node_name), body)
+        except NotFound as exc:  # deleted since it was read: that is no refusal
+            raise Conflict(exc.status, exc.reason, exc.message) from exc
 
     async def _read(self) -> Object | None:
         try:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from agent.cluster.api import Object
 from agent.cluster.arguments import arguments, gates
 from agent.cluster.fields import text
-from agent.cluster.managed import UPDATE, Entry, entries
+from agent.cluster.managed import OURS, UPDATE, Entry, entries
+from agent.core.koordinator.partitions import ANNOTATION
 from agent.core.parts import part_of
 
 NAME = "koordlet"
@@ -71,6 +72,12 @@ def keeps(device: Object | None) -> bool:
     if any(it.owns("spec", "devices") for it in entries(device)):
         return any(it.owns("spec", "devices") for it in its)
     return not part_of(device, "spec").get("devices")  # what was taken away is nobody's
+
+
+def grouped_by_hand(device: Object | None) -> bool:
+    """Whether an operator wrote the groups of linked cards: neither we nor a koordlet, which has ours."""
+    path = ("metadata", "annotations", ANNOTATION)
+    return any(it.owns(*path) and it.manager not in (OURS, NAME) for it in entries(device))
 
 
 def _its(device: Object | None) -> tuple[Entry, ...]:

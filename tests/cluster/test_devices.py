@@ -14,7 +14,7 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster import node
+from agent.cluster import node, upkeep
 from agent.cluster.access import find
 from agent.cluster.client import open_api
 from agent.cluster.devices import DEVICES, VERSION, DeviceWriter
@@ -24,6 +24,7 @@ from agent.cluster.reflector import Following, Reflector
 from agent.cluster.withdrawal import Withdrawal
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import NOT_ASKED, Shown, Telling, choice
+from agent.core.koordinator.partitions import P2p
 from agent.core.koordinator.report import Card, Report
 from agent.core.pauses import Pauses
 from agent.exchange import Exchange
@@ -321,6 +322,9 @@ async def test_nobody_looks_where_nobody_wants_to_know(tmp_path: Path) -> None:
 # Beside a koordlet
 
 
+SICK: Any = {"healthy": False, "status": "False", "reason": "Xid79"}
+
+
 async def test_a_koordlet_s_pod_shows_that_it_reports_and_counts_for_a_while_after_it(tmp_path: Path) -> None:
     async with looking(tmp_path) as here:
         await eventually(here.shown(koordlet=""))
@@ -442,23 +446,30 @@ async def test_who_else_changes_the_cards_is_put_right_though_a_koordlet_wrote_h
         assert not here.exchange.shown.value or not here.exchange.shown.value.overwritten
 
 
+def is_ours(here: Here) -> bool:
+    return bool(here.device) and here.health() == [True, True] and "topology" in str(here.device)
+
+
+async def undo(here: Here, manager: str) -> None:
+    """Return once what somebody did is undone."""
+    before = here.koordinator.writes
+    here.server.put_object({**here.device, "spec": {"devices": cards(1)}}, manager=manager)
+    await eventually(lambda: is_ours(here) and here.koordinator.writes > before)
+
+
 async def test_who_changes_the_cards_again_and_again_is_named_and_written_over_more_and_more_seldom(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(upkeep, "LASTING", 0.0)
     async with looking(tmp_path) as here:
         here.tell(reported())
         await eventually(lambda: here.koordinator.writes == 1)
         writer = here.koordinator.writer
         assert writer is not None
 
-        def is_ours() -> bool:
-            return bool(here.device) and here.health() == [True, True] and "topology" in str(here.device)
-
         for _ in range(3):
             assert not here.koordinator.error
-            before = here.koordinator.writes
-            here.server.put_object({**here.device, "spec": {"devices": cards(1)}}, manager="gitops")
-            await eventually(lambda before=before: is_ours() and here.koordinator.writes > before)  # type: ignore[misc]
+            await undo(here, "gitops")
 
         assert here.koordinator.error.startswith(
             "gitops changes this node's Device as often as it is written"
@@ -466,6 +477,83 @@ async def test_who_changes_the_cards_again_and_again_is_named_and_written_over_m
         assert not writer.overwritten.value
         here.tell(reported(2, healthy=False, status="False", reason="Xid79"))
         await eventually(lambda: here.health() == [False, True])
+
+
+async def test_edits_by_hand_that_are_written_over_at_once_are_no_failure(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.koordinator.writes == 1)
+
+        for _ in range(5):
+            await undo(here, "kubectl-edit")
+
+            assert not here.koordinator.error
+
+
+async def test_a_device_that_somebody_deletes_while_it_is_written_is_made_again_and_nothing_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.koordinator.writes == 1)
+        note = here.noted.append
+        written = here.written
+
+        def meanwhile(name: str) -> None:  # between what is read and what is written
+            if here.device is not None:
+                here.server.delete_object("Device", NODE)
+            note(name)
+
+        writer = here.koordinator.writer
+        assert writer is not None
+        monkeypatch.setattr(writer, "_note", meanwhile)
+        here.tell(reported(**SICK))
+        await eventually(lambda: here.health() == [False, True] or bool(here.koordinator.error))
+
+        assert not here.koordinator.error
+        assert written() == ["create", "update", "create"]
+
+
+GROUPS = "scheduling.koordinator.sh/gpu-partitions"
+PAIR = (P2p((0, 1), "NVLink"),)
+ONES = '{"1":[{"minors":[0],"gpuLinkType":"NVLink","allocationScore":1}]}'
+
+
+def annotated(device: Any, value: str) -> Any:
+    labels = {**device["metadata"].get("labels", {}), "node.koordinator.sh/gpu-partition-policy": "Honor"}
+    return {**device, "metadata": {**device["metadata"], "annotations": {GROUPS: value}, "labels": labels}}
+
+
+async def test_groups_of_cards_that_an_operator_wrote_stay_whoever_is_told_of_other_links(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(replace(reported(), links=PAIR))
+        await eventually(lambda: here.health() == [True, True])
+        here.server.put_object(annotated(here.device, ONES), manager="kubectl-edit")
+        await here.looks_again()
+
+        here.tell(replace(reported(**SICK), links=PAIR))
+        await eventually(lambda: here.health() == [False, True])
+
+        metadata = here.device["metadata"]
+        assert metadata["annotations"] == {GROUPS: ONES}
+        assert metadata["labels"]["node.koordinator.sh/gpu-partition-policy"] == "Honor"
+        assert here.written() == ["create", "update"]
+
+
+@pytest.mark.parametrize("whose", ["xpu-agent", "koordlet"])
+async def test_groups_of_cards_that_we_or_a_koordlet_wrote_follow_the_links(
+    tmp_path: Path, whose: str
+) -> None:
+    there = {"apiVersion": VERSION.removeprefix("/apis/"), "kind": "Device", "metadata": {"name": NODE}}
+    async with looking(tmp_path) as here:
+        here.server.put_object(annotated({**there, "spec": {"devices": cards(2)}}, ONES), manager=whose)
+
+        here.tell(replace(reported(), links=PAIR))
+        await eventually(lambda: is_ours(here))
+
+        assert '"minors":[0,1]' in here.device["metadata"]["annotations"][GROUPS]
 
 
 async def test_a_watch_that_lags_does_not_have_us_see_a_koordlet_who_wrote_before_us(tmp_path: Path) -> None:

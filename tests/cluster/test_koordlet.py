@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.koordlet import hand, keeps, reporting, shown
+from agent.cluster.koordlet import grouped_by_hand, hand, keeps, reporting, shown
 
 from .koordlets import pod
 
@@ -139,3 +139,27 @@ def test_its_hand_is_the_time_at_which_what_it_has_changed_last() -> None:
 )
 def test_what_another_wrote_or_nobody_can_read_is_not_its_hand(there: dict[str, Any] | None) -> None:
     assert hand(there) is None
+
+
+GROUPS: dict[str, Any] = {
+    "f:metadata": {"f:annotations": {".": {}, "f:scheduling.koordinator.sh/gpu-partitions": {}}}
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "by_hand"),
+    [
+        (device(entry("kubectl-edit", GROUPS), entry("xpu-agent", LIST)), True),
+        (device(entry("argocd", GROUPS, operation="Apply"), entry("xpu-agent", GROUPS)), True),
+        (device(entry("xpu-agent", {**LIST, **GROUPS})), False),
+        # It makes them of what our file says.
+        (device(entry("koordlet", GROUPS), entry("xpu-agent", LIST)), False),
+        (device(entry("kubectl-edit", {"f:metadata": {"f:annotations": {"f:theirs": {}}}})), False),
+        ({"metadata": {}}, False),
+        (None, False),
+    ],
+)
+def test_groups_of_cards_are_an_operator_s_where_another_manager_wrote_them(
+    there: dict[str, Any] | None, by_hand: bool
+) -> None:
+    assert grouped_by_hand(there) == by_hand
