@@ -120,7 +120,7 @@ class DeviceWriter(Writer):
         # What the watch told may be older than what is there.
         there = await self._read()
         body = self._body(there)
-        if body is None or self.yields(there):
+        if body is None or self._is_undone(there):
             return ""
         await anyio.to_thread.run_sync(self._note, self._node_name)
         if there is None:
@@ -155,14 +155,8 @@ class DeviceWriter(Writer):
             return None
 
     def yields(self, there: Object | None) -> bool:
-        """Whether a koordlet undid what we wrote: then the Device is left to it from now on.
-
-        `there` may be older than what we wrote, as the watch has it: that tells nothing.
-        """
-        if self._wrote is None or not keeps(there):
-            return False
-        devices, version = self._wrote
-        if part_of(there, "spec").get("devices") == devices or not _is_later(_version(there), version):
+        """Whether a koordlet undid what we wrote: then the Device is left to it until `forgive`."""
+        if not self._is_undone(there):
             return False
         if not self.overwritten.value:
             why = "koordlet writes this node's Device, too; it is left to it"
@@ -170,8 +164,19 @@ class DeviceWriter(Writer):
         self.overwritten.set(True)
         return True
 
+    def _is_undone(self, there: Object | None) -> bool:
+        """Whether a koordlet undid what we wrote.
+
+        `there` may be older than what we wrote, as the watch has it: that tells nothing.
+        """
+        if self._wrote is None or not keeps(there):
+            return False
+        devices, version = self._wrote
+        same = part_of(there, "spec").get("devices") == devices
+        return not same and _is_later(_version(there), version)
+
     def forgive(self) -> None:
-        """The koordlet is gone: what it did before is over."""
+        """No koordlet reports here any more: what it did before is over."""
         self._wrote = None
         self.overwritten.set(False)
 
