@@ -11,6 +11,7 @@ from scenarios.node import PATIENCE
 from support.waiting import eventually
 
 from agent.doctor.finding import Finding, Severity
+from agent.doctor.koordinator import way
 from agent.doctor.koordinator.programs import on_host, running
 from agent.state.remains import NAME, Remains
 
@@ -519,3 +520,15 @@ def test_a_path_is_on_the_host_where_the_nearest_mount_is_a_directory_of_it() ->
     assert on_host(whole, it, Path("/run/infos/b")) == Path("/host/infos/sub/b")
     assert on_host(whole, it, Path("/run/own/c")) is None
     assert on_host(whole, it, Path("/etc")) is None
+
+
+async def test_a_koordlet_that_does_nothing_is_in_nobody_s_way(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(patient, "device")
+    koordination.introduce(patient, monkeypatch)
+    await koordination.reports(patient, mode="device", healthy=2)
+    # As the agent has it a minute later: its word is what counts here, and not how it came to it.
+    monkeypatch.setattr(way, "sign", lambda _: "koordlet x runs here with Accelerators=true")
+
+    assert "koordlet-in-the-way" not in ailments(await patient.findings())

@@ -140,7 +140,10 @@ def way(around: Surroundings) -> Iterator[Finding]:
 
 def _wrong(around: Surroundings, its: Choice) -> Iterator[Finding]:
     named = around.config.report.mode == "device"
-    if named and its.mode != "device" and (shown := sign(around)):
+    told = part_of(around.told.value, "report") if around.serves else {}
+    # An agent that writes beside one which does nothing is in nobody's way.
+    writes = its.mode == "device" and told.get("overwritten") is not True
+    if named and not writes and (shown := sign(around)):
         yield IN_THE_WAY.found(shown)
     elif its.mode == "none":
         yield NOT_TOLD.found(its.why or "the agent has not found a way yet")
