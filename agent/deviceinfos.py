@@ -46,10 +46,13 @@ LINGER = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What came of a look: what is wrong, and of each card that others list the sentence that says so."""
+    """What came of a look: what is wrong, of each card that others list the sentence that says so, and the
+    uuids of all for which others answer.
+    """
 
     error: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: frozenset[str] = frozenset()
 
 
 class Neighbours:
@@ -94,15 +97,18 @@ class DeviceInfosFile:
         every: float = 5.0,
         note: Callable[[Path], object] = lambda path: None,
         noted: Callable[[], Iterable[Path]] = tuple,
+        elsewhere: Cell[frozenset[str]] | None = None,
     ) -> None:
         """`every`: seconds until it is looked again at what stands in the directory. `note` is told of the
         file that is ours, before it is made; `noted`: those that were noted, also by an earlier agent, and
-        files of other kinds. It may raise OSError.
+        files of other kinds. It may raise OSError. `elsewhere` is kept: the uuids of the cards for which
+        other files of the directory answer.
         """
         self._telling = telling
         self._every = every
         self._note = note
         self._noted = noted
+        self._elsewhere = elsewhere or Cell(frozenset())
         self._neighbours = Neighbours()
         self._news = asyncio.Event()
         #: The directory beside which none has a file of ours, and the one that has none either.
@@ -131,8 +137,9 @@ class DeviceInfosFile:
             try:
                 kept = await self._bring(telling)
             except (AgentError, OSError) as exc:
-                kept = Kept(str(exc), self.left_out)
+                kept = Kept(str(exc), self.left_out, self._elsewhere.value)
         self._tell(kept.error)
+        self._elsewhere.set(kept.elsewhere)
         self.left_out = kept.left_out
 
     async def _bring(self, telling: Telling) -> Kept:
@@ -210,10 +217,11 @@ def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) 
     written = {it.uuid for it in rest.cards}
     left = (it.uuid for it in report.cards if it.uuid not in written)
     more = dict(zip(left, rest.left_out[len(report.left_out) :], strict=True))
+    elsewhere = frozenset(more).union(*others.values())
     if broken:
         error = f"koordlet reads no file of {directory} while {broken}"
-        return changed, Kept(f"{error}; have its writer mend it, or take it away", more)
-    return changed, Kept("", more)
+        return changed, Kept(f"{error}; have its writer mend it, or take it away", more, elsewhere)
+    return changed, Kept("", more, elsewhere)
 
 
 def listed(path: Path) -> Mapping[str, int] | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import Shown, Telling
-from agent.core.koordinator.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,7 @@ class Exchange:
     looks: Cell[bool] = field(default_factory=lambda: Cell(False))
     #: None while it is not known.
     shown: Cell[Shown | None] = field(default_factory=lambda: Cell(None))
-    #: What our file said when the agent started; None where there was none.
-    said: Cell[Report | None] = field(default_factory=lambda: Cell(None))
     #: None while it is not chosen.
     telling: Cell[Telling | None] = field(default_factory=lambda: Cell(None))
+    #: Uuids of the cards for which other files of koordlet's directory answer, and not ours.
+    elsewhere: Cell[frozenset[str]] = field(default_factory=lambda: Cell(frozenset()))

@@ -58,7 +58,13 @@ class Told:
         )
         #: What goes to and fro between who chooses how the cards are told and the API server.
         self.exchange = self._reporting.exchange
-        self._infos = DeviceInfosFile(self.exchange.telling, infos, note=remains.note, noted=remains.all)
+        self._infos = DeviceInfosFile(
+            self.exchange.telling,
+            infos,
+            note=remains.note,
+            noted=remains.all,
+            elsewhere=self.exchange.elsewhere,
+        )
         #: Labels, and vendors' annotations and extended resources, that the Node is to have; None while
         #: nobody knows.
         self.labels = self._labelling.wanted

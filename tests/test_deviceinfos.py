@@ -136,6 +136,21 @@ def test_a_card_that_another_file_lists_is_not_counted_twice(tmp_path: Path) -> 
     assert kept.left_out == {"a": "a is not written: another file lists it: 'ic-device'"}
 
 
+async def test_the_cards_for_which_other_files_answer_are_handed_on(tmp_path: Path) -> None:
+    elsewhere: Cell[frozenset[str]] = Cell(frozenset())
+    telling: Cell[Telling | None] = Cell(Telling("feed", reported("a", "b", "c"), str(tmp_path)))
+    file = DeviceInfosFile(telling, elsewhere=elsewhere)
+    others(tmp_path, "a", "x")  # x has the minor of b
+
+    await file.once()
+
+    assert elsewhere.value == {"a", "b", "x"}
+    assert seen(tmp_path) == [("a", 0, True), ("x", 1, True), ("c", 2, True)]
+    telling.set(Telling("device", reported("a", "b", "c"), str(tmp_path)))
+    await file.once()
+    assert elsewhere.value == frozenset()
+
+
 def test_where_others_list_every_card_there_is_no_file_of_ours_and_one_when_they_are_gone(
     tmp_path: Path,
 ) -> None:

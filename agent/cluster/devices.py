@@ -16,9 +16,9 @@ import anyio.to_thread
 import structlog
 
 from agent.cluster.api import Api, Object
-from agent.cluster.errors import NotFound
+from agent.cluster.errors import Conflict, NotFound
 from agent.cluster.fields import text
-from agent.cluster.koordlet import keeps
+from agent.cluster.koordlet import grouped_by_hand, keeps
 from agent.cluster.managed import OURS, entries
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Mirror
@@ -120,13 +120,13 @@ class DeviceWriter(Writer):
         # What the watch told may be older than what is there.
         there = await self._read()
         body = self._body(there)
-        if body is None or self.yields(there):
+        if body is None or self._is_undone(there):
             return ""
         await anyio.to_thread.run_sync(self._note, self._node_name)
         if there is None:
             written = await self._api.post(DEVICES, body)
         else:
-            written = await self._api.put(path(self._node_name), body)
+            written = await self._put(body)
         self._wrote, self._other = (body["spec"]["devices"], _version(written)), _other(there)
         telling = self._telling.value
         self._upkeep.wrote({"cards": telling.report if telling else None})
@@ -139,7 +139,14 @@ class DeviceWriter(Writer):
             return None
         if self.overwritten.value or not node.uid:
             return None
-        return device(node.name, node.uid, telling.report, there, self._clock())
+        stay = grouped_by_hand(there)
+        return device(node.name, node.uid, telling.report, there, self._clock(), groups_stay=stay)
+
+    async def _put(self, body: Object) -> Object:
+        try:
+            return await self._api.put(path(self._node_name), body)
+        except NotFound as exc:  # deleted since it was read: that is no refusal
+            raise Conflict(exc.status, exc.reason, exc.message) from exc
 
     async def _read(self) -> Object | None:
         try:
@@ -148,14 +155,8 @@ class DeviceWriter(Writer):
             return None
 
     def yields(self, there: Object | None) -> bool:
-        """Whether a koordlet undid what we wrote: then the Device is left to it from now on.
-
-        `there` may be older than what we wrote, as the watch has it: that tells nothing.
-        """
-        if self._wrote is None or not keeps(there):
-            return False
-        devices, version = self._wrote
-        if part_of(there, "spec").get("devices") == devices or not _is_later(_version(there), version):
+        """Whether a koordlet undid what we wrote: then the Device is left to it until `forgive`."""
+        if not self._is_undone(there):
             return False
         if not self.overwritten.value:
             why = "koordlet writes this node's Device, too; it is left to it"
@@ -163,8 +164,19 @@ class DeviceWriter(Writer):
         self.overwritten.set(True)
         return True
 
+    def _is_undone(self, there: Object | None) -> bool:
+        """Whether a koordlet undid what we wrote.
+
+        `there` may be older than what we wrote, as the watch has it: that tells nothing.
+        """
+        if self._wrote is None or not keeps(there):
+            return False
+        devices, version = self._wrote
+        same = part_of(there, "spec").get("devices") == devices
+        return not same and _is_later(_version(there), version)
+
     def forgive(self) -> None:
-        """The koordlet is gone: what it did before is over."""
+        """No koordlet reports here any more: what it did before is over."""
         self._wrote = None
         self.overwritten.set(False)
 

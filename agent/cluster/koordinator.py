@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from typing import Any
 
@@ -23,14 +22,11 @@ from agent.core.cell import Cell
 from agent.core.koordinator.device import told
 from agent.core.koordinator.mode import Shown
 from agent.core.koordinator.report import Report
+from agent.core.koordinator.reporting_koordlet import Look, Standing
 from agent.core.pauses import Pauses
 from agent.exchange import Exchange
 
 log = structlog.get_logger()
-
-#: Seconds: so long a koordlet that wrote still counts as one that writes, and one that is gone as one that
-#: comes back, as in a rollout.
-FRESH, LINGER = 60.0, 300.0
 
 
 class Koordinator:
@@ -45,19 +41,17 @@ class Koordinator:
         following: Following | None = None,
         *,
         every: float = 300.0,
-        linger: float = LINGER,
-        fresh: float = FRESH,
         look: float = 15.0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = anyio.current_time,
         jitter: Callable[[], float] = random.random,
         writer: Callable[..., DeviceWriter] = DeviceWriter,
         withdrawal: Callable[..., Withdrawal] = Withdrawal,
         note: Callable[[str], object] = lambda _: None,
         forget: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Seconds: `every` how often it is looked whether there are Devices by now, `look` whether a koordlet
-        has been silent for long enough. `clock` is in Unix seconds. `note` is told the Device's name before
-        it is written, and `forget` once it has nothing of ours.
+        """Seconds: `every` how often it is looked whether there are Devices by now, `look` whether there are
+        still. `clock`: seconds that only go on, by which a koordlet may be silent. `note` is told the name of
+        the Device before it is written, and `forget` once it has nothing of ours.
         """
         self._api = api
         self._node_name = node_name
@@ -65,8 +59,6 @@ class Koordinator:
         self._own = own
         self._following = following
         self._every = every
-        self._linger = linger
-        self._fresh = fresh
         self._look = look
         self._clock = clock
         self._jitter = jitter
@@ -74,14 +66,8 @@ class Koordinator:
         self._note = note
         self._withdrawal = withdrawal(api, node_name, exchange.telling, forget=forget)
         self._pauses = Pauses(1.0, min(60.0, every), jitter)
-        #: When the koordlet that is shown was last seen, monotonic seconds, and in which words.
-        self._koordlet: tuple[float, str] | None = None
-        #: Whether its pod was seen since it undid what we wrote.
-        self._met = False
-        #: Since when there is no Device that a koordlet overwrote, monotonic seconds.
-        self._absent: float | None = None
-        #: When a koordlet's Device last said what our file says, monotonic seconds.
-        self._followed: float | None = None
+        #: Whether a koordlet counts as the one that reports here, and whether its pod was seen since it does.
+        self._standing, self._met = Standing(), False
         self.writer: DeviceWriter | None = None
         self._writes = 0
 
@@ -144,7 +130,7 @@ class Koordinator:
         self.writer = writer = self._made(
             self._api, self._node_name, self._exchange.telling, self._own, devices.cell, note=self._note
         )
-        news = anyio.Event()
+        news, self._standing, self._met = anyio.Event(), Standing(), False
 
         async def hear(cell: Cell[Any]) -> None:
             async for _ in cell.watch():
@@ -154,11 +140,12 @@ class Koordinator:
             async with anyio.create_task_group() as group:
                 for loop in (devices.run, koordlets.run, partial(writer.run, returns)):
                     group.start_soon(loop)
-                for cell in (devices.cell, koordlets.cell, writer.overwritten):
+                ours = self._exchange.telling, self._exchange.elsewhere
+                for cell in (devices.cell, koordlets.cell, writer.overwritten, *ours):
                     group.start_soon(hear, cell)
                 while not await self._is_gone(devices.cell.value):
                     self._judge(devices.cell.value, koordlets.cell.value, writer)
-                    with anyio.move_on_after(self._look):
+                    with anyio.move_on_after(min(self._look, self._standing.ends(self._clock()))):
                         await news.wait()
                     news = anyio.Event()
                 group.cancel_scope.cancel()
@@ -180,57 +167,47 @@ class Koordinator:
         if not (devices.synced or devices.refused) or not (koordlets.synced or koordlets.refused):
             return
         its = devices.objects.get(self._node_name)
-        writer.yields(its)
-        sign = self._sign(its, koordlets, writer)
-        # A koordlet that is seen not to report has left it so before.
-        emptied = koordlet.keeps(its) and told(its) is None and not koordlets.objects
-        refused = devices.error if devices.refused else ""
+        pod = next((it for it in sorted(koordlets.objects.values()) if it), "")
+        telling = self._exchange.telling.value
+        if telling is not None and telling.mode == "device":
+            writer.yields(its)
+        may_be_here = bool(pod) or (writer.overwritten.value and not self._met)
+        shows = None if devices.error else self._shows(its, may_be_here=may_be_here)
+        before = self._standing
+        self._standing = before.after(Look(bool(pod), koordlet.written(its), shows), self._clock())
+        counts = self._standing.counts
+        self._met = counts and (bool(pod) or self._met)
+        if before.counts and not counts and (writer.overwritten.value or self._standing.stopped is not None):
+            writer.forgive()  # what it did before is over
+        does = "overwrote" if writer.overwritten.value else "writes"
         self._exchange.shown.set(
-            Shown(True, refused, sign, writer.overwritten.value, emptied and not sign, told(its))
+            Shown(
+                kind=True,
+                refused=devices.error if devices.refused else "",
+                koordlet=(pod or f"a koordlet {does} this node's Device") if counts else "",
+                overwritten=writer.overwritten.value,
+                silent="" if counts else pod,
+                told=told(its),
+            )
         )
 
-    def _sign(self, device: Object | None, koordlets: Mirror[str], writer: DeviceWriter) -> str:
-        now = anyio.current_time()
-        if words := next((it for it in sorted(koordlets.objects.values()) if it), ""):
-            self._koordlet, self._met = (now, words), writer.overwritten.value
-            return words
-        if self._koordlet is not None and now - self._koordlet[0] < self._linger:
-            return self._koordlet[1]
-        seen_to_go = self._met and koordlets.synced and not koordlets.error
-        if seen_to_go or self._stays_away(device, writer, now):
-            self._met = False
-            writer.forgive()  # who overwrote us was here, and is gone
-        if writer.overwritten.value:
-            return "a koordlet overwrote this node's Device"
-        wrote = koordlet.hand(device)
-        if wrote is not None and abs(self._clock() - wrote) < self._fresh:
-            return "a koordlet has just written this node's Device"
-        return "a koordlet tells what our file says" if self._is_fed(device, now) else ""
+    def _shows(self, device: Object | None, *, may_be_here: bool) -> bool | None:
+        """Whether the Device shows what the sources of a koordlet say; None while nobody knows.
 
-    def _stays_away(self, device: Object | None, writer: DeviceWriter, now: float) -> bool:
-        """Whether the Device that a koordlet overwrote was deleted, and no koordlet has made it again."""
-        if device is not None or not writer.overwritten.value:
-            self._absent = None
-            return False
-        self._absent = now if self._absent is None else self._absent
-        return now - self._absent >= self._fresh
-
-    def _is_fed(self, device: Object | None, now: float) -> bool:
-        """Whether a koordlet tells what our file says: it would undo what we wrote.
-
-        One that does not follow the file any more is gone.
+        Where it is not fed nobody knows its sources: what it wrote is what they say, for as long as it may be
+        here: its pod is, or it undid what we wrote and no pod of it was seen to go.
         """
-        telling, its = self._exchange.telling.value, told(device)
-        ours = self._exchange.said.value if telling is None else telling.report
-        if (telling is not None and telling.mode != "feed") or not (ours and its and koordlet.keeps(device)):
-            self._followed = None
-        elif _health(ours) == _health(its):
-            self._followed = now
-        return self._followed is not None and now - self._followed < self._fresh
+        telling = self._exchange.telling.value
+        if telling is None or telling.mode != "feed":
+            return koordlet.keeps(device) and may_be_here
+        if telling.report is None:
+            return None
+        elsewhere, its = self._exchange.elsewhere.value, told(device)
+        return _health(telling.report, elsewhere) == (_health(its, elsewhere) if its else {})
 
 
-def _health(report: Report) -> Mapping[str, bool]:
-    return {it.uuid: it.healthy for it in report.cards}
+def _health(report: Report, elsewhere: Set[str]) -> Mapping[str, bool]:
+    return {it.uuid: it.healthy for it in report.cards if it.uuid not in elsewhere}
 
 
 def _whole(device: Object) -> Object | None:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from agent.cluster.api import Object
 from agent.cluster.arguments import arguments, gates
 from agent.cluster.fields import text
-from agent.cluster.managed import UPDATE, Entry, entries
+from agent.cluster.managed import OURS, UPDATE, Entry, entries
+from agent.core.koordinator.partitions import ANNOTATION
 from agent.core.parts import part_of
 
 NAME = "koordlet"
@@ -56,14 +57,6 @@ def _gate(words: Sequence[str]) -> str:
     return ALL_GATES if said.get(ALL_GATES) else ""
 
 
-def hand(device: Object | None) -> float | None:
-    """When what koordlet has of the Device changed last, Unix seconds; None where it has nothing.
-
-    A write that takes all cards away leaves it the status alone, and the next one not even a new time.
-    """
-    return max((it.since for it in _its(device) if it.since is not None), default=None)
-
-
 def keeps(device: Object | None) -> bool:
     """Whether the list of devices is koordlet's: it wrote the one that is there, or took all away."""
     if not (its := _its(device)):
@@ -71,6 +64,23 @@ def keeps(device: Object | None) -> bool:
     if any(it.owns("spec", "devices") for it in entries(device)):
         return any(it.owns("spec", "devices") for it in its)
     return not part_of(device, "spec").get("devices")  # what was taken away is nobody's
+
+
+def grouped_by_hand(device: Object | None) -> bool:
+    """Whether an operator wrote the groups of linked cards: neither we nor a koordlet, which has ours."""
+    path = ("metadata", "annotations", ANNOTATION)
+    return any(it.owns(*path) and it.manager not in (OURS, NAME) for it in entries(device))
+
+
+def written(device: Object | None) -> object:
+    """What changes with each write of koordlet's to the list of devices; None where that is not its own.
+
+    A write that takes all cards away leaves it the status alone, and the next one not even a new time: the
+    list counts as well.
+    """
+    if not keeps(device):
+        return None
+    return [it.since for it in _its(device)], part_of(device, "spec").get("devices")
 
 
 def _its(device: Object | None) -> tuple[Entry, ...]:

@@ -26,26 +26,29 @@ LONGEST = 600.0
 TOO_OFTEN = 3
 LONGEST_QUARREL = 60.0
 QUIET = 600.0
+#: One that goes on for so many seconds is told of as a failure: until then somebody may be trying something.
+LASTING = 300.0
 
 
 class Undone:
     """Which of the values that we wrote others undo again and again."""
 
     def __init__(self) -> None:
-        #: What we wrote last by key, when (seconds), and how often in a row it was undone.
-        self._wrote: dict[str, tuple[object, float, int]] = {}
+        #: What we wrote last by key, when (seconds), how often in a row it was undone, and since when.
+        self._wrote: dict[str, tuple[object, float, int, float]] = {}
 
     def wrote(self, values: Mapping[str, object], now: float) -> Mapping[str, int]:
         """How often in a row each was undone that was so too often; none that stood for `QUIET` seconds."""
         for key, value in values.items():
-            before, at, times = self._wrote.get(key, (None, now, 0))
+            before, at, times, since = self._wrote.get(key, (None, now, 0, now))
             again = value == before and now - at < QUIET
-            self._wrote[key] = value, now, times + 1 if again else 0
+            self._wrote[key] = value, now, times + 1 if again else 0, since if again and times else now
         return {key: times for key in values if (times := self._wrote[key][2]) >= TOO_OFTEN}
 
     def still(self, now: float) -> Set[str]:
-        """The keys whose quarrel is not over."""
-        return {key for key, (_, at, times) in self._wrote.items() if times >= TOO_OFTEN and now - at < QUIET}
+        """The keys whose quarrel goes on for long, and is not over."""
+        quarrels = {key: it for key, it in self._wrote.items() if it[2] >= TOO_OFTEN and now - it[1] < QUIET}
+        return {key for key, (_, at, _, since) in quarrels.items() if at - since >= LASTING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Upkeep:
 
     @property
     def undone(self) -> Set[str]:
-        """The keys of what others undo as often as it is written."""
+        """The keys of what others undo as often as it is written, and have done so for long."""
         return self._undone.still(anyio.current_time())
 
     async def run(self, cells: Iterable[Cell[Any]], returns: Cell[int]) -> None:

@@ -16,7 +16,7 @@ from agent.cluster.api import Api, Object
 from agent.cluster.devices import PAUSES, REFUSED, path
 from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.fields import text
-from agent.cluster.koordlet import keeps
+from agent.cluster.koordlet import grouped_by_hand, keeps
 from agent.cluster.managed import OURS, UPDATE, entries
 from agent.core.cell import Cell
 from agent.core.koordinator.device import VENDOR, without_cards
@@ -63,7 +63,7 @@ async def _withdrawn(api: Api, node_name: str) -> bool:
     there = await api.get(path(node_name))
     if not is_ours(there):
         return False
-    body = without_cards(there)
+    body = without_cards(there, groups_stay=grouped_by_hand(there))
     if body is not None:
         await api.put(path(node_name), body)
         return True

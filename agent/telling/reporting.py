@@ -99,8 +99,6 @@ class Reporting:
         #: A sentence for each thing that keeps all from being told.
         self._passed_over: tuple[str, ...] = ()
         self._looked: tuple[str, str] | None = None
-        #: Whether it was read at the start what our file says.
-        self._read = False
 
     async def run(self) -> None:
         """Follow what decides for ever."""
@@ -119,9 +117,6 @@ class Reporting:
         if self._config.value.waiting:
             return  # nobody knows yet what is wanted
         settings = self._config.value.config.report
-        if settings.mode == "auto" and not self._read:
-            self._read = True
-            self.exchange.said.set(await self._in_file(settings.device_infos_dir))
         self.exchange.looks.set(self._api and settings.mode in ("auto", "device"))
         shares = _shares(self._config.value.config) or _shared(self._plan.value)
         missing = await self._lacks(settings)
@@ -137,11 +132,7 @@ class Reporting:
     async def _lacks(self, settings: ReportSettings) -> str:
         """koordlet's directory, where all hangs on it and it is not here. To lose it later is an error."""
         shown = self.exchange.shown.value
-        if (
-            settings.mode != "auto"
-            or self._way == "feed"
-            or not (shown and (shown.koordlet or shown.emptied))
-        ):
+        if settings.mode != "auto" or self._way == "feed" or not (shown and shown.koordlet):
             return ""
         look = partial(self._is_there, Path(settings.device_infos_dir))
         there = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)

@@ -43,9 +43,11 @@ def _live_faster(speed: float) -> None:
     """All that is done at the API server so many times as often."""
     if speed == 1:
         return
+    import anyio
+
     from agent.cluster import door
     from agent.cluster.devices import PAUSES, REFUSED, DeviceWriter
-    from agent.cluster.koordinator import FRESH, LINGER, Koordinator
+    from agent.cluster.koordinator import Koordinator
     from agent.cluster.labels import LabelWriter
     from agent.cluster.reflector import Following
     from agent.core.pauses import Pauses
@@ -66,9 +68,8 @@ def _live_faster(speed: float) -> None:
         Koordinator,
         writer=writer,
         every=300.0 / speed,
-        linger=LINGER / speed,
-        fresh=FRESH / speed,
         look=15.0 / speed,
+        clock=lambda: anyio.current_time() * speed,
     )
     labels = partial(LabelWriter, between=5.0 / speed, every=300.0 / speed)
     vars(door).update(Koordinator=quick, LabelWriter=labels, Door=partial(door.Door, following=following))

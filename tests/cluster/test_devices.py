@@ -12,9 +12,10 @@ from typing import Any
 
 import anyio
 import pytest
+from core.koordinator import cards as of_node
 from support.waiting import eventually
 
-from agent.cluster import node
+from agent.cluster import node, upkeep
 from agent.cluster.access import find
 from agent.cluster.client import open_api
 from agent.cluster.devices import DEVICES, VERSION, DeviceWriter
@@ -22,15 +23,21 @@ from agent.cluster.koordinator import Koordinator
 from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Following, Reflector
 from agent.cluster.withdrawal import Withdrawal
+from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.koordinator.mode import NOT_ASKED, Shown, Telling, choice
+from agent.core.koordinator.partitions import P2p
 from agent.core.koordinator.report import Card, Report
+from agent.core.model import Health, Plan
 from agent.core.pauses import Pauses
+from agent.core.vendor import State
+from agent.deviceinfos import DeviceInfosFile
 from agent.exchange import Exchange
+from agent.telling.reporting import Reporting
 from agent.testing.simapi import SimApiServer
 from agent.testing.simapi.resources import WELL_KNOWN
 
-from .koordlets import Koordlet, cards, pod
+from .koordlets import Koordlet, cards, from_files, pod
 
 NODE = "node-1"
 DEVICE = next(it for it in WELL_KNOWN if it.kind == "Device")
@@ -47,12 +54,14 @@ def reported(count: int = 2, **card: Any) -> Report:
 
 
 class Clock:
-    """Unix seconds that stand still."""
+    """Seconds that stand still until they are set on, and how often they were asked for."""
 
     def __init__(self) -> None:
         self.now = time.time()
+        self.asked = 0
 
     def __call__(self) -> float:
+        self.asked += 1
         return self.now
 
 
@@ -78,6 +87,22 @@ class Here:
         self.server.end_watches()
         await self.server.wait(lambda it: len(it.requests) > asked + 1)
 
+    async def passes(self, seconds: float) -> None:
+        """Return once it was judged by then whether a koordlet reports."""
+        self.clock.now += seconds
+        asked = self.clock.asked
+        await eventually(lambda: self.clock.asked > asked + 2)  # once for each look and for what comes next
+
+    async def sees(self, *health: bool) -> None:
+        """Return once it was judged with these cards in the Device."""
+
+        def holds() -> bool:
+            shown = self.exchange.shown.value
+            cards = shown.told.cards if shown is not None and shown.told else ()
+            return shown is not None and [it.healthy for it in cards] == list(health)
+
+        await eventually(holds)
+
     @property
     def device(self) -> Any:
         return self.server.find("Device", NODE)
@@ -98,9 +123,7 @@ class Here:
 
 
 @asynccontextmanager
-async def looking(
-    tmp_path: Path, *, kind: bool = True, linger: float = 0.2, fresh: float = 60.0, before: Any = None
-) -> AsyncIterator[Here]:
+async def looking(tmp_path: Path, *, kind: bool = True, before: Any = None) -> AsyncIterator[Here]:
     resources = [it for it in WELL_KNOWN if kind or it.kind != "Device"]
     async with SimApiServer(resources, bookmark_every=0.5) as server:
         server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
@@ -118,7 +141,7 @@ async def looking(
         nodes = Reflector(api, node.NODES, node.query(NODE), node.own_node, QUICK)
         writer = partial(
             DeviceWriter,
-            clock=clock,
+            clock=Clock(),
             pauses=Pauses(0.01, 0.05),
             refused=Pauses(0.01, 0.05),
             between=0.01,
@@ -133,8 +156,6 @@ async def looking(
             own,
             QUICK,
             every=0.05,
-            linger=linger,
-            fresh=fresh,
             look=0.02,
             clock=clock,
             writer=writer,
@@ -321,29 +342,219 @@ async def test_nobody_looks_where_nobody_wants_to_know(tmp_path: Path) -> None:
 # Beside a koordlet
 
 
-async def test_a_koordlet_s_pod_shows_that_it_reports_and_counts_for_a_while_after_it(tmp_path: Path) -> None:
+HERE = "koordlet koordinator-system/koordlet-x runs here with Accelerators=true"
+OVERWROTE = "a koordlet overwrote this node's Device"
+WRITES = "a koordlet writes this node's Device"
+SICK: Any = {"healthy": False, "status": "False", "reason": "Xid79"}
+
+
+def of(report: Report) -> list[dict[str, Any]]:
+    """As a koordlet reports what our file says."""
+    return [{**it, "health": card.healthy} for it, card in zip(cards(9), report.cards, strict=False)]
+
+
+async def test_a_koordlet_s_pod_shows_that_it_reports_until_it_is_gone_and_wrote_nothing(
+    tmp_path: Path,
+) -> None:
     async with looking(tmp_path) as here:
         await eventually(here.shown(koordlet=""))
         here.server.put_object(pod(NODE))
-        await eventually(
-            here.shown(koordlet="koordlet koordinator-system/koordlet-x runs here with Accelerators=true")
-        )
+        await eventually(here.shown(koordlet=HERE))
 
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
         await eventually(here.shown(koordlet=""))
 
 
-async def test_a_rollout_of_koordlet_changes_nothing(tmp_path: Path) -> None:
-    async with looking(tmp_path, linger=3600, before=[pod(NODE)]) as here:
-        await eventually(lambda: "runs here" in (here.exchange.shown.value or Shown()).koordlet)
+async def test_a_koordlet_s_pod_that_never_writes_counts_for_a_minute_and_then_we_write(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path, before=[pod(NODE)]) as here:
+        here.tell(reported(), "feed")
+        await eventually(here.shown(koordlet=HERE))
+        await here.passes(59)
+        assert here.shown(koordlet=HERE, silent="")()
+
+        await here.passes(1)
+        await eventually(here.shown(koordlet="", silent=HERE))
+        chosen = choice("auto", here.exchange.shown.value, api=True) or NOT_ASKED
+        assert chosen.mode == "device"
+        assert chosen.why == f"{HERE}, and has not told for a minute what it should"
+
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        here.tell(reported(**SICK))
+        await eventually(lambda: here.health() == [False, True])
+
+
+async def test_a_card_that_falls_sick_after_koordlet_has_gone_is_sick_in_the_device_within_a_minute(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path, before=[pod(NODE)]) as here:
+        here.tell(reported(), "feed")
+        Koordlet(here.server, NODE).report(of(reported()))
+        await here.sees(True, True)
+        here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
+        # It may be a rollout: while the Device says what the file says, nobody has to write it.
+        await eventually(here.shown(koordlet=WRITES))
+        await here.passes(3600)
+        assert here.shown(koordlet=WRITES)()
+
+        here.tell(reported(**SICK), "feed")
+        await here.passes(0)
+        await here.passes(59)
+        assert here.shown(koordlet=WRITES)()
+        await here.passes(1)
+        await eventually(here.shown(koordlet=""))
+
+        here.tell(reported(**SICK))
+        await eventually(lambda: here.health() == [False, True])
+
+
+async def test_a_koordlet_that_comes_back_after_it_had_gone_counts_with_its_first_write(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path, before=[pod(NODE)]) as here:
+        here.tell(reported(), "feed")
+        await eventually(here.shown(koordlet=HERE))
+        await here.passes(60)
+        await eventually(here.shown(koordlet=""))
+        here.tell(reported())
+        await here.sees(True, True)
+        await here.passes(0)
+        assert here.shown(koordlet="")()
+
+        koordlet = Koordlet(here.server, NODE)
+        koordlet.report([])  # as at every start of it
+        await eventually(here.shown(koordlet=HERE))
+        here.tell(reported(), "feed")
+        koordlet.report(of(reported()))
+        await here.sees(True, True)
+        await here.passes(3600)
+
+        assert here.shown(koordlet=HERE)()
+        assert here.written() == ["create"]
+
+
+async def test_a_koordlet_that_comes_goes_and_comes_back_is_found_out_and_no_sick_card_stays_healthy(
+    tmp_path: Path,
+) -> None:
+    infos = tmp_path / "infos"
+    infos.mkdir()
+    settings = ReportSettings(mode="auto", device_infos_dir=str(infos))
+    config = Cell(ConfigState(Config(report=settings), "test"))
+    snapshot, plan = Cell(of_node.node(of_node.cards(3))), Cell[Plan]({})
+    broken = Health(State.UNHEALTHY, "xid-79", "fell off the bus")
+
+    def fail(*indices: int) -> None:
+        sick = (of_node.card(it, health=broken) for it in indices)
+        snapshot.set(of_node.node([*sick, *(of_node.card(it) for it in range(3) if it not in indices)]))
+
+    def fed() -> list[bool]:
+        return [it["health"] for it in from_files(infos) or ()]
+
+    async with looking(tmp_path) as here, anyio.create_task_group() as group:
+        koordlet = Koordlet(here.server, NODE)
+        reporting = Reporting(config, snapshot, plan, settle=0.01, exchange=here.exchange)
+        file = DeviceInfosFile(here.exchange.telling, 0.02, elsewhere=here.exchange.elsewhere)
+        group.start_soon(reporting.run)
+        group.start_soon(file.run)
+        await eventually(lambda: here.health() == [True, True, True])
+
+        here.server.put_object(pod(NODE))
+        await eventually(lambda: fed() == [True, True, True])
+        koordlet.report([])
+        await here.sees()
+        await here.passes(3)
+        koordlet.report(from_files(infos) or [])
+        fail(0)
+        await eventually(lambda: fed() == [False, True, True])
+        koordlet.report(from_files(infos) or [])
+        await here.sees(False, True, True)
+        await here.passes(3600)
+        assert here.written() == ["create"]
 
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
+        fail(0, 1)
+        await eventually(lambda: fed() == [False, False, True])
+        await here.passes(0)
+        await here.passes(59)
+        assert reporting.seen("").mode == "feed"
+        await here.passes(1)
+        await eventually(lambda: here.health() == [False, False, True])
+        assert reporting.seen("").mode == "device"
+        fail(0, 1, 2)  # nobody has to be waited for any more, and the file is kept for who comes back
+        await eventually(lambda: here.health() == [False, False, False])
+        await eventually(lambda: fed() == [False, False, False])
 
-        for _ in range(5):
-            asked = len(here.server.requests)
-            here.server.end_watches()
-            await here.server.wait(lambda it, asked=asked: len(it.requests) > asked + 2)  # type: ignore[misc]
-            assert "runs here" in (here.exchange.shown.value or Shown()).koordlet
+        here.server.put_object(pod(NODE))
+        koordlet.report([])
+        await eventually(lambda: reporting.seen("").mode == "feed")
+        koordlet.report(from_files(infos) or [])
+        fail(2)
+        await eventually(lambda: fed() == [True, True, False])
+        koordlet.report(from_files(infos) or [])
+        await here.sees(True, True, False)
+        await here.passes(3600)
+        assert here.health() == [True, True, False]
+        assert here.written() == ["create", "update", "update"]
+        group.cancel_scope.cancel()
+
+
+async def test_a_start_of_koordlet_that_empties_the_device_for_seconds_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path, before=[pod(NODE)]) as here:
+        koordlet = Koordlet(here.server, NODE)
+        koordlet.report(of(reported()))
+        here.tell(reported(), "feed")
+        await here.sees(True, True)
+        for _ in range(3):
+            koordlet.report([])
+            await here.sees()
+            await here.passes(6)
+            koordlet.report(of(reported()))
+            await here.sees(True, True)
+            await here.passes(60)
+            assert here.shown(koordlet=HERE)()
+        assert here.written() == []
+
+
+async def test_the_minute_of_a_koordlet_does_not_run_while_the_api_server_is_away(tmp_path: Path) -> None:
+    async with looking(tmp_path, before=[pod(NODE)]) as here:
+        koordlet = Koordlet(here.server, NODE)
+        koordlet.report(of(reported()))
+        here.tell(reported(), "feed")
+        await here.sees(True, True)
+        await here.server.go_away()
+        mirror = here.koordinator.writer._there  # type: ignore[union-attr]
+        await eventually(lambda: bool(mirror.value.error))
+        here.tell(reported(**SICK), "feed")
+        await here.passes(3600)
+        await here.server.come_back()
+        await eventually(lambda: not mirror.value.error)
+        await here.passes(0)
+        assert here.shown(koordlet=HERE)()
+
+        koordlet.report(of(reported(**SICK)))
+        await here.sees(False, True)
+        await here.passes(3600)
+        assert here.shown(koordlet=HERE)()
+
+
+async def test_cards_for_which_other_files_answer_do_not_make_a_koordlet_silent(tmp_path: Path) -> None:
+    async with looking(tmp_path, before=[pod(NODE)]) as here:
+        here.exchange.elsewhere.set(frozenset({"GPU-0", "GPU-7"}))
+        here.tell(reported(**SICK), "feed")
+        theirs = [*of(reported()), {**cards(8)[7], "health": False}]
+        Koordlet(here.server, NODE).report(theirs)
+        await here.sees(True, True, False)
+        await here.passes(3600)
+        assert here.shown(koordlet=HERE)()
+
+        here.exchange.elsewhere.set(frozenset({"GPU-7"}))
+        await here.passes(0)
+        await here.passes(60)
+        await eventually(here.shown(koordlet=""))
 
 
 async def test_another_node_s_koordlet_and_one_without_the_gate_do_not_count(tmp_path: Path) -> None:
@@ -352,22 +563,25 @@ async def test_another_node_s_koordlet_and_one_without_the_gate_do_not_count(tmp
         {**pod(NODE, "Accelerators=false"), "metadata": {**pod(NODE)["metadata"], "name": "other"}},
     ]
     async with looking(tmp_path, before=before) as here:
-        await eventually(here.shown(kind=True, koordlet=""))
+        await eventually(here.shown(kind=True, koordlet="", silent=""))
 
 
-async def test_a_koordlet_that_wrote_a_moment_ago_reports_and_one_that_wrote_long_ago_does_not(
-    tmp_path: Path,
-) -> None:
-    async with looking(tmp_path) as here:
+async def test_a_koordlet_that_is_not_fed_counts_for_as_long_as_its_pod_is_here(tmp_path: Path) -> None:
+    """As beside `device` by name, or where its directory is not here: nobody knows what it should say."""
+    async with looking(tmp_path, before=[pod(NODE)]) as here:
+        here.tell(None, "none")
         Koordlet(here.server, NODE).report(cards())
-        await eventually(here.shown(koordlet="a koordlet has just written this node's Device"))
+        await here.sees(True)
+        await here.passes(3600)
+        assert here.shown(koordlet=HERE)()
 
-        here.clock.now += 61
-
+        here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
+        await eventually(here.shown(koordlet=WRITES))
+        await here.passes(60)
         await eventually(here.shown(koordlet=""))
 
 
-async def test_a_koordlet_that_overwrites_is_left_alone_at_once_and_the_agent_never_writes_again(
+async def test_a_koordlet_that_overwrites_and_is_not_fed_is_left_alone_at_once_and_for_good(
     tmp_path: Path,
 ) -> None:
     async with looking(tmp_path) as here:
@@ -376,8 +590,8 @@ async def test_a_koordlet_that_overwrites_is_left_alone_at_once_and_the_agent_ne
         koordlet = Koordlet(here.server, NODE)
 
         koordlet.report(cards(1))
-        await eventually(here.shown(overwritten=True))
-        here.clock.now += 3600
+        await eventually(here.shown(overwritten=True, koordlet=OVERWROTE))
+        await here.passes(3600)
 
         for _ in range(20):  # a minute of its loop
             asked = len(here.server.requests)
@@ -386,26 +600,31 @@ async def test_a_koordlet_that_overwrites_is_left_alone_at_once_and_the_agent_ne
             koordlet.report(cards(1))
         assert koordlet.writes == 1
         assert here.written() == ["create"]
-        assert here.shown(koordlet="a koordlet overwrote this node's Device")()
+        assert here.shown(koordlet=OVERWROTE)()
 
 
-async def test_once_the_koordlet_that_overwrote_is_gone_the_device_is_ours_again(tmp_path: Path) -> None:
+async def test_once_the_pod_of_a_koordlet_that_overwrote_is_gone_the_device_is_ours_again(
+    tmp_path: Path,
+) -> None:
     async with looking(tmp_path) as here:
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
         Koordlet(here.server, NODE).report(cards(1))
         await eventually(here.shown(overwritten=True))
         here.server.put_object(pod(NODE))
-        await eventually(lambda: "runs here" in (here.exchange.shown.value or Shown()).koordlet)
-        here.clock.now += 3600
+        await eventually(here.shown(koordlet=HERE))
+        await here.passes(3600)
+        assert here.shown(koordlet=HERE)()
 
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
+        await eventually(here.shown(koordlet=OVERWROTE))
+        await here.passes(60)
 
         await eventually(here.shown(koordlet="", overwritten=False))
         await eventually(lambda: here.health() == [True, True])
 
 
-async def test_a_koordlet_that_no_pod_shows_and_that_takes_all_cards_away_is_not_fought(
+async def test_a_koordlet_that_took_all_cards_away_and_is_fed_has_a_minute_to_bring_them_back(
     tmp_path: Path,
 ) -> None:
     """Its write owns the status alone, and the next one does not even have a new time."""
@@ -418,12 +637,35 @@ async def test_a_koordlet_that_no_pod_shows_and_that_takes_all_cards_away_is_not
 
         koordlet.report([])
         await eventually(here.shown(overwritten=True))
-
-        for _ in range(20):  # a minute of its loop
-            await here.looks_again()
-            assert not koordlet.report([])
-        assert here.written() == ["update"]
         assert its["time"] in {it["time"] for it in here.device["metadata"]["managedFields"]}
+        here.tell(reported(), "feed")
+        await here.passes(0)
+        await here.passes(59)
+        assert here.written() == ["update"]
+
+        await here.passes(1)
+        await eventually(here.shown(koordlet="", overwritten=False))
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+
+
+async def test_a_koordlet_that_is_handed_the_device_has_not_overwritten_it(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        here.server.put_object(pod(NODE))
+        await eventually(here.shown(koordlet=HERE))
+        here.tell(reported(), "feed")
+
+        Koordlet(here.server, NODE).report(of(reported(**SICK)))
+        await here.sees(False, True)
+
+        assert here.shown(koordlet=HERE, overwritten=False)()
+        here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
+        here.server.delete_object("Device", NODE)
+        await eventually(here.shown(koordlet=""))
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
 
 
 async def test_who_else_changes_the_cards_is_put_right_though_a_koordlet_wrote_here_once(
@@ -442,23 +684,30 @@ async def test_who_else_changes_the_cards_is_put_right_though_a_koordlet_wrote_h
         assert not here.exchange.shown.value or not here.exchange.shown.value.overwritten
 
 
+def is_ours(here: Here) -> bool:
+    return bool(here.device) and here.health() == [True, True] and "topology" in str(here.device)
+
+
+async def undo(here: Here, manager: str) -> None:
+    """Return once what somebody did is undone."""
+    before = here.koordinator.writes
+    here.server.put_object({**here.device, "spec": {"devices": cards(1)}}, manager=manager)
+    await eventually(lambda: is_ours(here) and here.koordinator.writes > before)
+
+
 async def test_who_changes_the_cards_again_and_again_is_named_and_written_over_more_and_more_seldom(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(upkeep, "LASTING", 0.0)
     async with looking(tmp_path) as here:
         here.tell(reported())
         await eventually(lambda: here.koordinator.writes == 1)
         writer = here.koordinator.writer
         assert writer is not None
 
-        def is_ours() -> bool:
-            return bool(here.device) and here.health() == [True, True] and "topology" in str(here.device)
-
         for _ in range(3):
             assert not here.koordinator.error
-            before = here.koordinator.writes
-            here.server.put_object({**here.device, "spec": {"devices": cards(1)}}, manager="gitops")
-            await eventually(lambda before=before: is_ours() and here.koordinator.writes > before)  # type: ignore[misc]
+            await undo(here, "gitops")
 
         assert here.koordinator.error.startswith(
             "gitops changes this node's Device as often as it is written"
@@ -466,6 +715,83 @@ async def test_who_changes_the_cards_again_and_again_is_named_and_written_over_m
         assert not writer.overwritten.value
         here.tell(reported(2, healthy=False, status="False", reason="Xid79"))
         await eventually(lambda: here.health() == [False, True])
+
+
+async def test_edits_by_hand_that_are_written_over_at_once_are_no_failure(tmp_path: Path) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.koordinator.writes == 1)
+
+        for _ in range(5):
+            await undo(here, "kubectl-edit")
+
+            assert not here.koordinator.error
+
+
+async def test_a_device_that_somebody_deletes_while_it_is_written_is_made_again_and_nothing_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(reported())
+        await eventually(lambda: here.koordinator.writes == 1)
+        note = here.noted.append
+        written = here.written
+
+        def meanwhile(name: str) -> None:  # between what is read and what is written
+            if here.device is not None:
+                here.server.delete_object("Device", NODE)
+            note(name)
+
+        writer = here.koordinator.writer
+        assert writer is not None
+        monkeypatch.setattr(writer, "_note", meanwhile)
+        here.tell(reported(**SICK))
+        await eventually(lambda: here.health() == [False, True] or bool(here.koordinator.error))
+
+        assert not here.koordinator.error
+        assert written() == ["create", "update", "create"]
+
+
+GROUPS = "scheduling.koordinator.sh/gpu-partitions"
+PAIR = (P2p((0, 1), "NVLink"),)
+ONES = '{"1":[{"minors":[0],"gpuLinkType":"NVLink","allocationScore":1}]}'
+
+
+def annotated(device: Any, value: str) -> Any:
+    labels = {**device["metadata"].get("labels", {}), "node.koordinator.sh/gpu-partition-policy": "Honor"}
+    return {**device, "metadata": {**device["metadata"], "annotations": {GROUPS: value}, "labels": labels}}
+
+
+async def test_groups_of_cards_that_an_operator_wrote_stay_whoever_is_told_of_other_links(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as here:
+        here.tell(replace(reported(), links=PAIR))
+        await eventually(lambda: here.health() == [True, True])
+        here.server.put_object(annotated(here.device, ONES), manager="kubectl-edit")
+        await here.looks_again()
+
+        here.tell(replace(reported(**SICK), links=PAIR))
+        await eventually(lambda: here.health() == [False, True])
+
+        metadata = here.device["metadata"]
+        assert metadata["annotations"] == {GROUPS: ONES}
+        assert metadata["labels"]["node.koordinator.sh/gpu-partition-policy"] == "Honor"
+        assert here.written() == ["create", "update"]
+
+
+@pytest.mark.parametrize("whose", ["xpu-agent", "koordlet"])
+async def test_groups_of_cards_that_we_or_a_koordlet_wrote_follow_the_links(
+    tmp_path: Path, whose: str
+) -> None:
+    there = {"apiVersion": VERSION.removeprefix("/apis/"), "kind": "Device", "metadata": {"name": NODE}}
+    async with looking(tmp_path) as here:
+        here.server.put_object(annotated({**there, "spec": {"devices": cards(2)}}, ONES), manager=whose)
+
+        here.tell(replace(reported(), links=PAIR))
+        await eventually(lambda: is_ours(here))
+
+        assert '"minors":[0,1]' in here.device["metadata"]["annotations"][GROUPS]
 
 
 async def test_a_watch_that_lags_does_not_have_us_see_a_koordlet_who_wrote_before_us(tmp_path: Path) -> None:
@@ -483,73 +809,12 @@ async def test_a_watch_that_lags_does_not_have_us_see_a_koordlet_who_wrote_befor
         assert writer.yields(here.device)
 
 
-async def test_a_device_without_cards_is_the_koordlet_s_that_made_it_so(tmp_path: Path) -> None:
+async def test_a_device_that_was_overwritten_and_deleted_is_ours_again_at_once(tmp_path: Path) -> None:
     async with looking(tmp_path) as here:
-        Koordlet(here.server, NODE).report([])
-        here.clock.now += 3600
-
-        await eventually(here.shown(koordlet="", emptied=True))
-        assert (choice("auto", here.exchange.shown.value, api=True) or NOT_ASKED).mode == "feed"
-        assert (choice("device", here.exchange.shown.value, api=True) or NOT_ASKED).mode == "device"
-
-        here.server.delete_object("Device", NODE)
-        await eventually(here.shown(emptied=False))
-
-
-async def test_a_koordlet_that_is_seen_not_to_report_has_left_it_without_cards_before(tmp_path: Path) -> None:
-    async with looking(tmp_path, before=[pod(NODE, "Accelerators=false")]) as here:
-        Koordlet(here.server, NODE).report([])
-        here.clock.now += 3600
-
-        await eventually(here.shown(kind=True, koordlet="", emptied=False))
-
-
-FED = "a koordlet tells what our file says"
-
-
-@pytest.mark.parametrize("at_start", [False, True])
-async def test_a_koordlet_that_tells_what_our_file_says_still_counts_when_it_has_nothing_new_to_write(
-    tmp_path: Path, at_start: bool
-) -> None:
-    async with looking(tmp_path) as here:
-        if at_start:
-            here.exchange.said.set(reported())
-        else:
-            here.tell(reported(), "feed")
-        Koordlet(here.server, NODE).report(cards(2))
-        here.clock.now += 3600
-
-        await eventually(here.shown(koordlet=FED))
-
-
-async def test_a_koordlet_that_does_not_follow_our_file_any_more_is_gone(tmp_path: Path) -> None:
-    async with looking(tmp_path, fresh=0.3) as here:
-        here.tell(reported(), "feed")
-        koordlet = Koordlet(here.server, NODE)
-        koordlet.report(cards(2))
-        here.clock.now += 3600
-        await eventually(here.shown(koordlet=FED))
-
-        here.tell(reported(3), "feed")
-        await eventually(here.shown(koordlet=""))
-
-        koordlet.report(cards(3))
-        here.clock.now += 3600
-        await eventually(here.shown(koordlet=FED))
-        here.tell(reported(3), "device")
-        here.server.end_watches()
-        await eventually(here.shown(koordlet=""))
-
-
-async def test_a_device_that_was_overwritten_is_ours_again_once_it_was_deleted_and_nobody_made_it_anew(
-    tmp_path: Path,
-) -> None:
-    async with looking(tmp_path, fresh=0.1) as here:
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
         Koordlet(here.server, NODE).report([])
         await eventually(here.shown(overwritten=True))
-        here.clock.now += 3600
 
         here.server.delete_object("Device", NODE)
 
@@ -567,7 +832,9 @@ async def test_who_may_not_list_pods_knows_a_koordlet_by_its_hand(tmp_path: Path
 
         Koordlet(here.server, NODE).report(cards())
 
-        await eventually(here.shown(koordlet="a koordlet has just written this node's Device"))
+        await eventually(here.shown(koordlet=WRITES))
+        await here.passes(60)
+        await eventually(here.shown(koordlet=""))
 
 
 async def test_who_may_not_see_devices_is_told_which_right_is_missing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.koordlet import hand, keeps, reporting, shown
+from agent.cluster.koordlet import grouped_by_hand, keeps, reporting, shown, written
 
 from .koordlets import pod
 
@@ -119,10 +119,16 @@ def test_whose_the_list_is_follows_from_who_wrote_it_or_took_all_away(
     assert keeps(there) == whose
 
 
-def test_its_hand_is_the_time_at_which_what_it_has_changed_last() -> None:
-    older = entry("koordlet", MADE, "2026-01-01T00:00:05Z")
+def test_each_of_its_writes_to_the_list_is_told_from_the_one_before() -> None:
+    first = device(entry("koordlet", {**STATUS, **LIST}, "2026-01-01T00:00:05Z"), cards=1)
+    later = device(entry("koordlet", {**STATUS, **LIST}), cards=1)
+    emptied = device(entry("koordlet", STATUS))
+    again = device(entry("koordlet", STATUS), entry("xpu-agent", {"f:metadata": {}}))
 
-    assert hand(device(older, entry("koordlet", STATUS))) == 1767225610.0
+    assert written(first) == written(first)
+    assert len({str(written(it)) for it in (first, later, emptied)}) == 3
+    # What others do beside it is none.
+    assert written(again) == written(emptied)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +140,32 @@ def test_its_hand_is_the_time_at_which_what_it_has_changed_last() -> None:
         {"metadata": {"managedFields": [None]}},
         device(entry("xpu-agent", LIST)),
         device(entry("koordlet", LIST, operation="Apply")),
-        device(entry("koordlet", LIST, "yesterday")),
+        device(entry("koordlet", STATUS), entry("xpu-agent", LIST), cards=1),
     ],
 )
-def test_what_another_wrote_or_nobody_can_read_is_not_its_hand(there: dict[str, Any] | None) -> None:
-    assert hand(there) is None
+def test_a_list_that_is_not_its_own_is_no_write_of_it(there: dict[str, Any] | None) -> None:
+    assert written(there) is None
+
+
+GROUPS: dict[str, Any] = {
+    "f:metadata": {"f:annotations": {".": {}, "f:scheduling.koordinator.sh/gpu-partitions": {}}}
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "by_hand"),
+    [
+        (device(entry("kubectl-edit", GROUPS), entry("xpu-agent", LIST)), True),
+        (device(entry("argocd", GROUPS, operation="Apply"), entry("xpu-agent", GROUPS)), True),
+        (device(entry("xpu-agent", {**LIST, **GROUPS})), False),
+        # It makes them of what our file says.
+        (device(entry("koordlet", GROUPS), entry("xpu-agent", LIST)), False),
+        (device(entry("kubectl-edit", {"f:metadata": {"f:annotations": {"f:theirs": {}}}})), False),
+        ({"metadata": {}}, False),
+        (None, False),
+    ],
+)
+def test_groups_of_cards_are_an_operator_s_where_another_manager_wrote_them(
+    there: dict[str, Any] | None, by_hand: bool
+) -> None:
+    assert grouped_by_hand(there) == by_hand

@@ -7,7 +7,7 @@ import pytest
 from support.waiting import eventually
 
 from agent.cluster.errors import ApiAway, ApiRefused, Conflict
-from agent.cluster.upkeep import QUIET, Undone, Upkeep, Words
+from agent.cluster.upkeep import LASTING, QUIET, Undone, Upkeep, Words
 from agent.core.cell import Cell
 from agent.core.pauses import Pauses
 
@@ -54,12 +54,27 @@ def test_what_is_undone_once_in_a_while_is_no_quarrel(apart: float, times: int) 
 
 def test_a_quarrel_is_over_once_a_value_stood() -> None:
     undone = Undone()
-    for _ in range(4):
-        undone.wrote({"count": "1", "other": "1"}, 1000.0)
-    undone.wrote({"other": "2"}, 1000.0)
+    for it in range(4):
+        undone.wrote({"count": "1", "other": "1"}, 1000.0 + it * LASTING)
+    last = 1000.0 + 3 * LASTING
+    undone.wrote({"other": "2"}, last)
 
-    assert undone.still(1000.0 + QUIET - 1) == {"count"}
-    assert undone.still(1000.0 + QUIET) == set()
+    assert undone.still(last + QUIET - 1) == {"count"}
+    assert undone.still(last + QUIET) == set()
+
+
+def test_what_is_undone_a_few_times_within_minutes_is_no_quarrel_to_tell_of() -> None:
+    undone = Undone()
+    for it in range(9):
+        undone.wrote({"count": "1"}, 1000.0 + it)
+    assert undone.still(1009.0) == undone.still(1009.0 + LASTING) == set()
+
+    undone.wrote({"count": "1"}, 1001.0 + LASTING)
+    assert undone.still(1001.0 + LASTING) == {"count"}
+    # One that began anew has its minutes again.
+    for it in range(4):
+        undone.wrote({"count": "1"}, 5000.0 + it)
+    assert undone.still(5003.0) == set()
 
 
 async def test_what_was_read_and_has_changed_meanwhile_is_looked_at_again_at_once() -> None:
@@ -89,7 +104,6 @@ async def test_what_others_undo_is_written_more_and_more_seldom() -> None:
     here = Here(*["writes"] * 9)
 
     assert [await here.upkeep.once() for _ in range(9)] == [1, 1, 1, 2, 4, 8, 16, 32, 60]
-    assert here.upkeep.undone == {"it"}
 
 
 async def test_now_and_then_it_is_looked_at_what_is_there_though_nothing_is_known_to_have_changed() -> None:

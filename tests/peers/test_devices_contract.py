@@ -142,9 +142,7 @@ async def looking(server: RealApiServer, directory: Path, token: str | None = No
     writer = partial(
         DeviceWriter, pauses=Pauses(0.01, 0.1), refused=Pauses(0.01, 0.1), between=0.01, clock=time.time
     )
-    koordinator = Koordinator(
-        api, name, exchange, own, quick, every=0.2, linger=0.2, look=0.05, writer=writer
-    )
+    koordinator = Koordinator(api, name, exchange, own, quick, every=0.2, look=0.05, writer=writer)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(nodes.run)
@@ -262,7 +260,8 @@ async def test_a_koordlet_that_comes_is_fed_by_the_file_and_the_agent_writes_no_
     async with looking(api_server, tmp_path) as here, anyio.create_task_group() as group:
         reporting = Reporting(config, snapshot, plan, settle=0.01, exchange=here.exchange)
         group.start_soon(reporting.run)
-        group.start_soon(DeviceInfosFile(here.exchange.telling, 0.05).run)
+        file = DeviceInfosFile(here.exchange.telling, 0.05, elsewhere=here.exchange.elsewhere)
+        group.start_soon(file.run)
         await here.is_written(True, True)
         assert not (directory / NAME).exists()
 

@@ -120,16 +120,6 @@ async def test_cards_keep_the_minors_that_an_earlier_agent_gave_them() -> None:
     assert await there.told(shown) == ("device", [(its(1), 1, True), (its(0), 9, True)])
 
 
-async def test_what_our_file_says_at_the_start_is_known_where_the_way_is_chosen() -> None:
-    before = Report("metax", (Card(its(0), 7),))
-    here = Here(device_infos_dir="/d", said=before)
-
-    await here.told(None)
-
-    assert here.exchange.said.value == before
-    assert here.asked == [Path("/d")]
-
-
 async def test_shares_that_look_like_cards_are_not_told_and_it_is_said_why() -> None:
     here = Here()
     config = replace(here.config.value.config, vendors={"nvidia": VendorSettings(resources=(REPLICAS,))})

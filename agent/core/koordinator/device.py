@@ -32,11 +32,12 @@ _Object = Mapping[str, Any]
 
 
 def device(
-    node: str, uid: str, report: Report, existing: _Object | None, now: float
+    node: str, uid: str, report: Report, existing: _Object | None, now: float, *, groups_stay: bool = False
 ) -> dict[str, Any] | None:
     """The Device to create (`existing` None) or to PUT; None where it says all of it already.
 
-    `uid`: of the Node, which owns the Device. `now`: Unix seconds, of conditions that change.
+    `uid`: of the Node, which owns the Device. `now`: Unix seconds, of conditions that change. `groups_stay`:
+    an operator wrote the groups of linked cards, who knows better by which the scheduler is to go.
     An object to PUT has the resourceVersion of `existing`. Entries of other types, labels and annotations
     that are not ours, and other owners stay as they are. One that is being deleted is left alone.
     """
@@ -48,7 +49,7 @@ def device(
         **_without(metadata, "managedFields"),
         "name": node,
         "labels": _labels(metadata, report),
-        "annotations": _annotations(metadata, report),
+        "annotations": part_of(metadata, "annotations") if groups_stay else _annotations(metadata, report),
         "ownerReferences": _owners(metadata, node, uid),
     }
     entries = _sorted(_entries(spec, report, _time(now)))
@@ -68,10 +69,10 @@ def device(
     }
 
 
-def without_cards(existing: _Object) -> dict[str, Any] | None:
+def without_cards(existing: _Object, *, groups_stay: bool = False) -> dict[str, Any] | None:
     """The Device to PUT when the cards are told no more; None where nothing is left that it would tell of.
 
-    Devices of other types stay, and what others wrote beside them.
+    Devices of other types stay, and what others wrote beside them; `groups_stay` as in `device`.
     """
     metadata, spec = part_of(existing, "metadata"), part_of(existing, "spec")
     others = [it for it in _list(spec.get("devices")) if _mapping(it).get("type") != _GPU]
@@ -80,7 +81,9 @@ def without_cards(existing: _Object) -> dict[str, Any] | None:
     labels = _without(part_of(metadata, "labels"), VENDOR, MODEL, DRIVER)
     if labels.get(POLICY) == PREFER:
         del labels[POLICY]
-    annotations = _without(part_of(metadata, "annotations"), partitions.ANNOTATION)
+    annotations = part_of(metadata, "annotations")
+    if not groups_stay:
+        annotations = _without(annotations, partitions.ANNOTATION)
     kept = {**_without(metadata, "managedFields"), "labels": labels, "annotations": annotations}
     return {**existing, "metadata": kept, "spec": {**spec, "devices": others}}
 

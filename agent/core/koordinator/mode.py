@@ -23,8 +23,8 @@ class Shown:
     koordlet: str = ""
     #: Whether that koordlet undid what we had written.
     overwritten: bool = False
-    #: Whether the node's Device is without cards by the hand of a koordlet, which no pod shows.
-    emptied: bool = False
+    #: The pod of a koordlet that is here and does not count, as it does not write the Device; or empty.
+    silent: str = ""
     #: What the node's Device says of cards.
     told: Report | None = None
 
@@ -58,7 +58,6 @@ NOT_ASKED = Choice("none", "report.mode is 'none'")
 AS_SAID = "report.mode says so"
 NO_SERVER = "no API server is known here"
 NO_KIND = "the API server has no Device objects: Koordinator is not installed"
-EMPTIED = "a koordlet keeps this node's Device without cards; delete that where no koordlet runs here"
 GIVE_DIRECTORY = "mount koordlet's (koordinator.enabled of the chart), or say report.deviceInfosDir"
 GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.koordinator.sh"
 
@@ -88,11 +87,10 @@ def choice(
         return Choice("none", NO_KIND, trouble=named)
     if shown.koordlet:
         return _beside(shown, missing, named=named)
-    if shown.emptied and not named:
-        return _fed(EMPTIED, missing)
     if shown.refused:
         return Choice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
-    return Choice("device", AS_SAID if named else "no koordlet here reports accelerators")
+    silent = f"{shown.silent}, and has not told for a minute what it should" if shown.silent else ""
+    return Choice("device", AS_SAID if named else silent or "no koordlet here reports accelerators")
 
 
 def _beside(shown: Shown, missing: str, *, named: bool) -> Choice:

@@ -35,8 +35,8 @@ EMPTY = Ailment(
     "the Device of this node lists no card",
     "For koord-scheduler that is a node without cards: no pod that asks for one is placed here. koordlet "
     "writes one at its start, and where nobody tells it of any card.",
-    "see the checks koordinator, koordlet and device-daemon; where koordlet is gone for good kubectl "
-    "delete devices.scheduling.koordinator.sh {node}, and who reports now makes it anew",
+    "look again in a minute, in which report.mode auto takes over from a koordlet that does nothing; if it "
+    "stays so, see the checks koordinator, koordlet and device-daemon",
 )
 UNUSABLE = Ailment(
     DEVICE,
@@ -147,7 +147,7 @@ def _missing(around: Surroundings) -> Iterator[Finding]:
 def _wrong(around: Surroundings, device: Object) -> Iterator[Finding]:
     its = entries(device)
     if not its:
-        yield EMPTY.found(f"Device {around.node} is there, without a card", node=around.node)
+        yield EMPTY.found(f"Device {around.node} is there, without a card")
         return
     if unusable := list(_unusable(its)):
         yield UNUSABLE.found("; ".join(unusable[:5]), node=around.node)

@@ -25,9 +25,8 @@ UNREAD = Ailment(
     "the cards are told by a file, and no koordlet on this node is seen to report accelerators",
     "Nobody reads the file: Koordinator hears nothing of the cards.",
     "switch its gate on: helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
-    "'koordlet.features={gates}'; or set report.mode to auto. Where it is auto, and the empty Device of a "
-    "koordlet that is gone has the agent wait for it: kubectl delete "
-    "devices.scheduling.koordinator.sh {node}",
+    "'koordlet.features={gates}'; or set report.mode to auto: then the agent writes the Device itself a "
+    "minute after nobody does what the file says",
 )
 OLD = Ailment(
     KOORDLET,
@@ -78,7 +77,7 @@ def koordlets(around: Surroundings) -> Iterator[Finding]:
     if fed and not reports and not _is_read(around):
         where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "none runs here"
         gates = with_gate(here[0].gates if here else USUAL, GATE)
-        found.append(UNREAD.found(where, node=around.node, gates=gates))
+        found.append(UNREAD.found(where, gates=gates))
     for it in here:
         found += _wrong(around, it, fed=fed and bool(reports))
     said = reports or (

@@ -10,7 +10,7 @@ from agent.core.koordinator.mode import NO_KIND, Choice, Shown, choice
 from agent.core.parts import part_of
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.programs import Program, running, with_gate
-from agent.doctor.koordinator.signs import is_emptied, sign
+from agent.doctor.koordinator.signs import sign
 from agent.doctor.surroundings import Surroundings
 
 WAY = "koordinator"
@@ -111,7 +111,7 @@ def chosen(around: Surroundings) -> Choice:
         return Choice(told["mode"], str(told.get("why")))
     shares = next((rule.name for _, _, rule in replicas_as_cards(around.config)), "")
     kind = around.cluster.koordinator.kind.value is True
-    shown = Shown(kind=kind, koordlet=sign(around), emptied=is_emptied(around))
+    shown = Shown(kind=kind, koordlet=sign(around))
     its = choice(around.config.report.mode, shown, api=True, shares=shares)
     return its or Choice("none", "")
 
@@ -140,7 +140,10 @@ def way(around: Surroundings) -> Iterator[Finding]:
 
 def _wrong(around: Surroundings, its: Choice) -> Iterator[Finding]:
     named = around.config.report.mode == "device"
-    if named and (shown := sign(around)):
+    told = part_of(around.told.value, "report") if around.serves else {}
+    # An agent that writes beside one which does nothing is in nobody's way.
+    writes = its.mode == "device" and told.get("overwritten") is not True
+    if named and not writes and (shown := sign(around)):
         yield IN_THE_WAY.found(shown)
     elif its.mode == "none":
         yield NOT_TOLD.found(its.why or "the agent has not found a way yet")

@@ -304,6 +304,21 @@ def test_groups_that_somebody_wrote_by_hand_stay_where_no_links_are_known() -> N
     assert written(heard(node([card(0), broken(1)])), existing)["metadata"]["annotations"] == by_hand
 
 
+def test_groups_of_an_operator_stay_whatever_the_links_and_the_cards_are() -> None:
+    by_hand = {GPUS: '{"1":[{"minors":[0]}],"2":[{"minors":[4,5]}]}'}
+    found = heard(node(linked({(0, 1): 1}, 2)))
+    existing = changed(written(found), {"annotations": by_hand})
+
+    assert device(NODE, UID, found, existing, NOW, groups_stay=True) is None
+    changed_ = device(NODE, UID, heard(node([broken(0)])), existing, NOW, groups_stay=True)
+    assert changed_ is not None
+    assert changed_["metadata"]["annotations"] == by_hand
+    left = without_cards(changed(existing, devices=[RDMA]), groups_stay=True)
+    assert left is not None
+    assert left["metadata"]["annotations"] == by_hand
+    assert device(NODE, UID, found, existing, NOW) is not None
+
+
 def test_groups_of_cards_that_are_told_no_more_go_though_no_links_are_known() -> None:
     by_hand = {GPUS: '{"2":[{"minors":[0,1]},{"minors":[2,3]}]}', "theirs": "1"}
     existing = changed(written(heard(node(cards(4)))), {"annotations": by_hand})

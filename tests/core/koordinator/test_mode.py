@@ -11,7 +11,7 @@ from agent.core.koordinator.mode import Shown, choice
 BESIDE = Shown(kind=True, koordlet="koordlet x runs here with Accelerators=true")
 ALONE = Shown(kind=True)
 BARE = Shown(kind=False)
-EMPTIED = Shown(kind=True, emptied=True)
+SILENT = Shown(kind=True, silent="koordlet x runs here with Accelerators=true")
 REFUSED = Shown(kind=True, refused="403 Forbidden")
 
 
@@ -28,13 +28,12 @@ REFUSED = Shown(kind=True, refused="403 Forbidden")
         ("auto", ALONE, "device", False),
         ("auto", BESIDE, "feed", False),
         ("auto", REFUSED, "none", False),
-        ("auto", EMPTIED, "feed", False),
+        ("auto", SILENT, "device", False),
         ("device", None, None, None),
         ("device", BARE, "none", True),
         ("device", ALONE, "device", False),
         ("device", BESIDE, "none", True),
-        # Who names it takes what a koordlet left: one that still writes is seen by what it undoes.
-        ("device", EMPTIED, "device", False),
+        ("device", SILENT, "device", False),
         ("device", REFUSED, "none", True),
     ],
 )
@@ -47,10 +46,16 @@ def test_the_way_follows_from_the_config_and_what_is_shown(
     assert chosen is None or chosen.why
 
 
-@pytest.mark.parametrize("shown", [BESIDE, EMPTIED])
-def test_a_koordlet_is_not_fed_where_its_directory_is_not_here_but_by_who_names_it(shown: Shown) -> None:
-    by_itself = choice("auto", shown, api=True, missing="/infos")
-    named = choice("feed", shown, api=True, missing="/infos")
+def test_a_koordlet_that_is_here_and_silent_is_named_where_the_agent_writes_in_its_place() -> None:
+    chosen = choice("auto", SILENT, api=True)
+
+    assert chosen is not None
+    assert chosen.why == f"{SILENT.silent}, and has not told for a minute what it should"
+
+
+def test_a_koordlet_is_not_fed_where_its_directory_is_not_here_but_by_who_names_it() -> None:
+    by_itself = choice("auto", BESIDE, api=True, missing="/infos")
+    named = choice("feed", BESIDE, api=True, missing="/infos")
 
     assert by_itself is not None
     assert named is not None
