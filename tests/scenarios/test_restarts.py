@@ -19,7 +19,7 @@ from agent.testing.node import Container, Pod
 from .cards import Simulated
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .kubelets import Kind
-from .node import PATIENCE, Node, confirmed, device, in_use, released, shared, whole
+from .node import PATIENCE, Node, confirmed, device, in_use, owned_by, released, shared, whole
 from .process import AgentProcess
 
 XPU = "example.com/xpu"
@@ -211,6 +211,28 @@ async def test_a_pod_that_went_while_no_agent_ran_is_released_by_an_agent_that_h
 
     await node.until(lambda it: released(it, pods[1]))
     assert {one for it in in_use(node.view) for one in it.ids} == held["kept"]
+
+
+async def test_a_pod_whose_ids_went_on_is_released_by_the_first_pass_of_an_agent_that_was_restarted(
+    node: Node, lister: FaultyPodResources
+) -> None:
+    """An agent that begins anew each few seconds never waits for any time to the end."""
+    node.pace = replace(node.pace, settle=3600.0, grace=3600.0, reconcile=3600.0)
+    await lister.go_away()  # so that nobody learns what the pod is called
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    gone = await node.admit("gone", {XPU: 4})
+    await node.until(lambda it: owned_by(it, gone))
+    await node.stop()
+    await lister.heal()
+    await node.kubelet.delete(gone.uid)
+
+    await node.start()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("next", {XPU: 4})
+
+    await node.until(lambda it: released(it, gone) and confirmed(it, pod))
+    assert [it.owner.uid for it in in_use(node.view) if it.owner] == [pod.uid]
 
 
 @EVERY_RELEASE
