@@ -15,7 +15,7 @@ from agent.core.claims import Candidate
 from agent.core.errors import NotServing
 from agent.core.model import Command
 from agent.core.view import Glance, View
-from agent.kubelet.lock import UNKNOWN, NodeLock
+from agent.kubelet.lock import UNKNOWN, DirectoryRemoved, NodeLock
 from agent.line import Line, required_vendors
 from agent.logs import file_error
 from agent.pace import Pace
@@ -135,6 +135,7 @@ class Agent:
 
         Raises:
             LockLost: Another agent has it for good.
+            DirectoryRemoved: The kubelet's directory is no more, and no other can be seen.
         """
         tries = 10
         while True:
@@ -142,8 +143,9 @@ class Agent:
             try:
                 if not self._lock.directory.hold():
                     raise LockLost(self.settings.kubelet_dir, UNKNOWN)
+                self._lock.directory.look()
                 return await anyio.to_thread.run_sync(self._state.keep, abandon_on_cancel=True)
-            except LockLost:
+            except (LockLost, DirectoryRemoved):
                 if not tries:
                     raise
             await anyio.sleep(self._pace.standby)

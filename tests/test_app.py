@@ -17,7 +17,7 @@ from agent.config import AgentSettings, Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import NotServing
 from agent.core.model import Command
-from agent.kubelet.lock import NodeLock
+from agent.kubelet.lock import DirectoryRemoved, NodeLock
 from agent.pace import Pace
 from agent.state.lock import AgentLock, LockLost
 
@@ -149,6 +149,29 @@ async def test_an_agent_whose_kubelets_directory_another_one_has_by_now_ends_and
             await task
 
     assert ended.group_contains(LockLost, match=f"{tmp_path}/dp: another agent holds", depth=None)
+
+
+async def test_an_agent_that_sees_a_removed_directory_for_ever_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = serving_on(tmp_path)
+    task = asyncio.create_task(agent.run())
+    await eventually(lambda: agent.serving.value)
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks not in (6, 7):
+            raise DirectoryRemoved(tmp_path / "dp")
+
+    monkeypatch.setattr(agent._lock.directory, "look", look)
+
+    with pytest.raises(ExceptionGroup) as ended:
+        await task
+
+    assert ended.group_contains(DirectoryRemoved, match=f"{tmp_path}/dp: the kubelet's", depth=None)
+    assert looks > 10  # one that goes is seen so for a moment
 
 
 async def test_an_agent_goes_on_whose_new_directory_another_one_has_for_a_moment(

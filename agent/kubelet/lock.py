@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -40,18 +41,12 @@ class DirectoryLock:
         self._complaint = ""
 
     def hold(self) -> bool:
-        """Lock the directory that lies at the path now, where that is not done; False: another one holds it.
-
-        Raises:
-            DirectoryRemoved: It is no more, and no other can be seen.
-        """
+        """Lock the directory that lies at the path now, if that is not done; False: another one holds it."""
         try:
             if self._held is None or not os.path.samestat(self.path.stat(), os.fstat(self._held)):
                 fresh = locked(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
                 self.release()
                 self._held = fresh
-            if os.fstat(self._held).st_nlink == 0:
-                raise DirectoryRemoved(self.path)
         except BlockingIOError:
             return False
         except FileNotFoundError:
@@ -59,6 +54,16 @@ class DirectoryLock:
         except OSError as exc:
             self._complain(exc.strerror or str(exc))
         return True
+
+    def look(self) -> None:
+        """See that the directory at the path is one in which a kubelet can be.
+
+        Raises:
+            DirectoryRemoved: It was removed, for a moment or for ever.
+        """
+        with suppress(OSError):
+            if self.path.stat().st_nlink == 0:
+                raise DirectoryRemoved(self.path)
 
     def release(self) -> None:
         """Let go of it."""
@@ -90,7 +95,6 @@ class NodeLock:
 
         Raises:
             NoState: There is no state directory, and none can be made.
-            DirectoryRemoved: The kubelet's directory is no more, and no other can be seen.
         """
         free = self.directory.hold()
         holder = self._holder() or ("" if free else UNKNOWN)

@@ -191,23 +191,23 @@ def test_a_directory_that_is_gone_for_a_while_is_nobody_elses(machine: Machine) 
     assert machine.agent("another").take() == "another process"
 
 
-def test_an_agent_that_sees_a_removed_directory_for_ever_ends_and_says_so(
+def test_a_removed_directory_that_a_mount_still_shows_is_known(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container, whose mount keeps what was removed; the next container has the new one."""
+    """As in a container; the next container has the new one."""
     agent = machine.agent()
     assert agent.take() == ""
-    fstat = os.fstat
-
-    def removed(descriptor: int) -> os.stat_result:
-        values = list(fstat(descriptor))
-        values[3] = 0  # st_nlink
-        return os.stat_result(values)
-
-    monkeypatch.setattr(os, "fstat", removed)
+    agent.directory.look()
+    monkeypatch.setattr(Path, "stat", lambda path: removed(path))
 
     with pytest.raises(DirectoryRemoved, match=r"was removed under the mount .* start the agent's container"):
-        agent.directory.hold()
+        agent.directory.look()
+
+
+def removed(path: Path) -> os.stat_result:
+    values = list(os.stat(path))
+    values[3] = 0  # st_nlink
+    return os.stat_result(values)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EBADF], ids=["not ours to open", "not to be locked"])
