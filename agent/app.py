@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from agent.config import ConfigState
@@ -14,11 +15,12 @@ from agent.core.claims import Candidate
 from agent.core.errors import NotServing
 from agent.core.model import Command
 from agent.core.view import Glance, View
+from agent.kubelet.lock import UNKNOWN, DirectoryRemoved, NodeLock
 from agent.line import Line, required_vendors
 from agent.logs import file_error
 from agent.pace import Pace
 from agent.scheduling.scheduled import Scheduled
-from agent.state.lock import AgentLock
+from agent.state.lock import AgentLock, LockLost
 from agent.state.remains import Remains
 from agent.told import Told
 from agent.version import version
@@ -60,11 +62,14 @@ class Agent:
         self._in_process = in_process
         #: The agent's own settings, which hold until it ends: the lock is in this state directory.
         self.settings = config.value.config.agent
-        self._lock = AgentLock(self.settings.state_dir / "agent.lock")
+        self._state = AgentLock(self.settings.state_dir / "agent.lock")
+        self._lock = NodeLock(self.settings.kubelet_dir, self._state)
         self._standby = "starting"
         #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
         self.serving = Cell(False)
         self.registered = Cell(False)
+        #: How often something new was locked where the state directory lies: nothing may be in it then.
+        self.moves = Cell(0)
         #: The pods bound to this node; whoever hears of them sets it.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         #: What schedulers and we have to tell each other of them.
@@ -90,10 +95,13 @@ class Agent:
                 self.scheduled,
                 in_process=self._in_process,
                 api=self._api,
+                is_ours=self._lock.directory.hold,
             )
             self._standby = ""
             self.serving.set(True)
-            await self._line.run()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._keep_lock, self._line)
+                await self._line.run()
 
     async def _take_lock(self) -> bool:
         """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""
@@ -101,7 +109,10 @@ class Agent:
         while holder := self._lock.take():
             if holder != self._standby:
                 log.info(
-                    "standing by, another agent serves this node", lock=str(self._lock.path), holder=holder
+                    "standing by, another agent serves this node",
+                    lock=str(self._state.path),
+                    kubelet_dir=str(self.settings.kubelet_dir),
+                    holder=holder,
                 )
             self._standby, stood_by = holder, True
             await anyio.sleep(self._pace.standby)
@@ -109,6 +120,35 @@ class Agent:
             waited = round(anyio.current_time() - began, 1)
             log.info("taking over, the agent before has ended", holder=self._standby, stood_by_seconds=waited)
         return stood_by
+
+    async def _keep_lock(self, line: Line) -> None:
+        """See now and then that what is locked lies at its path; write anew what is gone from there."""
+        while True:
+            await anyio.sleep(self._pace.directory)
+            if await self._kept():
+                log.warning("state directory locked anew, all is written again", lock=str(self._state.path))
+                await line.write_again()
+                self.moves.set(self.moves.value + 1)
+
+    async def _kept(self) -> bool:
+        """Whether something new was locked. One that stands by may have it for a moment: a few tries.
+
+        Raises:
+            LockLost: Another agent has it for good.
+            DirectoryRemoved: The kubelet's directory is no more, and no other can be seen.
+        """
+        tries = 10
+        while True:
+            tries -= 1
+            try:
+                if not self._lock.directory.hold():
+                    raise LockLost(self.settings.kubelet_dir, UNKNOWN)
+                self._lock.directory.look()
+                return await anyio.to_thread.run_sync(self._state.keep, abandon_on_cancel=True)
+            except (LockLost, DirectoryRemoved):
+                if not tries:
+                    raise
+            await anyio.sleep(self._pace.standby)
 
     @property
     def told(self) -> Told:

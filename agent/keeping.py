@@ -72,6 +72,11 @@ class Keeping:
             if not state.waiting:
                 await self._keep(state)
 
+    async def write_again(self) -> None:
+        """Write what the file held, which is gone with its directory."""
+        if self._kept is not None:
+            self._tell(await self._worker.submit(partial(self._file.write, self._kept)))
+
     async def _keep(self, state: ConfigState) -> None:
         """Write it, until the disk takes it or something else is in force."""
         last = _of(state, self._clock())

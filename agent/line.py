@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
@@ -81,8 +82,12 @@ class Line:
         *,
         in_process: bool,
         api: bool = True,
+        is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`settings` are the agent's own; `api`: whether there is an API server to tell things to."""
+        """`settings` are the agent's own; `api`: whether there is an API server to tell things to.
+
+        `is_ours`: whether no other agent holds the kubelet's directory that is there now.
+        """
         clock = steady_clock()
         self._config = config
         self._scheduled = scheduled
@@ -98,7 +103,7 @@ class Line:
         self._fleet = Fleet(self._node, self._start)
 
         # What the kubelet says, by its files and its socket.
-        self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory)
+        self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory, is_ours=is_ours)
         read = partial(kubelet_checkpoint.read, settings.kubelet_dir / KUBELET_CHECKPOINT)
         lister = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
         sources = Sources(
@@ -272,6 +277,14 @@ class Line:
             # What changed since the last write may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):
                 await self._save()
+
+    async def write_again(self) -> None:
+        """Write what lies in the state directory, which was made anew."""
+        for name in self._fleet.processes:
+            directories.of(self._state_dir, name)
+        await anyio.to_thread.run_sync(self.remains.write_again, abandon_on_cancel=True)
+        await self._keeping.write_again()
+        await self._save()
 
     @property
     def reads(self) -> Cell[tuple[str, ...]]:

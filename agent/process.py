@@ -20,7 +20,7 @@ from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.pauses import Pauses
-from agent.kubelet.session import first
+from agent.kubelet.session import differs, first
 from agent.notices import follow
 from agent.pace import Pace
 from agent.version import version
@@ -115,7 +115,12 @@ async def _views(agent: Agent) -> None:
             group.start_soon(_keep_serving, agent.settings.http, agent)
         # The admin socket belongs to the agent that serves the node, not to one that stands by.
         await agent.serving.until(True)
-        group.start_soon(_keep_serving, str(agent.settings.state_dir / "agent.sock"), agent)
+        while True:
+            moves = agent.moves.value
+            await first(
+                lambda: _keep_serving(str(agent.settings.state_dir / "agent.sock"), agent),
+                lambda: differs(agent.moves, moves),  # noqa: B023 (awaited before the next one)
+            )
 
 
 async def _cluster(

@@ -16,6 +16,7 @@ from agent.cluster.access import Access
 from agent.cluster.api import Api
 from agent.cluster.errors import ApiError, NotFound
 from agent.core.errors import AgentError
+from agent.kubelet.lock import NodeLock
 from agent.kubelet.sockets import sweep
 from agent.state import place
 from agent.state.lock import AgentLock
@@ -28,8 +29,8 @@ if TYPE_CHECKING:  # it is loaded where there is an API server
 class StillServing(AgentError):
     """Raised when an agent holds the node's lock: it would write again what is removed."""
 
-    def __init__(self, lock: Path, holder: str) -> None:
-        super().__init__(f"{lock}: an agent serves this node ({holder}); end it first, or give --force")
+    def __init__(self, state_dir: Path, holder: str) -> None:
+        super().__init__(f"{state_dir}: an agent serves this node ({holder}); end it first, or give --force")
 
 
 class NotRemoved(AgentError):
@@ -71,16 +72,14 @@ def uninstall(
         StillServing: An agent serves the node, and nothing is removed.
         NotRemoved: Some could not be; the others are.
     """
-    if not state_dir.is_dir():
-        _say(f"{state_dir}: not there, so that no agent of this node used it")
-    else:
-        with AgentLock(state_dir / "agent.lock") as lock:
-            holder = lock.take()
-            if holder and not force:
-                raise StillServing(lock.path, holder)
-            _remove_all(state_dir, kubelet_dir, more, take_back, serving=bool(holder))
-            return 0
-    _remove_all(state_dir, kubelet_dir, more, take_back, serving=False)
+    state = AgentLock(state_dir / "agent.lock") if state_dir.is_dir() else None
+    with NodeLock(kubelet_dir, state) as lock:
+        holder = lock.take()
+        if holder and not force:
+            raise StillServing(state_dir, holder)
+        if state is None:
+            _say(f"{state_dir}: not there, so that no agent of this node used it")
+        _remove_all(state_dir, kubelet_dir, more, take_back, serving=bool(holder))
     return 0
 
 

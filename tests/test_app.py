@@ -17,13 +17,14 @@ from agent.config import AgentSettings, Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import NotServing
 from agent.core.model import Command
+from agent.kubelet.lock import DirectoryRemoved, NodeLock
 from agent.pace import Pace
-from agent.state.lock import AgentLock
+from agent.state.lock import AgentLock, LockLost
 
 
 async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_path: Path) -> None:
-    settings = AgentSettings(state_dir=tmp_path, http="")
-    with AgentLock(tmp_path / "agent.lock") as lock:
+    settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
+    with AgentLock(tmp_path / "state" / "agent.lock") as lock:
         assert lock.take() == ""
         agent = Agent(Cell(ConfigState(Config(settings), "")), "node-1", Pace(standby=0.01))
         task = asyncio.create_task(agent.run())
@@ -40,7 +41,7 @@ async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_
     tmp_path: Path,
 ) -> None:
     settings = AgentSettings(
-        state_dir=tmp_path,
+        state_dir=tmp_path / "state",
         http="",
         kubelet_dir=tmp_path,
         pod_resources_socket=tmp_path / "pods.sock",
@@ -49,7 +50,7 @@ async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_
     config = Config(settings, report=ReportSettings(device_infos_dir=str(tmp_path / "infos")))
     agent = Agent(Cell(ConfigState(config, "")), "node-1", Pace(standby=0.001))
     with structlog.testing.capture_logs() as logs:
-        with AgentLock(tmp_path / "agent.lock") as lock:
+        with AgentLock(tmp_path / "state" / "agent.lock") as lock:
             assert lock.take() == ""
             task = asyncio.create_task(agent.run())
             await eventually(lambda: agent.view().standby.startswith("pid"))
@@ -73,10 +74,10 @@ async def test_who_stood_by_recalls_what_was_known_once_it_has_the_lock_and_befo
         recalled.set()
         await anyio.sleep_forever()
 
-    settings = AgentSettings(state_dir=tmp_path, http="")
+    settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
     config = Cell(ConfigState(Config(settings), ""))
     agent = Agent(config, "node-1", Pace(standby=0.01), recall=recall)
-    with AgentLock(tmp_path / "agent.lock") as lock:
+    with AgentLock(tmp_path / "state" / "agent.lock") as lock:
         assert lock.take() == ""
         task = asyncio.create_task(agent.run())
         await eventually(lambda: agent.view().standby.startswith("pid"))
@@ -102,7 +103,7 @@ async def test_who_takes_over_serves_with_the_state_directory_of_which_it_holds_
 
     monkeypatch.setattr("agent.app.Line", Line)
     served: list[Path] = []
-    config = Cell(ConfigState(Config(AgentSettings(state_dir=tmp_path / "old")), ""))
+    config = Cell(ConfigState(Config(AgentSettings(state_dir=tmp_path / "old", kubelet_dir=tmp_path)), ""))
     agent = Agent(config, "node-1", Pace(standby=0.01))
     with AgentLock(tmp_path / "old" / "agent.lock") as lock:
         assert lock.take() == ""
@@ -113,5 +114,98 @@ async def test_who_takes_over_serves_with_the_state_directory_of_which_it_holds_
     await eventually(lambda: served)
     assert served == [tmp_path / "old"] == [agent.settings.state_dir]
     assert not (tmp_path / "new").exists()
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def serving_on(root: Path) -> Agent:
+    """An agent of a node of which nothing is anywhere else."""
+    settings = AgentSettings(
+        state_dir=root / "state",
+        kubelet_dir=root / "dp",
+        pod_resources_socket=root / "pods.sock",
+        cdi_dir=root / "cdi",
+        http="",
+    )
+    config = Config(settings, report=ReportSettings(device_infos_dir=str(root / "infos")))
+    return Agent(Cell(ConfigState(config, "")), "node-1", Pace(standby=0.001, directory=0.01))
+
+
+async def test_an_agent_whose_kubelets_directory_another_one_has_by_now_ends_and_says_so(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "dp").mkdir()
+    agent = serving_on(tmp_path)
+    task = asyncio.create_task(agent.run())
+    await eventually(lambda: agent.serving.value)
+
+    (tmp_path / "other").mkdir()
+    with NodeLock(tmp_path / "other", AgentLock(tmp_path / "other-state" / "agent.lock")) as other:
+        assert other.take() == ""
+        (tmp_path / "dp").rename(tmp_path / "old")
+        (tmp_path / "other").rename(tmp_path / "dp")
+
+        with pytest.raises(ExceptionGroup) as ended:
+            await task
+
+    assert ended.group_contains(LockLost, match=f"{tmp_path}/dp: another agent holds", depth=None)
+
+
+async def test_an_agent_that_sees_a_removed_directory_for_ever_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = serving_on(tmp_path)
+    task = asyncio.create_task(agent.run())
+    await eventually(lambda: agent.serving.value)
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks not in (6, 7):
+            raise DirectoryRemoved(tmp_path / "dp")
+
+    monkeypatch.setattr(agent._lock.directory, "look", look)
+
+    with pytest.raises(ExceptionGroup) as ended:
+        await task
+
+    assert ended.group_contains(DirectoryRemoved, match=f"{tmp_path}/dp: the kubelet's", depth=None)
+    assert looks > 10  # one that goes is seen so for a moment
+
+
+async def test_an_agent_goes_on_whose_new_directory_another_one_has_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stands by takes it, and lets go of it since it does not get the state directory."""
+    agent = serving_on(tmp_path)
+    task = asyncio.create_task(agent.run())
+    await eventually(lambda: agent.serving.value)
+    looks = 0
+
+    def hold() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > 5
+
+    monkeypatch.setattr(agent._lock.directory, "hold", hold)
+    await eventually(lambda: looks > 7)
+
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_state_directory_that_was_removed_is_locked_and_written_again(tmp_path: Path) -> None:
+    agent = serving_on(tmp_path)
+    task = asyncio.create_task(agent.run())
+    await eventually(lambda: agent.serving.value and (tmp_path / "state/agent.last-config.json").exists())
+    (tmp_path / "state").rename(tmp_path / "old")
+
+    await eventually(lambda: agent.moves.value)
+
+    there = {it.name for it in (tmp_path / "state").iterdir()}
+    assert {"agent.lock", "agent.last-config.json", "checkpoint.json"} <= there
+    assert AgentLock(tmp_path / "state" / "agent.lock").take() == f"pid {os.getpid()}"
     task.cancel()
     await asyncio.wait([task])

@@ -54,7 +54,7 @@ EXITS = [
     ("conformance acme", 2),
     ("conformance simulated", 2),
     ("conformance nvidia --config {refused}", 2),
-    ("uninstall --state-dir {empty} --kubelet-dir {empty}", 0),
+    ("uninstall --state-dir {empty} --kubelet-dir {missing}", 0),
     ("uninstall --state-dir {served} --kubelet-dir {empty}", 1),
     ("uninstall --await-nodes a", 2),
     ("uninstall --within long", 2),
@@ -70,7 +70,7 @@ UNHEARD = [
     ("labels --config {good} --machine-type-file {good}", 0),
     ("config check --config {good}", 1),
     ("conformance simulated --config {good}", 1),
-    ("uninstall --state-dir {empty} --kubelet-dir {empty}", 1),
+    ("uninstall --state-dir {empty} --kubelet-dir {missing}", 1),
     ("doctor --config {good} {elsewhere}", 1),
     ("doctor --json --config {good} {elsewhere}", 1),
 ]

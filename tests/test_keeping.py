@@ -204,3 +204,17 @@ def test_a_checkpoint_in_its_place_is_not_taken_for_it(directory: Path) -> None:
     shutil.copy(Path(__file__).parent / "state/data/format-1.json", directory / NAME)
 
     assert "its checksum does not match" in remembered_from(directory).trouble
+
+
+async def test_what_was_removed_with_its_directory_is_written_again_with_its_time(directory: Path) -> None:
+    config = Cell(STATE)
+    keeping = Keeping(last_config(directory), config, clock=lambda: NOON)
+    task = asyncio.create_task(keeping.run())
+    await holds(last_config(directory), KEPT)
+    shutil.move(directory, directory.with_name("old"))
+
+    await keeping.write_again()
+
+    assert last_config(directory).read() == KEPT
+    task.cancel()
+    await asyncio.wait([task])

@@ -19,6 +19,7 @@ from agent.cluster.labels import LabelWriter
 from agent.cluster.node import own_node, path
 from agent.core.cell import Cell
 from agent.core.labels import Heard, Wanted
+from agent.kubelet.lock import NodeLock
 from agent.logfile import LogFile
 from agent.state import directories
 from agent.state.lock import AgentLock
@@ -161,6 +162,42 @@ def test_it_refuses_while_an_agent_serves(machine: Machine, capsys: pytest.Captu
 
     assert machine.spec.exists()
     assert "an agent serves this node (pid " in capsys.readouterr().err
+
+
+def test_it_refuses_while_an_agent_with_another_state_directory_serves(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with NodeLock(machine.kubelet, AgentLock(machine.kubelet.parent / "another" / "agent.lock")) as lock:
+        assert lock.take() == ""
+
+        assert machine.uninstall() == 1
+
+    assert machine.spec.exists()
+    assert "an agent serves this node (another process); end it first" in capsys.readouterr().err
+
+
+def test_it_refuses_while_an_agent_of_an_earlier_release_serves_the_kubelet(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = machine.kubelet / "xpu-0a0b0c0d-4711-1.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        assert machine.uninstall() == 1
+
+    assert f"an agent serves this node (the agent that serves {path})" in capsys.readouterr().err
+
+
+def test_it_refuses_while_an_agent_serves_whose_state_directory_was_removed(machine: Machine) -> None:
+    with NodeLock(machine.kubelet, AgentLock(machine.state / "agent.lock")) as lock:
+        assert lock.take() == ""
+        machine.state.rename(machine.state.with_name("removed"))
+
+        assert machine.uninstall("--also", str(machine.spec)) == 1
+
+    assert machine.spec.exists()
+    assert not machine.state.exists()
 
 
 def test_force_goes_on_and_leaves_the_running_agent_its_lock_and_its_list(machine: Machine) -> None:

@@ -31,12 +31,13 @@ def reconcile(
     changes: list[Change] = [*_confirmed(allocations, owners, lives, grants)]
     if evidence.granted is None:
         return changes
+    freed = _freed(allocations, superseded, owners, lives, grants, evidence) if superseded else ()
     old = [
         it
         for it in allocations
-        if it.id not in busy and (now - it.since >= grace or _was_shown(it, evidence))
+        if it.id not in busy and (now - it.since >= grace or it.id in freed or _was_shown(it, evidence))
     ]
-    cases = _cases(allocations, old, owners, lives, superseded, evidence)
+    cases = _cases(allocations, old, owners, lives, superseded, freed, evidence)
     verdicts = (_verdict(it, evidence) for it in cases)
     return [*changes, *(it for it in verdicts if it is not None)]
 
@@ -104,8 +105,9 @@ class _Case:
     runs: bool
     #: Its container has a later answer: the kubelet keeps one of each resource.
     given_anew: bool
-    #: A later allocation of another pod holds an ID of it.
+    #: A later allocation of another pod holds an ID of it; and the kubelet is known to have freed it before.
     superseded: bool
+    freed: bool
     #: It was read from PodResources, and the kubelet's checkpoint has an answer with its IDs.
     known_better: bool
     #: A kubelet that began without its memory dropped it, not the end of its pod.
@@ -117,7 +119,11 @@ def _verdict(case: _Case, evidence: Evidence) -> Change | None:
     it = case.allocation
     if it.state is not AllocationState.DONE:
         return None if case.granted else Release(it.id, "never answered")
-    if evidence.pods is None or not (evidence.settled or _granted_before(it, evidence)):
+    if evidence.pods is None:
+        return None
+    if case.freed and not case.forgotten:
+        return Release(it.id, "superseded")
+    if not (evidence.settled or _granted_before(it, evidence)):
         return None
     if case.given_anew:
         return Release(it.id, "given anew")
@@ -159,6 +165,7 @@ def _cases(
     owners: Mapping[str, Owner | None],
     lives: Mapping[str, str],
     superseded: Collection[str],
+    freed: Collection[str],
     evidence: Evidence,
 ) -> Iterable[_Case]:
     pods, granted = evidence.pods or {}, evidence.granted or ()
@@ -182,6 +189,7 @@ def _cases(
             runs=owner is not None and owner.uid != "" and owner.uid in running,
             given_anew=it.id in anew,
             superseded=it.id in superseded,
+            freed=it.id in freed,
             known_better=it.source is Source.POD_RESOURCES and (it.resource, frozenset(it.ids)) in answers,
             forgotten=missing and _forgotten(lives[it.id], owner, bearers, evidence),
         )
@@ -251,6 +259,36 @@ def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | 
             later.setdefault(it.resource, []).append(it)
             seen.update(it.ids)
     return over
+
+
+def _freed(
+    allocations: Sequence[Allocation],
+    superseded: Collection[str],
+    owners: Mapping[str, Owner | None],
+    lives: Mapping[str, str],
+    grants: Collection[str],
+    evidence: Evidence,
+) -> set[str]:
+    """Superseded ones of which the kubelet granted an ID to a later one, and which it freed before that.
+
+    A kubelet gives out no ID that it has given (pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate);
+    one that lost its memory may. That it did not is shown by what else it still grants, by its life, or by
+    the cgroups: a pod without one has no container that could use the device.
+    """
+    answered = (number for number, it in enumerate(allocations) if it.id in grants and _read_back(it) is None)
+    remembers_from = next(answered, len(allocations))
+    granted_later: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for number, it in reversed([*enumerate(allocations)]):
+        later, uid = granted_later.setdefault(it.resource, set()), _uid(owners[it.id])
+        if it.id in grants:
+            later.update(it.ids)
+        elif it.id in superseded and not later.isdisjoint(it.ids):
+            same_life = evidence.steady and lives[it.id] == evidence.life != ""
+            has_ended = uid != "" and evidence.running is not None and uid not in evidence.running
+            if number > remembers_from or same_life or has_ended:
+                found.add(it.id)
+    return found
 
 
 def _uid(owner: Owner | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from agent.core.parts import part_of
@@ -81,6 +82,15 @@ RIVAL = Ailment(
     "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A "
     "-l xpu-agent.io/pool",
 )
+ELSEWHERE = Ailment(
+    SECOND,
+    "agent-elsewhere",
+    Severity.WARNS,
+    "an agent that does not answer here serves this node",
+    "One agent serves a kubelet, whatever its state directory is: another one stands by. That one has a "
+    "state directory that this command does not look at, or no admin socket.",
+    "name its state directory with --state-dir; where it is not the one that is meant end it: {end}",
+)
 STANDBY = Ailment(
     SECOND,
     "agent-stands-by",
@@ -97,7 +107,8 @@ def agent(around: Surroundings) -> Iterator[Finding]:
     """Whether the agent runs, is ready, and is of this version."""
     document = around.told.value
     if document is None:
-        yield NONE.found(around.told.why or "no agent answers")
+        if around.sockets.agent is None:
+            yield NONE.found(around.told.why or "no agent answers")
         return
     version = str(document.get("version"))
     if version != around.version:
@@ -119,30 +130,46 @@ def _short(trouble: str) -> str:
 
 
 def second(around: Surroundings) -> Iterator[Finding]:
-    """Who holds the lock, beside who serves."""
-    directory = around.config.agent.state_dir
+    """Who holds the locks, beside who serves."""
+    state_dir, kubelet_dir = around.config.agent.state_dir, around.config.agent.kubelet_dir
     serving = around.sockets.admin
     try:
-        held = [pid for name in ("agent.lock", ".") for pid in _holders(directory / name)]
+        state = _held(state_dir / "agent.lock", state_dir)
+        held = {**_held(kubelet_dir), **state}
     except OSError as exc:
-        yield not_made(SECOND, f"{exc.filename or directory}: {exc.strerror}")
+        yield not_made(SECOND, f"{exc.filename or state_dir}: {exc.strerror}")
         return
     standby = (around.told_on_port.value or {}).get("standby")
     if standby:
         yield STANDBY.found(f"{around.config.agent.http}: {standby} holds the lock", node=around.node)
-    seen = [pid for pid in dict.fromkeys(held) if pid]
-    if seen and serving.state != "listens":
-        what = f"{program(seen[0])} (pid {seen[0]}) holds {directory}/agent.lock, {serving.found}"
-        yield SILENT.found(what, pid=seen[0])
-    elif seen and serving.pid and serving.pid not in seen:
-        what = f"{program(seen[0])} (pid {seen[0]}) holds {directory}/agent.lock, {serving} serves agent.sock"
+    silent = serving.state != "listens"
+    others = [pid for pid in held if pid and serving.pid and pid != serving.pid]
+    if silent and (pid := next(filter(None, state), 0)):
+        yield SILENT.found(f"{_named(pid)} holds {state[pid]}, {serving.found}", pid=pid)
+    elif others:
+        what = f"{_named(others[0])} holds {held[others[0]]}, {serving} serves agent.sock"
         yield RIVAL.found(what, pid=serving.pid)
-    elif not standby:
+    elif standby:
+        return
+    elif silent and (pid := next(filter(None, held), 0)):
+        yield ELSEWHERE.found(f"{_named(pid)} holds {held[pid]}, {serving.found}", end=f"kill {pid}")
+    elif silent and around.sockets.agent is not None:
+        path, there = around.sockets.agent
+        end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
+        yield ELSEWHERE.found(f"{path} is served by {there}, {serving.found}", end=end)
+    else:
         yield well(SECOND, "one agent holds the lock and serves" if held else "nobody holds the lock")
 
 
-def _holders(path: Path) -> tuple[int, ...]:
-    try:
-        return holders(path)
-    except FileNotFoundError:
-        return ()
+def _named(pid: int) -> str:
+    return f"{program(pid)} (pid {pid})"
+
+
+def _held(*paths: Path) -> dict[int, Path]:
+    """Who holds these, each with the first; 0 is a process of another pod."""
+    found: dict[int, Path] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            for pid in holders(path):
+                found.setdefault(pid, path)
+    return found

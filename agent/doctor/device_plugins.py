@@ -46,9 +46,10 @@ AGENT = Ailment(
     "foreign-agent",
     Severity.STOPS,
     "another xpu-agent serves resources to this kubelet",
-    "The lock that keeps agents apart lies in the state directory; agents with two of them both register.",
-    "end one of them: {end}; or give both the same state directory (--state-dir, the chart's stateDir): then "
-    "the second one stands by",
+    "An agent of an earlier release locks its state directory alone: with another one than this agent's it "
+    "registers the same resources.",
+    "end the one of the earlier release: {end}; or give both the same state directory (--state-dir, the "
+    "chart's stateDir): then the second one stands by",
 )
 REGISTERED = Ailment(
     CHECK,
@@ -180,7 +181,7 @@ def _is_of(device: str, known: frozenset[str]) -> bool:
 
 
 def _offered(around: Surroundings) -> Iterator[Finding]:
-    if around.serves:
+    if around.serves or around.sockets.agent is not None:
         return
     offered = part_of(part_of(around.cluster.node.value or {}, "status"), "allocatable")
     for name in sorted(around.names):

@@ -13,6 +13,7 @@ from agent.core.parts import rows_of
 from agent.core.vendor import Device
 from agent.doctor.needs import Need
 from agent.doctor.sockets import Listener
+from agent.kubelet.sockets import OURS
 from agent.plugins import Plugin
 
 T = TypeVar("T")
@@ -103,6 +104,14 @@ class Sockets:
     admin: Listener = NOT_ASKED
     #: Those beside the kubelet's, or why its directory can not be listed.
     others: Look[Mapping[Path, Listener]] = Look()
+
+    @property
+    def agent(self) -> tuple[Path, Listener] | None:
+        """Where an agent serves the kubelet; None where one answers at the admin socket, or none does."""
+        if self.admin.state == "listens":
+            return None
+        others = (self.others.value or {}).items()
+        return next((it for it in others if OURS.fullmatch(it[0].name) and it[1].state == "listens"), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,11 @@ class KubeletDirectory:
         inotify_after: float = 0.5,
         poll_until_then: float = 0.1,
         retry: float = 1.0,
+        is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`is_ours` locks the directory; while another agent holds it no kubelet is seen here."""
         self.path = path
+        self._is_ours = is_ours
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
         self.neighbours: Cell[frozenset[Neighbour]] = Cell(frozenset())
@@ -108,7 +111,7 @@ class KubeletDirectory:
 
     def refresh(self) -> None:
         """Look now; whoever waits for a change learns of it."""
-        self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET))
+        self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET) if self._is_ours() else None)
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
         self.neighbours.set(neighbours(self.path, self._ours))
         self._looks.set(self._looks.value + 1)

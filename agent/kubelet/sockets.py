@@ -80,6 +80,15 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
+def served(directory: Path) -> str:
+    """The name of a socket of an agent's in the directory that somebody serves; "" where there is none."""
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return ""
+    return next((it for it in names if OURS.fullmatch(it) and is_served(directory / it)), "")
+
+
 def is_served(path: Path) -> bool:
     """Whether somebody listens; in doubt yes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -100,15 +100,19 @@ class Reconciler:
             await self.once()
 
     def look_again(self) -> None:
-        """Have a full pass soon: the kubelet asked for what it can not have, so something is over here."""
+        """Have a full pass soon, as where the kubelet asked for what it can not have."""
         self._wanted.set()
 
     async def take_back(self) -> None:
-        """Know who has what of our cards, before the kubelet is told of them: a first list is to be true."""
+        """Know who has what of our cards, before the kubelet is told of them: a first list is to be true.
+
+        They can be asked for slices then, too: a full pass follows, the first after a start.
+        """
         recalled = await self._recaller.at_once()
         self.actions["recall"] += len(recalled)
         if recalled:
             await self._changed()
+        self.look_again()
 
     async def make_room(self) -> bool:
         """Let go of what is over before the next pass does, for a request without room; whether anything was.

@@ -1,9 +1,11 @@
-"""One agent per node: a lock that the kernel drops when its holder dies."""
+"""One agent per state directory: a lock that the kernel drops when its holder dies."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +31,13 @@ class NoState(AgentError):
         super().__init__(f"{path}: {why}; {remedy}")
 
 
+class LockLost(AgentError):
+    """Raised when another agent holds what lies at the path of a lock now."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(f"{path}: another agent holds what lies there now ({holder}); this one ends")
+
+
 class AgentLock:
     """Holds the state directory, and in it `agent.lock`, whose text says who holds it.
 
@@ -39,7 +48,12 @@ class AgentLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._held: list[int] = []
+        #: Path to the open file that is locked.
+        self._held: dict[Path, int] = {}
+        self._opening: dict[Path, Callable[[], int]] = {path.parent: self._directory, path: self._file}
+        #: A disk that hangs may let `keep` go on when the lock was let go of long ago.
+        self._swapping = threading.Lock()
+        self._is_over = False
 
     def take(self) -> str:
         """Take the lock if it is free: "" on success, else who holds it.
@@ -57,20 +71,66 @@ class AgentLock:
         self._sign()
         return ""
 
-    def _hold(self) -> list[int]:
+    def keep(self) -> bool:
+        """Hold what lies at the paths now, also where the directory was removed: it is made anew.
+
+        Returns whether something had to be locked; nothing of what was written may be there then. For a
+        thread: a disk may hang.
+
+        Raises:
+            LockLost: Another agent holds it.
+        """
+        fresh: dict[Path, int] = {}
+        with suppress(OSError):  # who can not write there says so
+            place.make(self.path.parent)
+        for path, opened in self._opening.items():
+            try:
+                if not _is_at(path, self._held.get(path)):
+                    fresh[path] = locked(opened())
+            except BlockingIOError:
+                _close(fresh.values())
+                raise LockLost(path, self._holder()) from None
+            except OSError:
+                pass
+        if fresh:
+            self._swap(fresh)
+            self._sign()
+        return bool(fresh)
+
+    def holder(self) -> str:
+        """Who else holds it, without taking it; "" where nobody does."""
+        for path in self._opening:
+            try:
+                os.close(locked(os.open(path, os.O_RDONLY | _SAFELY)))
+            except BlockingIOError:
+                return self._holder()
+            except OSError:
+                pass
+        return ""
+
+    def _swap(self, fresh: dict[Path, int]) -> None:
+        with self._swapping:
+            if self._is_over:
+                old = fresh
+            else:
+                old = {path: self._held[path] for path in fresh if path in self._held}
+                self._held = {**self._held, **fresh}
+        _close(old.values())
+
+    def _hold(self) -> dict[Path, int]:
         """Lock the directory, then the file; without the one that can not be opened or locked.
 
         Raises:
             BlockingIOError: Somebody else holds one of them; now none is held.
             OSError: Neither can be locked.
         """
-        held: list[int] = []
+        held: dict[Path, int] = {}
         refusals: list[OSError] = []
-        for opened in (self._directory, self._file):
+        for path, opened in self._opening.items():
             try:
-                held.append(_locked(opened()))
+                held[path] = locked(opened())
             except BlockingIOError:
-                _close(held)
+                _close(held.values())
                 raise
             except OSError as exc:
                 refusals.append(exc)
@@ -109,11 +169,19 @@ class AgentLock:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _close(self._held)
-        self._held = []
+        with self._swapping:
+            self._is_over = True
+            held, self._held = self._held, {}
+        _close(held.values())
 
 
-def _locked(descriptor: int) -> int:
+def locked(descriptor: int) -> int:
+    """The descriptor of a file that is locked now.
+
+    Raises:
+        BlockingIOError: Somebody else holds it; the descriptor is closed.
+        OSError: It can not be locked; the descriptor is closed.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -122,6 +190,16 @@ def _locked(descriptor: int) -> int:
     return descriptor
 
 
-def _close(descriptors: list[int]) -> None:
+def _is_at(path: Path, descriptor: int | None) -> bool:
+    """Whether the open file is the one that lies at the path."""
+    if descriptor is None:
+        return False
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _close(descriptors: Iterable[int]) -> None:
     for it in descriptors:
         os.close(it)

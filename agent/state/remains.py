@@ -36,6 +36,8 @@ class Remains:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._noted: set[str] = set()
+        #: The list as it was last read or written.
+        self._known: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
     def note(self, path: Path) -> None:
@@ -65,6 +67,11 @@ class Remains:
             except OSError:
                 return
             self._noted.add(line)
+
+    def write_again(self) -> None:
+        """Write the list where it is gone with its directory, as far as it was read or written here."""
+        with self._lock, suppress(OSError):  # what the disk does not take comes with the next entry
+            self._write(self._lines())
 
     def forget_features(self, path: Path) -> None:
         """Strike out a file of labels that is removed.
@@ -132,14 +139,18 @@ class Remains:
         try:
             content = files.read(self._path, MAX_BYTES, links=False)
         except FileNotFoundError:
-            return []
+            return [*self._known]  # somebody removed it: what it names is on the node still
         if len(content) > MAX_BYTES:  # what is not read would be lost when it is written again
             raise OSError(errno.EFBIG, f"larger than {MAX_BYTES} bytes", str(self._path))
-        return content.decode(errors="replace").splitlines()
+        lines = content.decode(errors="replace").splitlines()
+        self._known = (*lines,)
+        return lines
 
     def _write(self, lines: Iterable[str]) -> None:
         """In one step and through a power cut: half an entry would name another file."""
-        private.replace(self._path, "".join(f"{it}\n" for it in lines).encode(), durable=True)
+        written = (*lines,)
+        private.replace(self._path, "".join(f"{it}\n" for it in written).encode(), durable=True)
+        self._known = written
 
 
 def is_out_of_sight(path: Path, environ: Mapping[str, str]) -> bool:

@@ -442,6 +442,71 @@ def test_allocations_read_back_at_the_same_moment_have_no_order(source: Source) 
     assert changes([one, other], granted, pods(), running=frozenset({"uid-1", "uid-2"})) == []
 
 
+OLD = allocation("old", ["a", "b"], since=NOW, owner=Owner("uid-old", "main"), life="k1")
+NEXT = allocation("next", ["b", "c"], since=NOW, owner=WEB, life="k2")
+ELDER = allocation("elder", ["d"], owner=Owner("uid-elder", "main"))
+GIVEN = [Granted("next", "uid-web", "main")]
+
+
+def given_again(*before: Allocation, granted: Sequence[Granted] = GIVEN, **fields: Any) -> list[Change]:
+    """What ends of `before` when the kubelet has just begun and an ID is another pod's, a moment ago."""
+    fields = {"shown": pods(web={"main": ["b", "c"]}), "life": "k2", "settled": False, **fields}
+    found = changes([*before, NEXT], [*granted], **fields)
+    return [it for it in found if not isinstance(it, Confirm | Doubt)]
+
+
+def test_an_id_that_the_kubelet_gave_out_again_in_the_same_life_ends_the_older_allocation_at_once() -> None:
+    assert given_again(replace(OLD, life="k2")) == [Release("old", "superseded")]
+    assert given_again(replace(OLD, life="k2"), steady=False) == []
+
+
+def test_an_id_that_was_given_out_again_ends_at_once_the_allocation_of_a_pod_without_a_cgroup() -> None:
+    assert given_again(OLD, running=frozenset({"uid-web"})) == [Release("old", "superseded")]
+    assert given_again(replace(OLD, owner=None), running=frozenset({"uid-web"})) == []
+
+
+def test_an_id_that_was_given_out_again_ends_what_a_kubelet_with_its_memory_no_longer_grants() -> None:
+    """It still grants an older one: had it lost its memory, it would have lost that one, too."""
+    granted = [Granted("elder", "uid-elder", "main"), *GIVEN]
+
+    assert given_again(ELDER, replace(OLD, owner=None, life=""), granted=granted) == [
+        Release("old", "superseded")
+    ]
+    assert given_again(OLD, replace(ELDER, life="k2"), granted=granted) == []
+
+
+@pytest.mark.parametrize(
+    ("it", "fields"),
+    [
+        pytest.param(OLD, {}, id="a kubelet may have lost its memory, and no cgroup is seen"),
+        pytest.param(OLD, {"running": frozenset({"uid-old"}), "life": ""}, id="its pod runs"),
+        pytest.param(replace(OLD, life="k2"), {"shown": None}, id="no PodResources"),
+        pytest.param(OLD, {"running": frozenset(), "granted": []}, id="nobody was granted the ID since"),
+        pytest.param(
+            replace(OLD, life="k2"), {"granted": [Granted("old", "uid-old", "main"), *GIVEN]}, id="granted"
+        ),
+        pytest.param(
+            replace(OLD, source=Source.KUBELET, life=""),
+            {"granted": [Granted("elder", "uid-elder", "main"), *GIVEN], "elder": Source.KUBELET},
+            id="what was read back has no order",
+        ),
+    ],
+)
+def test_an_older_allocation_whose_id_may_not_have_been_freed_waits(
+    it: Allocation, fields: dict[str, Any]
+) -> None:
+    fields = dict(fields)
+    elder = replace(ELDER, source=fields.pop("elder", Source.ALLOCATE))
+
+    assert [one for one in given_again(elder, it, **fields) if isinstance(one, Release)] == []
+
+
+def test_a_pod_that_a_kubelet_without_memory_forgot_keeps_its_id_though_that_was_given_out_again() -> None:
+    forgot = given_again(OLD, running=frozenset({"uid-old"}), settled=True, now=NOW + GRACE)
+
+    assert forgot == [Forget("old", forgotten=True)]
+
+
 def test_the_same_ids_under_another_resource_end_nothing() -> None:
     one = allocation("one", ["0"], since=1, owner=WEB)
     other = allocation(

@@ -484,6 +484,13 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return f"(pid {pid}) holds"
 
 
+@fault("agent-elsewhere")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    path = patient.kubelet.plugin_dir / "xpu-0a0b0c0d-4711-1.sock"
+    await patient.listen(path)
+    return f"{path} is served by"
+
+
 @fault("agent-stands-by")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     view = View("node", "1", standby="pid 4711")

@@ -13,15 +13,17 @@ import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
 from agent.core.vendor import ContainerEdits, Fault, HostPart, ResourceRule, Signs, State, Vendor
-from agent.doctor import cdi, checks, library, node, parts, pods, state, vendors
+from agent.doctor import agents, cdi, checks, library, node, parts, pods, state, vendors
 from agent.doctor.checks import Check, examined
 from agent.doctor.finding import Finding, Severity
 from agent.doctor.library import machine_of
 from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
 from agent.doctor.sockets import listener
 from agent.doctor.surroundings import Configuration, Look, Surroundings
+from agent.kubelet.lock import NodeLock
 from agent.locks import holders
 from agent.plugins import Plugin
+from agent.state.lock import AgentLock
 
 from .patient import short_directory
 from .surveyed import CARD, GPU, NOWHERE, Devices, around, vendor
@@ -299,6 +301,22 @@ def test_of_a_lock_s_lines_only_who_holds_this_file_counts(tmp_path: Path) -> No
     (tmp_path / "locks").write_text("\n".join(lines))
 
     assert holders(place, tmp_path / "locks") == (4711, 0)
+
+
+@pytest.mark.parametrize(("mine", "ailment"), [(True, "lock-without-service"), (False, "agent-elsewhere")])
+def test_who_holds_the_kubelets_directory_is_told_from_who_holds_the_state(
+    tmp_path: Path, mine: bool, ailment: str
+) -> None:
+    (tmp_path / "dp").mkdir()
+    settings = AgentSettings(kubelet_dir=tmp_path / "dp", state_dir=tmp_path / "state")
+    state = settings.state_dir if mine else tmp_path / "another"
+    with NodeLock(settings.kubelet_dir, AgentLock(state / "agent.lock")) as lock:
+        assert lock.take() == ""
+
+        (told,) = agents.second(around(config=Config(settings)))
+
+    assert told.ailment == ailment
+    assert f"(pid {os.getpid()}) holds {tmp_path}" in told.what
 
 
 # The state

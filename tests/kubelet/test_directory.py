@@ -218,3 +218,17 @@ def test_the_socket_of_an_agent_in_another_pod_is_a_neighbour_s_though_its_pid_i
 
 def test_where_no_directory_is_there_are_no_neighbours(plugins_dir: Path) -> None:
     assert neighbours(plugins_dir / "nowhere") == frozenset()
+
+
+async def test_no_kubelet_is_seen_in_a_directory_that_another_agent_holds(plugins_dir: Path) -> None:
+    kubelet = put_socket(plugins_dir / "kubelet.sock")
+    holds = True
+    async with watching(plugins_dir, is_ours=lambda: holds) as directory:
+        assert directory.kubelet.value == kubelet
+
+        holds = False
+        directory.refresh()
+        assert directory.kubelet.value is None
+        holds = True
+        directory.refresh()
+        assert directory.kubelet.value == kubelet

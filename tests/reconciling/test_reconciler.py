@@ -908,3 +908,17 @@ async def test_a_full_pass_that_is_wanted_does_not_wait_for_its_time() -> None:
         group.cancel_scope.cancel()
 
     assert (before, it.log[0]) == (0, "prove")
+
+
+async def test_the_first_full_pass_after_a_start_comes_with_the_first_resource() -> None:
+    """An agent that begins anew each few seconds must release what has slices, too."""
+    gone = held(partitions=("a1/0",))
+    it = Node([gone], slices=here("a1"), prepares=True, every=3600.0)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(it.reconciler.run)
+        await it.reconciler.take_back()
+        await eventually(lambda: it.states() == {"a1": "released"})
+        group.cancel_scope.cancel()
+
+    assert it.slices == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from agent.testing.node import Container, Pod
 from .cards import Simulated
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .kubelets import Kind
-from .node import PATIENCE, Node, confirmed, device, in_use, released, shared, whole
+from .node import PATIENCE, Node, confirmed, device, in_use, owned_by, released, shared, whole
 from .process import AgentProcess
 
 XPU = "example.com/xpu"
@@ -213,6 +214,28 @@ async def test_a_pod_that_went_while_no_agent_ran_is_released_by_an_agent_that_h
     assert {one for it in in_use(node.view) for one in it.ids} == held["kept"]
 
 
+async def test_a_pod_whose_ids_went_on_is_released_by_the_first_pass_of_an_agent_that_was_restarted(
+    node: Node, lister: FaultyPodResources
+) -> None:
+    """An agent that begins anew each few seconds never waits for any time to the end."""
+    node.pace = replace(node.pace, settle=3600.0, grace=3600.0, reconcile=3600.0)
+    await lister.go_away()  # so that nobody learns what the pod is called
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    gone = await node.admit("gone", {XPU: 4})
+    await node.until(lambda it: owned_by(it, gone))
+    await node.stop()
+    await lister.heal()
+    await node.kubelet.delete(gone.uid)
+
+    await node.start()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("next", {XPU: 4})
+
+    await node.until(lambda it: released(it, gone) and confirmed(it, pod))
+    assert [it.owner.uid for it in in_use(node.view) if it.owner] == [pod.uid]
+
+
 @EVERY_RELEASE
 async def test_a_kubelet_that_refuses_to_register_is_asked_again_and_its_words_are_shown(
     node: Node, sim: SimKubelet
@@ -402,6 +425,60 @@ async def test_a_second_agent_stands_by_and_takes_over(node: Node, process: Agen
     assert node.view.sessions[XPU].registrations == 1
     assert [it.state for it in node.view.allocations] == [AllocationState.DONE]
     assert confirmed(node.view, pod)
+
+
+async def test_an_agent_with_another_state_directory_stands_by_and_takes_over(
+    node: Node, process: AgentProcess
+) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("kept", {XPU: 3})
+
+    node.state = node.root / "another"
+    await node.start(whole(XPU))
+    view = await node.until(lambda it: it.standby != "starting")
+    (its,) = sockets(node)
+    assert view.standby == f"the agent that serves {node.kubelet.plugin_dir / its}"
+    await process.kill()
+
+    await node.counts({XPU: (4, 4)})
+    await node.until(lambda it: confirmed(it, pod))
+    await node.refused("second", {XPU: 2})
+
+
+async def test_a_state_directory_that_is_removed_lets_no_second_agent_in(
+    node: Node, process: AgentProcess
+) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    await node.admit("kept", {XPU: 1})
+    before = await process.until(lambda it: it["allocations"][0]["owner"])
+    await node.saved('"pod":"kept"')
+
+    node.state.rename(node.root / "removed")
+    await node.start()
+    await node.until(lambda it: "pid" in it.standby)
+
+    await node.saved('"pod":"kept"')
+    await node.read(node.state / "agent.last-config.json", "version")
+    after = await process.until(lambda it: it["ready"])
+    assert after["allocations"] == before["allocations"]
+    assert node.view.standby
+    assert len(sockets(node)) == 1
+
+
+async def test_an_agent_stands_by_while_one_that_locks_no_directory_serves_the_kubelet(node: Node) -> None:
+    """As one of an earlier release with another state directory does."""
+    path = node.kubelet.plugin_dir / "xpu-0a0b0c0d-4711-1.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        await node.start(whole(XPU))
+        await node.until(lambda it: it.standby == f"the agent that serves {path}")
+
+    await node.counts({XPU: (4, 4)})
 
 
 # No kubelet

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.state.lock import AgentLock, NoState
+from agent.state.lock import AgentLock, LockLost, NoState
 
 Break = Callable[[pytest.MonkeyPatch], None]
 ME = f"pid {os.getpid()}"
@@ -194,3 +194,92 @@ def test_a_directory_that_is_not_there_is_made(tmp_path: Path, agents: ExitStack
 
     assert begun(path, agents)[1] == ""
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+# What becomes of it while it is held
+
+
+def remove(path: Path) -> None:
+    """The directory is gone, and what takes its place is another one: the old inode is not used again."""
+    path.parent.rename(path.parent.with_name(f"old-{path.parent.name}"))
+
+
+def test_what_is_where_it_was_is_left_alone(path: Path, agents: ExitStack) -> None:
+    lock, _ = begun(path, agents)
+    before = path.stat()
+
+    assert not lock.keep()
+    assert path.stat() == before
+
+
+def test_a_state_directory_that_was_removed_is_made_anew_and_locked(path: Path, agents: ExitStack) -> None:
+    lock, _ = begun(path, agents)
+    remove(path)
+
+    assert lock.keep()
+
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert begun(path, agents)[1] == path.read_text().strip() == ME
+    assert not lock.keep()
+    lock.__exit__(None, None, None)
+    assert begun(path, agents)[1] == ""
+
+
+def test_a_lock_file_that_was_removed_is_made_anew_and_locked(path: Path, agents: ExitStack) -> None:
+    """An agent of an earlier release knows the file alone."""
+    lock, _ = begun(path, agents)
+    path.unlink()
+
+    assert lock.keep()
+
+    with path.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_state_directory_that_another_agent_has_by_now_is_not_kept(path: Path, agents: ExitStack) -> None:
+    lock, _ = begun(path, agents)
+    remove(path)
+    other, told = begun(path, agents)
+    assert told == ""
+
+    with pytest.raises(LockLost, match=f"another agent holds what lies there now .{ME}."):
+        lock.keep()
+    other.__exit__(None, None, None)
+    assert lock.keep()
+
+
+def test_a_state_directory_that_can_not_be_made_anew_is_tried_again(path: Path, agents: ExitStack) -> None:
+    lock, _ = begun(path, agents)
+    remove(path)
+    path.parent.write_text("a file is in the way")
+
+    assert not lock.keep()
+    path.parent.unlink()
+    assert lock.keep()
+
+
+def test_what_a_disk_that_hung_locks_when_the_agent_has_ended_is_let_go_of(
+    path: Path, agents: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, _ = begun(path, agents)
+    remove(path)
+    real = fcntl.flock
+
+    def hangs(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", real)
+        lock.__exit__(None, None, None)
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", hangs)
+    lock.keep()
+
+    assert begun(path, agents)[1] == ""
+
+
+def test_to_ask_who_holds_it_takes_and_makes_nothing(path: Path, agents: ExitStack) -> None:
+    asking = AgentLock(path)
+    assert asking.holder() == ""
+    assert list(path.parent.iterdir()) == []
+
+    begun(path, agents)
+    assert asking.holder() == ME

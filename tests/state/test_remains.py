@@ -224,3 +224,18 @@ def test_a_device_that_can_be_no_node_s_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "agent.remains").write_text(text)
 
     assert Remains(tmp_path / "agent.remains").devices() == ("ok",)
+
+
+def test_a_list_that_was_removed_with_its_directory_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "agent.remains"
+    Remains(path).note(SPEC)
+    remains = Remains(path)
+    remains.note(LABELS)
+    path.parent.rename(tmp_path / "old")
+
+    remains.write_again()
+    assert Remains(path).all() == (SPEC, LABELS)
+
+    path.unlink()
+    remains.note_namespace("kube-system")
+    assert Remains(path).all() == (SPEC, LABELS)
