@@ -63,7 +63,9 @@ def end(agent: NodeLock) -> None:
 # Who serves
 
 
-@pytest.mark.parametrize(("other", "named"), [("state", ME), ("another", "another process")])
+@pytest.mark.parametrize(
+    ("other", "named"), [("state", ME), ("another", "another process")], ids=["the same", "another"]
+)
 def test_one_agent_serves_a_kubelet_whatever_its_state_directory_is(
     machine: Machine, other: str, named: str
 ) -> None:
