@@ -207,11 +207,15 @@ class Hardware:
         return {it.name: (len(it.cards) * it.replicas, self._allocatable(it, held)) for it in self.offers}
 
     def _allocatable(self, offer: Offer, held: Mapping[Place, frozenset[str]]) -> int:
-        """A card that is cordoned, or another resource's for now, offers what is held of it, and no more."""
+        """A card that is cordoned, or another's for now, offers what is held of it, and no more.
+
+        Where others made a slice, nothing else is offered than slices.
+        """
         count = 0
+        sliced = frozenset() if offer.prepares else self._sliced_by_others()
         for card in (Card(offer.vendor, index) for index in offer.cards):
             taken = self._taken(card, held)
-            if card in self.cordoned - self.broken or taken.keys() - {offer.name}:
+            if card in self.cordoned - self.broken or card in sliced or taken.keys() - {offer.name}:
                 count += taken[offer.name] if card not in self.broken else 0
             elif card not in self.broken:
                 count += offer.replicas
@@ -263,6 +267,11 @@ class Hardware:
         for it in self.vendors.values():
             if not isinstance(it, NvidiaCards):
                 yield from it.there()
+
+    def _sliced_by_others(self) -> frozenset[Card]:
+        others = {it["uuid"] for it in self._slices() if it["allocation"] is None}
+        cards = (Card(name, n) for name, its in self.vendors.items() for n in range(len(its.uuids)))
+        return frozenset(it for it in cards if self.uuid(it) in others)
 
     def foreign(self) -> frozenset[str]:
         return frozenset(it["id"] for it in self._slices() if it["allocation"] is None)

@@ -132,7 +132,7 @@ async def test_a_slice_that_somebody_made_keeps_a_whole_card_from_being_given_ou
     theirs = metax.stub.make_slice(1, 1024, 10)
 
     await node.counts({GPU: (4, 3)})
-    assert device(node.view, metax.uuids[1]).health.reason == "sliced"
+    await node.until(lambda it: device(it, metax.uuids[1]).health.reason == "sliced")
     metax.stub.vanish(1, theirs.id)
     await node.counts({GPU: (4, 4)})
 
