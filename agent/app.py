@@ -142,7 +142,7 @@ class Agent:
             tries -= 1
             try:
                 if not self._lock.directory.hold():
-                    raise LockLost(self.settings.kubelet_dir, UNKNOWN)
+                    raise LockLost(self.settings.kubelet_dir, self._lock.directory.server() or UNKNOWN)
                 self._lock.directory.look()
                 return await anyio.to_thread.run_sync(self._state.keep, abandon_on_cancel=True)
             except (LockLost, DirectoryRemoved):

@@ -65,6 +65,11 @@ class DirectoryLock:
             if self.path.stat().st_nlink == 0:
                 raise DirectoryRemoved(self.path)
 
+    def server(self) -> str:
+        """Which agent serves a socket in the directory that is there now; "" where none does."""
+        name = served(self.path)
+        return name and f"the agent that serves {self.path / name}"
+
     def release(self) -> None:
         """Let go of it."""
         held, self._held = self._held, None
@@ -106,10 +111,7 @@ class NodeLock:
 
     def _holder(self) -> str:
         """Who serves, by the text in the state directory or, with another one, by its sockets."""
-        holder = self.state.holder() if self.state is not None else ""
-        if not holder and (name := served(self.directory.path)):
-            holder = f"the agent that serves {self.directory.path / name}"
-        return holder
+        return (self.state.holder() if self.state is not None else "") or self.directory.server()
 
     def __enter__(self) -> NodeLock:
         return self
