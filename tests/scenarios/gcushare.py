@@ -103,6 +103,11 @@ def fourth(minor: int, total: int, at: int = 0, **profiles: str) -> dict[str, st
     return said
 
 
+def registered(resource: Mapping[str, Any]) -> bool:
+    """Whether the kubelet has it from the agent, as the agent shows it."""
+    return bool(resource["session"] == "registered")
+
+
 @dataclass
 class GCUShare:
     """`enflame`: the cards of the node."""
@@ -113,11 +118,13 @@ class GCUShare:
     enflame: Enflame
 
     async def starts(self, dialect: str, offered: Mapping[str, int], **settings: Any) -> None:
-        """Start the agent, and wait until it follows the pods and the kubelet counts so much."""
+        """Start the agent; wait until it follows the pods and the kubelet counts so much, and all else."""
         self.enflame.dialect, self.enflame.more = dialect, settings
         self.node.configure()
         await self.begins()
         await self.node.counts({name: (count, count) for name, count in offered.items()})
+        told = await self.process.until(lambda it: all(map(registered, it["resources"])))
+        await self.node.counts({it["name"]: (it["capacity"], it["allocatable"]) for it in told["resources"]})
 
     async def begins(self) -> None:
         await self.process.start()
