@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -92,6 +93,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means: tests wait more than half of their time, so three for each core."""
     return min(3 * len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end, and looking through it for garbage takes its time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
