@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from agent.core import steering
 from agent.core.admission import Scene
+from agent.core.amounts import Amounts, measures, of_init
 from agent.core.attribution import (
     Attribution,
     Waiting,
@@ -148,10 +149,11 @@ class Promises:
             NotPromised: A scheduler was to choose, and did not.
         """
         planned = self.scene.plan[resource]
+        others = self._in_the_way(planned, others)
         found = self._attributed(resource, ids, devices)
         given = sorted({it.uuid for it in devices})
         if found.claim is not None:
-            return self._on_its_card(planned, found.claim, ids, given, others)
+            return self._on_its_card(planned, found, ids, given, others)
         if planned.rule.placement != "local":
             if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
                 return self._elsewhere(planned, found, ids, given, others)
@@ -170,22 +172,29 @@ class Promises:
     def _on_its_card(
         self,
         planned: Resource,
-        claim: Claim,
+        found: Attribution,
         ids: Sequence[str],
         given: Sequence[str],
         others: Sequence[Allocation],
     ) -> Choice:
+        claim = found.claim
+        assert claim is not None
         if not claim.devices:
             return Choice(claim, self._with_room(planned, ids, given, others))
         if on_one_card(planned.rule.sharing) and len(given) > 1:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
-        if not steering.is_as_counted(planned, ids, others):
-            if left := self._left_for(planned, claim, len(ids), others):
-                return Choice(claim, left)
-            doubt = f"{claim.namespace}/{claim.pod} is promised that one, {FILLED}"
-            raise PromisedElsewhere(planned.name, given, doubt)
-        return Choice(claim)
+        askers = found.askers or (claim,)
+        amounts = self._amounts(planned)
+        if steering.is_as_counted(planned, ids, others, amounts=amounts, claims=askers):
+            return Choice(claim)
+        for it in askers:  # whoever asks of those that any of them may be
+            if it is not None and self._has_room(planned, it.devices, len(ids), others, askers):
+                return Choice(it, it.devices)
+        if left := self._left_for(planned, claim, len(ids), others, askers):
+            return Choice(claim, left)
+        doubt = f"{claim.namespace}/{claim.pod} is promised that one, {self._filled(planned, given, others)}"
+        raise PromisedElsewhere(planned.name, given, doubt)
 
     def _elsewhere(
         self,
@@ -199,17 +208,22 @@ class Promises:
         if not all(map(planned.shares, ids)):
             raise PromisedElsewhere(planned.name, given, "; ".join((found.doubt, *taken)))
         for claim in found.elsewhere:
-            if steering.has_room(planned, claim.devices, len(ids), others):
+            if self._has_room(planned, claim.devices, len(ids), others, found.askers or (claim,)):
                 return Choice(claim, claim.devices)
         for claim in found.elsewhere:
-            if left := self._left_for(planned, claim, len(ids), others):
+            if left := self._left_for(planned, claim, len(ids), others, found.askers or (claim,)):
                 return Choice(claim, left if {*left} != {*given} else ())
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
 
     def _left_for(
-        self, planned: Resource, claim: Claim, count: int, others: Sequence[Allocation]
+        self,
+        planned: Resource,
+        claim: Claim,
+        count: int,
+        others: Sequence[Allocation],
+        askers: Sequence[Claim | None],
     ) -> tuple[str, ...]:
         """What those who have its cards were promised of the like and did not get; none where all is taken.
 
@@ -220,7 +234,7 @@ class Promises:
             for theirs in self._promised_to_those_on(card, count, others):
                 if not passed.isdisjoint(theirs):
                     continue
-                if steering.has_room(planned, theirs, count, others):
+                if self._has_room(planned, theirs, count, others, askers):
                     return theirs
                 passed |= {*theirs}
                 look += theirs
@@ -261,13 +275,15 @@ class Promises:
             PromisedElsewhere: No card has it.
             InsufficientMemory, InsufficientShares: No single card has as much.
         """
-        if steering.is_as_counted(planned, ids, others):
+        amounts = self._amounts(planned)
+        if steering.is_as_counted(planned, ids, others, amounts=amounts):
             return ()
-        if roomier := steering.roomier(planned, len(ids), others):
+        if roomier := steering.roomier(planned, len(ids), others, amounts=amounts):
             return roomier
         if not on_one_card(planned.rule.sharing):
-            raise PromisedElsewhere(planned.name, given, f"{FILLED}, and no other card has room")
-        free = steering.free_on(planned, others)
+            why = f"{self._filled(planned, given, others)}, and no other card has room"
+            raise PromisedElsewhere(planned.name, given, why)
+        free = steering.free_on(planned, others, amounts=amounts)
         largest = max(
             ((uuid, left) for uuid, left in free.items() if left > 0), key=itemgetter(1), default=None
         )
@@ -277,6 +293,52 @@ class Promises:
         raise InsufficientMemory(
             planned.name, self.scene.vendors[planned.vendor].shortage, wanted, unit, largest
         )
+
+    # What there is of it
+
+    def _has_room(
+        self,
+        planned: Resource,
+        uuids: Sequence[str],
+        count: int,
+        others: Sequence[Allocation],
+        claims: Sequence[Claim | None],
+        *,
+        sick: bool = False,
+    ) -> bool:
+        amounts = self._amounts(planned)
+        return bool(uuids) and steering.has_room(
+            planned, uuids, count, others, sick=sick, amounts=amounts, claims=claims
+        )
+
+    def _filled(self, planned: Resource, uuids: Sequence[str], others: Sequence[Allocation]) -> str:
+        """Why these cards have no room."""
+        amounts = self._amounts(planned)
+        if not any(amounts.is_measured_on(it, others) for it in uuids):
+            return FILLED
+        fullest = max((amounts.on(it, others) for it in uuids), key=lambda it: it.core + it.memory)
+        core, memory = (max(0, round(100 * (1 - it))) for it in (fullest.core, fullest.memory))
+        return f"which has {core} % of its cores and {memory} % of its memory left"
+
+    def _amounts(self, planned: Resource) -> Amounts:
+        """How what is promised of the resource's cards is measured."""
+        scene = self.scene
+        vendor = scene.vendors[planned.vendor]
+        memory = {it.uuid: it.memory for it in scene.snapshot.present(vendor.name)}
+        return Amounts(scene.plan, measures(dialects(vendor, planned)), memory, *of_init(scene.candidates))
+
+    def _in_the_way(self, planned: Resource, others: Sequence[Allocation]) -> Sequence[Allocation]:
+        """What takes room of the resource's cards: its own allocations, and what schedulers gave beside it.
+
+        Of a pod that has ended or is gone its scheduler gives the room away before the kubelet and the ledger
+        let go of it; the kubelet, who counts IDs, does not.
+        """
+        if planned.rule.placement == "local":
+            return others
+        there = {it.uid for it in self.scene.candidates if not it.ended}
+        words = (it for it in self.in_use if it.source is Source.ANNOTATION and it.vendor == planned.vendor)
+        amounts = self._amounts(planned)
+        return [it for it in (*others, *words) if not (there and amounts.is_gone(it, there))]
 
     # Whose it was
 
@@ -288,19 +350,13 @@ class Promises:
             claim = self._of(it, pods.get(grant.uid), grant.container)
             if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
                 return claim
-            return (
-                replace(claim, devices=tuple(dict.fromkeys(it.cards))) if self._is_like(it, claim) else None
-            )
+            if self.scene.plan[it.resource].rule.placement == "local":
+                return None  # where nobody asks schedulers, a promise of one card is not kept on another
+            if _made_with(it) == claim.parameters:  # the kubelet took equal pods in its own order
+                return replace(claim, devices=tuple(dict.fromkeys(it.cards)))
+            return claim
 
         return exchanged(self.in_use, granted, promise)
-
-    def _is_like(self, it: Allocation, claim: Claim) -> bool:
-        """Whether it is what was promised of another card: the kubelet took equal pods in its own order.
-
-        What a scheduler promised of one card is not made of another where nobody asks schedulers.
-        """
-        is_heard = self.scene.plan[it.resource].rule.placement != "local"
-        return is_heard and _made_with(it) == claim.parameters
 
     def of_shown(self, it: Allocation) -> Claim | None:
         """What was promised to whom PodResources alone shows, if that can be so.
@@ -320,7 +376,9 @@ class Promises:
         planned = self.scene.plan[it.resource]
         others = [one for one in self.in_use if one.id != it.id]
         shares = planned.rule.placement != "local" and all(map(planned.shares, it.ids))
-        fits = shares and steering.has_room(planned, claim.devices, len(it.ids), others, sick=True)
+        if not shares:
+            return None
+        fits = self._has_room(planned, claim.devices, len(it.ids), others, (claim,), sick=True)
         return claim if fits else None
 
     def _of(self, it: Allocation, pod: Candidate | None, container: str) -> Claim | None:

@@ -25,7 +25,7 @@ from .node import Node, confirmed, in_use, one, owned_by, released, shared, whol
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
 CORE, RATIO, SHARED = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory-ratio", "gpu.shared"))
-HALF = {CORE: 50, RATIO: 50, SHARED: 1}
+HALF, THIRD = ({CORE: percent, RATIO: percent, SHARED: 1} for percent in (50, 33))
 
 
 def written(node: Node, *cards: int, bound: int = 0, percent: int = 100) -> dict[str, str]:
@@ -156,16 +156,43 @@ async def test_a_whole_card_that_another_one_has_is_not_replaced_unsaid(node: No
 async def test_shares_are_on_the_card_that_the_scheduler_chose(node: Node) -> None:
     await node.start(shared(TOKEN, 4, placement="claim", policy="distributed"))
     await node.counts({TOKEN: (16, 16)})
-    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **HALF}),)) for n in range(3)]
+    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **THIRD}),)) for n in range(3)]
     for n, pod in enumerate(pods):
-        node.shows(pod, **written(node, 2, bound=n, percent=50))
+        node.shows(pod, **written(node, 2, bound=n, percent=33))
 
     for pod in pods:
         await node.admit_pod(pod)
 
     assert [await node.cards_of(pod) for pod in pods] == [uuids(node, 2)] * 3
     view = await node.until(lambda it: len(in_use(it)) == 3 and all(one.claim for one in in_use(it)))
-    assert {one.claim.parameters["core"] for one in in_use(view) if one.claim} == {"50"}
+    assert {one.claim.parameters["core"] for one in in_use(view) if one.claim} == {"33"}
+
+
+async def test_what_a_scheduler_promises_of_a_card_beyond_all_of_it_is_refused(node: Node) -> None:
+    """Though the kubelet counts IDs for it."""
+    await node.start(shared(TOKEN, 4, placement="auto"))
+    await node.counts({TOKEN: (16, 16)})
+    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **HALF}),)) for n in range(3)]
+    for n, pod in enumerate(pods):
+        node.shows(pod, **written(node, 2, bound=n, percent=50))
+
+    verdicts = [await node.kubelet.admit(pod) for pod in pods]
+
+    assert [it.admitted for it in verdicts] == [True, True, False]
+    assert "which has 0 % of its cores and 0 % of its memory left" in verdicts[2].message
+
+
+async def test_pods_fill_a_card_as_far_as_they_were_promised_it_whatever_ids_it_has(node: Node) -> None:
+    await node.start(shared(TOKEN, 2, placement="auto"))
+    await node.counts({TOKEN: (8, 8)})
+    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **THIRD}),)) for n in range(3)]
+    for n, pod in enumerate(pods):
+        node.shows(pod, **written(node, 2, bound=n, percent=33))
+
+    for pod in pods:
+        await node.admit_pod(pod)
+
+    assert [await node.cards_of(pod) for pod in pods] == [uuids(node, 2)] * 3
 
 
 async def test_the_containers_of_a_pod_have_each_the_share_that_was_chosen_for_it(node: Node) -> None:

@@ -299,7 +299,7 @@ async def test_the_room_of_a_slice_whose_pod_has_just_ended_is_the_next_pods(
         await bound(node, metax, "first", 0, "fixed-share", core=60, memory=40 * GIB)
     )
     await node.until(lambda it: confirmed(it, first) and owned_by(it, first))
-    second = await bound(node, metax, "second", 0, "burst-share", core=60, memory=40 * GIB)
+    second = await bound(node, metax, "second", 0, "burst-share", core=40, memory=20 * GIB)
     early = await node.kubelet.admit(second)
     assert "is burst-share, and the slices" in early.message
 

@@ -115,9 +115,9 @@ async def test_what_lies_elsewhere_takes_its_room_there_also_after_a_lost_checkp
     await node.start()
     await node.until(lambda it: confirmed(it, lying_elsewhere))
     await node.counts({TOKEN: (16, 16)})
-    others = [share(f"other-{n}") for n in range(4)]
+    others = [share(f"other-{n}", percent=20) for n in range(4)]
     for n, pod in enumerate(others):
-        node.shows(pod, **written(node, 2, bound=n + 1))
+        node.shows(pod, **written(node, 2, 20, bound=n + 1))
 
     verdicts = [(await node.kubelet.admit(pod)).admitted for pod in others]
 

@@ -17,7 +17,7 @@ from agent.core.text import shorten
 
 from .names import DOMAIN
 from .qos import ANNOTATION, DEFAULT
-from .share import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
+from .share import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE, part
 
 APP_CLASS = f"{DOMAIN}sgpu-app-class"
 ONLINE = "online"
@@ -86,4 +86,4 @@ def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:
     return replace(claim, parameters=parameters, remark=remark)
 
 
-DIALECT = Dialect("metax-sgpu", claims)
+DIALECT = Dialect("metax-sgpu", claims, measure=part)

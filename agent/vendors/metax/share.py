@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agent.core.claims import Part
 from agent.core.vendor import Request, RequestRefused
 
 from .qos import DEFAULT, Qos, policy
@@ -80,6 +81,19 @@ def without_a_claim(how: Unclaimed, count: int) -> str:
     if how == "refuse" or count != 1:
         return "is refused"
     return "gets a whole card" if how == "whole" else "gets a sixteenth of a card"
+
+
+def part(parameters: Mapping[str, str], memory: int) -> Part | None:
+    """What the slice of these parameters takes of a card of so many bytes; None where they name no amount."""
+    said = {key: parameters[key] for key in (CORE, RATIO, MEMORY) if key in parameters}
+    if not said or not all(it.isascii() and it.isdigit() for it in said.values()):
+        return None
+    core, ratio, wanted = (int(said[key]) if key in said else None for key in (CORE, RATIO, MEMORY))
+    try:
+        it = _slice("", memory, core, ratio, wanted, None)
+    except RequestRefused:  # more memory than there is
+        return Part((core or 0) / WHOLE, 1.0)
+    return Part(it.compute / WHOLE, it.memory * MIB / memory if memory else 0.0)
 
 
 def _slice(
