@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from agent.core import steering
 from agent.core.admission import Scene
-from agent.core.amounts import Amounts, measures, of_init
+from agent.core.amounts import Amounts, fit, measures, of_init
 from agent.core.attribution import (
     Attribution,
     Waiting,
@@ -166,8 +166,11 @@ class Promises:
         if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
             why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
             return Attribution(doubt=why)
-        waiting = self._waiting(resource, ids)
-        return attribute(resource, len(ids), {it.uuid for it in devices}, waiting)
+        found = attribute(resource, len(ids), {it.uuid for it in devices}, self._waiting(resource, ids))
+        cards = [it.devices for it in found.askers if it is not None]
+        # What may still be moved once it is known who asked is given to the first.
+        moves = self._names_no_card(scene.vendors[planned.vendor], resource, ids, cards)
+        return replace(found, askers=()) if moves else found
 
     def _on_its_card(
         self,
@@ -352,11 +355,60 @@ class Promises:
                 return claim
             if self.scene.plan[it.resource].rule.placement == "local":
                 return None  # where nobody asks schedulers, a promise of one card is not kept on another
+            if self.may_move(it, claim.devices):
+                return claim
             if _made_with(it) == claim.parameters:  # the kubelet took equal pods in its own order
                 return replace(claim, devices=tuple(dict.fromkeys(it.cards)))
             return claim
 
         return exchanged(self.in_use, granted, promise)
+
+    def astray(self, resource: str, idle: Collection[str]) -> Sequence[tuple[Allocation, tuple[str, ...]]]:
+        """Allocations of these that lie on other cards than were chosen for their pods, and the chosen ones.
+
+        Only those that are known by no card in their answer; and where the chosen cards have room for all of
+        them, those before being where they are to be.
+        """
+        planned = self.scene.plan.get(resource)
+        vendor = self.scene.vendors.get(planned.vendor) if planned else None
+        if planned is None or planned.rule.placement == "local" or not (vendor and vendor.makes(resource)):
+            return ()
+        well = {it.uuid for it in planned.cards if it.healthy}
+        found = {
+            it.id: it.claim.devices
+            for it in self.in_use
+            if it.id in idle and it.claim is not None and it.claim.devices
+            if {*it.claim.devices} != {*it.cards} and well.issuperset(it.claim.devices)
+            if self.may_move(it, it.claim.devices)
+        }
+        amounts = self._amounts(planned)
+        while found:
+            after = [replace(it, diverged=found.get(it.id, it.diverged)) for it in self.in_use]
+            its = self._in_the_way(planned, [it for it in after if it.resource == resource])
+            full = {uuid for cards in found.values() for uuid in cards if not fit(amounts.on(uuid, its))}
+            if not full:
+                break
+            found = {name: cards for name, cards in found.items() if full.isdisjoint(cards)}
+        return [(it, found[it.id]) for it in self.in_use if it.id in found]
+
+    def may_move(self, it: Allocation, cards: Sequence[str]) -> bool:
+        """Whether an answer of this process is as good for these cards, where its hardware is made again."""
+        vendor = self.scene.vendors.get(it.vendor)
+        named = vendor is None or not self._names_no_card(vendor, it.resource, it.ids, [it.cards, cards])
+        return it.source is Source.ALLOCATE and not named
+
+    def _names_no_card(
+        self, vendor: Vendor, resource: str, ids: Sequence[str], cards: Sequence[Sequence[str]]
+    ) -> bool:
+        """Whether the answer is the same whichever of these cards it is of, since hardware is made for it."""
+        if not vendor.makes(resource) or not cards:
+            return False
+        request = Request("", resource, tuple(ids))
+        try:
+            answers = [vendor.container_edits(devices_of(self.scene, its), request) for its in cards]
+        except Exception:  # contributors' code
+            return False
+        return bool(answers[0].cdi_devices) and all(it == answers[0] for it in answers)
 
     def of_shown(self, it: Allocation) -> Claim | None:
         """What was promised to whom PodResources alone shows, if that can be so.

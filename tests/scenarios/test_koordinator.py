@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -123,6 +124,37 @@ async def test_pods_that_a_kubelet_finds_as_it_begins_end_on_their_cards_in_what
         await node.admit_pod(pod)
 
     assert [await node.cards_of(pod) for pod in pods] == [uuids(node, n) for n in range(4)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_pods_of_one_second_get_no_more_of_a_card_than_all_of_it_in_whatever_order_they_come(
+    node: Node, seed: int
+) -> None:
+    """Each that has another card than its own is told; who is refused has no room whoever it is."""
+    await node.start(shared(TOKEN, 4, placement="auto"))
+    await node.counts({TOKEN: (16, 16)})
+    sizes = {0: (60, 40), 1: (30, 70), 2: (50, 20, 30), 3: (50, 50)}
+    asked = {f"{core}-on-{card}": (card, core) for card, its in sizes.items() for core in its}
+    pods = [Pod(name, (Container({TOKEN: 1, CORE: core, RATIO: core}),)) for name, (_, core) in asked.items()]
+    for pod in pods:
+        card, core = asked[pod.name]
+        node.shows_one(pod, 7.0, written(node, card, percent=core))
+    await node.kubelet.restart()
+    await node.counts({TOKEN: (16, 16)})
+
+    admitted: list[Pod] = []
+    refused: list[Pod] = []
+    for pod in random.Random(seed).sample(pods, len(pods)):
+        verdict = await node.kubelet.admit(pod)
+        (admitted if verdict.admitted else refused).append(pod)
+        assert verdict.admitted or "have no room" in verdict.message or "memory left" in verdict.message
+
+    has = {pod.name: await node.cards_of(pod) for pod in admitted}
+    for uuid in node.cards.uuids:
+        assert sum(asked[name][1] for name, cards in has.items() if uuid in cards) <= 100
+    assert len(admitted) > len(refused)
+    moved = {name for name, cards in has.items() if cards != uuids(node, asked[name][0])}
+    await node.until(lambda it: {one.pod.name for one in it.unheeded if one.moved} == moved)
 
 
 async def test_a_pod_without_a_promise_is_kept_from_cards_that_are_promised(node: Node) -> None:
