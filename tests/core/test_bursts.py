@@ -170,3 +170,16 @@ def test_pods_of_different_seconds_get_what_was_promised_them(pods: list[Candida
         assert its.asks(asking, device_id)
     cards = {it.owner.uid: it.cards for it in its.ledger.in_use() if it.owner}
     assert cards == {it.uid: (it.annotations["card"],) for it in pods}
+
+
+def test_a_place_is_given_only_where_it_has_room_for_whichever_pod_asks() -> None:
+    """The smaller pod is first by its uid, and may be the larger one."""
+    its = Node([pod("other", "b", (70, 70), bound=1.0)])
+    its.asks(its.pods[0], "b::0")
+    small, large = pod("1-small", "b", (30, 30)), pod("2-large", "a", (60, 60))
+    its.pods += [small, large]
+
+    assert its.asks(large, "b::1")
+
+    assert {it.owner.pod: it.cards for it in its.ledger.in_use() if it.owner}["2-large"] == ("a",)
+    assert its.is_within()
