@@ -274,6 +274,8 @@ def _trouble_of_dialects(dialects: object) -> str:
         whose = f"dialect {shorten(it.name)!r}"
         if not callable(it.claims):
             return f"{whose} has claims that can not be called"
+        if not (callable(it.measure) or it.measure is None):
+            return f"{whose} has a measure that can not be called"
         if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
             return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
         if not (isinstance(it.locks, tuple) and all(isinstance(one, str) and "/" in one for one in it.locks)):

@@ -177,6 +177,7 @@ BROKEN = {
         ("dialects=(Dialect('a', {}),)", "dialect 'a' has claims that can not be called"),
         ("dialects=(Dialect('a', edits, reads='a.com/'),)", "dialect 'a' reads 'a.com/'; a tuple of texts"),
         ("dialects=(Dialect('a', edits, reads=('',)),)", "dialect 'a' reads ('',); a tuple of texts"),
+        ("dialects=(Dialect('a', edits, measure=1),)", "dialect 'a' has a measure that can not be called"),
         ("dialects=(Dialect('a', edits, locks='a.com/b'),)", "dialect 'a' locks 'a.com/b'; a tuple of keys"),
         ("dialects=(Dialect('a', edits, receipt={}),)", "dialect 'a' has a receipt that can not be called"),
         (

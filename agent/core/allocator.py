@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ from agent.core.evidence import Granted
 from agent.core.holders import refuse_held, still_there
 from agent.core.ledger import Ledger
 from agent.core.marks import ALLOCATION, marks
-from agent.core.model import Allocation, AllocationState
+from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.modes import elsewhere
 from agent.core.promises import Choice, Promises, devices_of, holder, requested
 from agent.core.swaps import Swaps
@@ -69,6 +69,10 @@ class Allocator:
         self.swaps = Swaps(ledger, lambda: self.promises)
         #: The uids of pods that were refused most likely, as long as they seem to wait.
         self._refused: frozenset[str] = frozenset()
+        #: Allocations whose containers may run, for they were let start; and those that were not, to the
+        #: parameters that their hardware was made with.
+        self._started: frozenset[str] = frozenset()
+        self._made_as: Mapping[str, Mapping[str, str]] = {}
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """One ContainerEdits for each container. All are answered, or none; what was begun is undone.
@@ -121,6 +125,7 @@ class Allocator:
     async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         if not containers:
             raise InvalidRequest(resource, "it asks for no container")
+        await self._learn(resource)
         scene = self._scene()
         chosen = [admit(scene, resource, ids) for ids in containers]
         await refuse_held(self._witness, self._ledger, resource, [one for ids in containers for one in ids])
@@ -140,6 +145,65 @@ class Allocator:
             await asyncio.shield(undoing)
             raise
         return answered
+
+    async def _learn(self, resource: str) -> None:
+        """Know who has what was answered before, where that decides who asks next and where there is room.
+
+        The kubelet writes down whose an answer is before it asks for the next container.
+        """
+        planned = self._scene().plan.get(resource)
+        if planned is None or planned.rule.placement == "local":
+            return
+        its = (it for it in self._ledger.in_use() if it.resource == resource)
+        if any(it.owner is None and it.claim is not None for it in its):
+            granted = [it for it in await self._witness.granted() or () if self._is_of(it, resource)]
+            self.swaps.exchange(granted)
+            for grant in granted:
+                if (known := self._ledger.get(grant.allocation)) is not None and known.owner is None:
+                    self._ledger.confirm(known.id, Owner(grant.uid, grant.container), self._witness.life)
+        await self._bring_home(resource)
+
+    def _is_of(self, grant: Granted, resource: str) -> bool:
+        it = self._ledger.get(grant.allocation)
+        return it is not None and it.resource == resource
+
+    async def _bring_home(self, resource: str, granted: Collection[str] = ()) -> bool:
+        """Take away hardware that nothing uses yet and that is not as its pod's claim says; whether any was.
+
+        It is made on the chosen card when its container starts; till then it would be in the way of others.
+        The answers stay true: they name it by its allocation.
+        `granted`: allocations whose pods the kubelet names, beside those that have an owner.
+        """
+        promises = self.promises
+        owned = {it.id for it in self._ledger.in_use() if it.owner is not None and it.owner.uid}
+        idle = owned.union(granted) - self._started - self.busy
+        astray = {it.id: cards for it, cards in promises.astray(resource, idle)}
+        others = (it for it in self._ledger.in_use() if it.id in idle and it.resource == resource)
+        resized = {it.id: it.cards for it in others if self._is_resized(promises, it)}
+        took = False
+        for name, cards in {**resized, **astray}.items():
+            it = self._ledger.get(name)
+            if it is not None and await self._took_away(it):
+                diverged = tuple(cards) if {*cards} != {*it.devices} else ()
+                self._ledger.record(replace(self._ledger.get(name) or it, partitions=(), diverged=diverged))
+                took = True
+        return took
+
+    def _is_resized(self, promises: Promises, it: Allocation) -> bool:
+        """Whether it was made as another claim said."""
+        now = requested(it).parameters
+        made = self._made_as.get(it.id, now)
+        return bool(it.partitions) and made != now and promises.may_move(it, it.cards)
+
+    async def _took_away(self, it: Allocation) -> bool:
+        self.busy.add(it.id)
+        try:
+            await self._release(it.vendor, it.id)
+        except VendorError:
+            return False
+        finally:
+            self.busy.discard(it.id)
+        return (known := self._ledger.get(it.id)) is not None and known.state is AllocationState.DONE
 
     async def _answer(
         self, vendor: Vendor, resource: str, ids: Sequence[str], begun: list[str]
@@ -212,6 +276,7 @@ class Allocator:
         self._ledger.record(allocation)
         await self._store.save(durable=True)
         partitions = await self._prepare(vendor.name, request, allocation.cards)
+        self._made_as = {**self._made_as, allocation.id: request.parameters}
         self._ledger.made(allocation.id, partitions, AllocationState.PREPARED)
         await self._store.save(durable=True)
 
@@ -261,17 +326,21 @@ class Allocator:
             if not vendor.makes(resource):
                 return
             granted = await self._witness.granted()
-            exchanged = granted is not None and self.swaps.exchange(granted)
+            followed = granted is not None and bool(self.swaps.exchange(granted))
+            followed |= await self._bring_home(resource, {it.allocation for it in granted or ()})
             its = [it.id for it in starting(self._ledger.in_use(), granted, resource, ids)]
             if not its or not self.busy.isdisjoint(its):  # busy: being released now
                 raise NotAllocated(resource, ids)
             self._refuse_unread(its, granted or ())
             self.busy.update(its)
             try:
-                news = [await self._started(vendor, it) for it in its]
+                news = [await self._start(vendor, it) for it in its]
             finally:
                 self.busy.difference_update(its)
-            if exchanged or any(news):
+            known = {it.id for it in self._ledger.in_use()}
+            self._started = self._started.intersection(known).union(its)
+            self._made_as = {name: it for name, it in self._made_as.items() if name in known - self._started}
+            if followed or any(news):
                 await self._store.save(durable=True)
 
     def _refuse_unread(self, allocations: Sequence[str], granted: Sequence[Granted]) -> None:
@@ -281,7 +350,7 @@ class Allocator:
             if it is not None and promises.is_unread(it, grant):
                 raise LimitsUnread(it.resource, grant.uid, grant.container)
 
-    async def _started(self, vendor: Vendor, allocation: str) -> bool:
+    async def _start(self, vendor: Vendor, allocation: str) -> bool:
         """As `_ensure`; where slices are in the way, once more with those beside as they are claimed now, and
         without those that are over.
         """
@@ -322,7 +391,9 @@ class Allocator:
         it = self._ledger.get(allocation)
         if it is None or of_others(it):
             return False  # its answer names other hardware than we would make
-        made = await self._prepare(vendor.name, requested(it), it.cards)
+        request = requested(it)
+        made = await self._prepare(vendor.name, request, it.cards)
+        self._made_as = {**self._made_as, allocation: request.parameters}
         return self._ledger.made(allocation, made, AllocationState.DONE)
 
 

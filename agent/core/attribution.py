@@ -59,6 +59,9 @@ class Attribution:
     unclaimed: bool = False
     #: Where the claim names no card: the others that name none, and that the request may be as well.
     alike: tuple[Claim, ...] = ()
+    #: What those were promised of whom the kubelet may ask for any: it takes them in no order that is known.
+    #: None: nothing. One of them alone where the order is known.
+    askers: tuple[Claim | None, ...] = ()
 
 
 def attribute(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> Attribution:
@@ -68,6 +71,10 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     first, or else the oldest, comes first. Of those that it found as it began the oldest does.
     """
     room = _Room(resource, waiting)
+    return replace(_attributed(room, count, cards), askers=tuple(room.askers(count)))
+
+
+def _attributed(room: _Room, count: int, cards: Collection[str]) -> Attribution:
     wanted = set(cards)
     claims, others = room.asking(count)
     exact = [it for it in claims if not it.devices or set(it.devices) == wanted]
@@ -180,6 +187,16 @@ class _Room:
             if asking := _asking(pod, self._resource, count, self._waiting.taken):
                 yield pod, asking
 
+    def askers(self, count: int) -> Iterator[Claim | None]:
+        """What each container was promised that may ask as well as the first one."""
+        first: tuple[object, ...] | None = None
+        for pod, asking in self.pods(count):
+            turn = self._turn(pod)[:-1]
+            first = first or turn
+            if turn == first:
+                claims = {it.container: it for it in self.of(pod.uid)}
+                yield from (claims.get(name) for name in sorted(asking))
+
     def of(self, uid: str) -> Sequence[Claim]:
         """All claims of a pod."""
         if uid not in self._claims:
@@ -236,10 +253,15 @@ class _Room:
     def _order(self, pod: Candidate) -> tuple[object, ...]:
         return pod.uid in self._waiting.refused, *self._turn(pod)
 
-    def _turn(self, pod: Candidate) -> tuple[bool, int, float, str]:
-        """A kubelet that starts takes those that it finds by their age (kubelet.go, HandlePodAdditions)."""
+    def _turn(self, pod: Candidate) -> tuple[bool, int, float, bool, str]:
+        """A kubelet that starts takes those that it finds by their age (kubelet.go, HandlePodAdditions).
+
+        Of those of one second it takes any; it serves all containers of one before it takes the next. The uid
+        says nothing of the order.
+        """
         found = pod.uid in self._waiting.found
-        return not found, 0 if found else pod.appeared, pod.created, pod.uid
+        begun = any((pod.uid, it.name) in self._waiting.taken for it in pod.containers)
+        return not found, 0 if found else pod.appeared, pod.created, not begun, pod.uid
 
 
 def waiting(

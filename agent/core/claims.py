@@ -142,6 +142,21 @@ Pure. Raises ValueError where the annotations make no sense; the pod then has no
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Of one card the part of its cores and of its memory; 1.0 is all of it."""
+
+    core: float = 0.0
+    memory: float = 0.0
+
+
+Measure = Callable[[Mapping[str, str], int], Part | None]
+"""The part of each of its cards that a claim with these parameters is for, given a card's bytes (0: unknown).
+
+Pure, and total: parameters may come from a file. None: as large as its device IDs are of those of the card.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """What one container of a pod has of a resource under its claim, as the kubelet confirms it."""
 
@@ -174,6 +189,9 @@ class Dialect:
     #: Keys of the Node's annotations in which the scheduler locks it before it binds a pod, and which whoever
     #: serves that pod is to free, such as `acme.com/mutex.lock`: TIME,NAMESPACE,POD or, of old, TIME alone.
     locks: tuple[str, ...] = ()
+    #: What its claims take of a card, where that is not what their device IDs are of those of the card; of a
+    #: claim that names none, of each that it lies on.
+    measure: Measure | None = None
     #: What is to stand on a pod once it has its devices; None where the scheduler reads nothing there.
     receipt: Receipt | None = None
     #: Keys of all annotations that the receipt may have, such as `acme.com/assigned`: no other is written.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import TypeVar
 
-from agent.core.claims import Candidate
+from agent.core.amounts import fit, measures
+from agent.core.claims import Candidate, Part
 from agent.core.koordinator.external import RESOURCE
 from agent.core.model import Allocation, NodeSnapshot, Owner, Plan, Source
 from agent.core.promises import DIALECTS, SAID, holder
@@ -16,10 +17,8 @@ from agent.core.vendor import Device
 
 T = TypeVar("T")
 
-#: The dialects whose claims say how much of a card they are for.
-_MEASURED = frozenset(it.name for it in DIALECTS)
-#: Parts of a card add up to a hair more than it.
-_WHOLE = 1.0 + 1e-6
+#: How the claims are measured that say how much of a card they are for.
+_MEASURES = measures(DIALECTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,10 @@ class _Sizes:
 
     def amount(self, it: Allocation, device: str, count: int) -> tuple[float, float]:
         """Of each of `count` IDs on the device: as its scheduler measured it, else as the kubelet counts."""
-        if it.claim is not None and it.claim.parameters and it.claim.dialect in _MEASURED:
-            core, memory = _measured(it.claim.parameters, self._memory(device))
-            return core / count, memory / count
+        claim = it.claim
+        measure = _MEASURES.get(claim.dialect) if claim is not None and claim.parameters else None
+        if claim is not None and measure and (its := measure(claim.parameters, self._memory(device))):
+            return its.core / count, its.memory / count
         part = self._part(it, device)
         return part, part
 
@@ -139,7 +139,7 @@ def _crowded(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
             if it.uid != own.uid:
                 others.setdefault(it.uid, it)
                 core, memory = core + it.core, memory + it.memory
-        if others and max(core, memory) > _WHOLE:
+        if others and not fit(Part(core, memory)):
             yield own.of.id, [*others.values()]
         before.append(own)
 
@@ -180,11 +180,3 @@ def _few(its: Collection[T], words: Callable[[T], str]) -> Sequence[str]:
 def _named(it: _Use, pod: Candidate, moved: Collection[str]) -> str:
     owned = replace(it.of, owner=Owner(pod.uid, "", pod.namespace, pod.name))
     return holder(owned, RESOURCE) + (", for which others were chosen" if it.uid in moved else "")
-
-
-def _measured(parameters: Mapping[str, str], memory: int) -> tuple[float, float]:
-    """Cores and memory; of percent and bytes the smaller, for schedulers round one of them up."""
-    said = {key: int(it) for key, it in parameters.items() if it.isascii() and it.isdigit()}
-    in_bytes = said.get("memory", 0) / memory if memory else 0.0
-    parts = [it for it in (in_bytes, said.get("ratio", 0) / 100) if it]
-    return said.get("core", 0) / 100, min(parts, default=0.0)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 
-from agent.core import amounts, steering
+from agent.core import cards_with_room, steering
 from agent.core.admission import Scene
+from agent.core.amounts import Amounts, fit, measures, of_init
 from agent.core.attribution import (
     Attribution,
     Waiting,
@@ -160,13 +161,14 @@ class Promises:
             NotPromised: A scheduler was to choose, and did not.
         """
         planned, scene = self.scene.plan[resource], self.scene
+        others = self._in_the_way(planned, others)
         found = self._attributed(resource, ids, devices)
         given = sorted({it.uuid for it in devices})
-        by_amount = amounts.knows_room(scene.vendors[planned.vendor], planned)
+        by_amount = cards_with_room.knows_room(scene.vendors[planned.vendor], planned)
         if found.claim is not None and by_amount and not found.claim.devices:
             return self._on_a_card_with_room(planned, found, ids, given, others)
         if found.claim is not None:
-            return self._on_its_card(planned, found.claim, ids, given, others)
+            return self._on_its_card(planned, found, ids, given, others)
         if planned.rule.placement != "local":
             if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
                 return self._elsewhere(planned, found, ids, given, others)
@@ -182,28 +184,38 @@ class Promises:
         if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
             why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
             return Attribution(doubt=why)
-        waiting = self._waiting(resource, ids)
-        return attribute(resource, len(ids), {it.uuid for it in devices}, waiting)
+        found = attribute(resource, len(ids), {it.uuid for it in devices}, self._waiting(resource, ids))
+        cards = [it.devices for it in found.askers if it is not None and it.devices]
+        # What may still be moved once it is known who asked is given to the first.
+        moves = self._names_no_card(scene.vendors[planned.vendor], resource, ids, cards)
+        return replace(found, askers=()) if moves else found
 
     def _on_its_card(
         self,
         planned: Resource,
-        claim: Claim,
+        found: Attribution,
         ids: Sequence[str],
         given: Sequence[str],
         others: Sequence[Allocation],
     ) -> Choice:
+        claim = found.claim
+        assert claim is not None
         if not claim.devices:
             return Choice(claim, self._with_room(planned, ids, given, others))
         if on_one_card(planned.rule.sharing) and len(given) > 1:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
-        if not steering.is_as_counted(planned, ids, others):
-            if left := self._left_for(planned, claim, len(ids), others):
-                return Choice(claim, left)
-            doubt = f"{claim.namespace}/{claim.pod} is promised that one, {FILLED}"
-            raise PromisedElsewhere(planned.name, given, doubt)
-        return Choice(claim)
+        askers = found.askers or (claim,)
+        amounts = self._amounts(planned)
+        if steering.is_as_counted(planned, ids, others, amounts=amounts, claims=askers):
+            return Choice(claim)
+        for it in askers:  # whoever asks of those that any of them may be
+            if it is not None and self._has_room(planned, it.devices, len(ids), others, askers):
+                return Choice(it, it.devices)
+        if left := self._left_for(planned, claim, len(ids), others, askers):
+            return Choice(claim, left)
+        doubt = f"{claim.namespace}/{claim.pod} is promised that one, {self._filled(planned, given, others)}"
+        raise PromisedElsewhere(planned.name, given, doubt)
 
     def _elsewhere(
         self,
@@ -221,10 +233,10 @@ class Promises:
         if not all(map(planned.shares, ids)):
             raise PromisedElsewhere(planned.name, given, "; ".join((found.doubt, *taken)))
         for claim in found.elsewhere:
-            if steering.has_room(planned, claim.devices, len(ids), others):
+            if self._has_room(planned, claim.devices, len(ids), others, found.askers or (claim,)):
                 return Choice(claim, claim.devices)
         for claim in found.elsewhere:
-            if left := self._left_for(planned, claim, len(ids), others):
+            if left := self._left_for(planned, claim, len(ids), others, found.askers or (claim,)):
                 return Choice(claim, left if {*left} != {*given} else ())
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
@@ -245,11 +257,11 @@ class Promises:
         """
         assert found.claim is not None
         for claim in found.elsewhere:  # who asks before it; the IDs of its card could not be had
-            if steering.has_room(planned, claim.devices, len(ids), others):
+            if self._has_room(planned, claim.devices, len(ids), others, found.askers or (claim,)):
                 return Choice(claim, claim.devices)
         claims = (found.claim, *found.alike)
         cards = self._cards_with_room(planned, len(ids), others, given)
-        claim, its = amounts.first_that_fits(claims, len(ids), cards)
+        claim, its = cards_with_room.first_that_fits(claims, len(ids), cards)
         if len(given) == len(ids) and {*given} <= {*its}:
             return Choice(claim)
         return Choice(claim, its[: len(ids)])
@@ -260,7 +272,7 @@ class Promises:
         count: int,
         others: Sequence[Allocation],
         first: Collection[str] = (),
-    ) -> amounts.Cards:
+    ) -> cards_with_room.Cards:
         """Finds the cards that have left what is asked for, beside what pods that wait were promised there.
 
         `first`: those that are to be named before others that are as good.
@@ -278,13 +290,13 @@ class Promises:
 
         def cards(parameters: Mapping[str, str]) -> tuple[str, ...]:
             request = Request("", planned.name, tuple(f"{n}" for n in range(count)), parameters)
-            return amounts.cards_with_room(vendor, request, devices, given)
+            return cards_with_room.cards_with_room(vendor, request, devices, given)
 
         return cards
 
     def _roomy(self, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
         """As the card is chosen at Allocate, for GetPreferredAllocation; none where none has room."""
-        if not amounts.knows_room(self.scene.vendors[planned.vendor], planned):
+        if not cards_with_room.knows_room(self.scene.vendors[planned.vendor], planned):
             return ()
         others = [it for it in self.in_use if it.resource == planned.name]
         try:
@@ -293,7 +305,12 @@ class Promises:
             return ()
 
     def _left_for(
-        self, planned: Resource, claim: Claim, count: int, others: Sequence[Allocation]
+        self,
+        planned: Resource,
+        claim: Claim,
+        count: int,
+        others: Sequence[Allocation],
+        askers: Sequence[Claim | None],
     ) -> tuple[str, ...]:
         """What those who have its cards were promised of the like and did not get; none where all is taken.
 
@@ -304,7 +321,7 @@ class Promises:
             for theirs in self._promised_to_those_on(card, count, others):
                 if not passed.isdisjoint(theirs):
                     continue
-                if steering.has_room(planned, theirs, count, others):
+                if self._has_room(planned, theirs, count, others, askers):
                     return theirs
                 passed |= {*theirs}
                 look += theirs
@@ -345,13 +362,15 @@ class Promises:
             PromisedElsewhere: No card has it.
             InsufficientMemory, InsufficientShares: No single card has as much.
         """
-        if steering.is_as_counted(planned, ids, others):
+        amounts = self._amounts(planned)
+        if steering.is_as_counted(planned, ids, others, amounts=amounts):
             return ()
-        if roomier := steering.roomier(planned, len(ids), others):
+        if roomier := steering.roomier(planned, len(ids), others, amounts=amounts):
             return roomier
         if not on_one_card(planned.rule.sharing):
-            raise PromisedElsewhere(planned.name, given, f"{FILLED}, and no other card has room")
-        free = steering.free_on(planned, others)
+            why = f"{self._filled(planned, given, others)}, and no other card has room"
+            raise PromisedElsewhere(planned.name, given, why)
+        free = steering.free_on(planned, others, amounts=amounts)
         largest = max(
             ((uuid, left) for uuid, left in free.items() if left > 0), key=itemgetter(1), default=None
         )
@@ -361,6 +380,52 @@ class Promises:
         raise InsufficientMemory(
             planned.name, self.scene.vendors[planned.vendor].shortage, wanted, unit, largest
         )
+
+    # What there is of it
+
+    def _has_room(
+        self,
+        planned: Resource,
+        uuids: Sequence[str],
+        count: int,
+        others: Sequence[Allocation],
+        claims: Sequence[Claim | None],
+        *,
+        sick: bool = False,
+    ) -> bool:
+        amounts = self._amounts(planned)
+        return bool(uuids) and steering.has_room(
+            planned, uuids, count, others, sick=sick, amounts=amounts, claims=claims
+        )
+
+    def _filled(self, planned: Resource, uuids: Sequence[str], others: Sequence[Allocation]) -> str:
+        """Why these cards have no room."""
+        amounts = self._amounts(planned)
+        if not any(amounts.is_measured_on(it, others) for it in uuids):
+            return FILLED
+        fullest = max((amounts.on(it, others) for it in uuids), key=lambda it: it.core + it.memory)
+        core, memory = (max(0, round(100 * (1 - it))) for it in (fullest.core, fullest.memory))
+        return f"which has {core} % of its cores and {memory} % of its memory left"
+
+    def _amounts(self, planned: Resource) -> Amounts:
+        """How what is promised of the resource's cards is measured."""
+        scene = self.scene
+        vendor = scene.vendors[planned.vendor]
+        memory = {it.uuid: it.memory for it in scene.snapshot.present(vendor.name)}
+        return Amounts(scene.plan, measures(dialects(vendor, planned)), memory, *of_init(scene.candidates))
+
+    def _in_the_way(self, planned: Resource, others: Sequence[Allocation]) -> Sequence[Allocation]:
+        """What takes room of the resource's cards: its own allocations, and what schedulers gave beside it.
+
+        Of a pod that has ended or is gone its scheduler gives the room away before the kubelet and the ledger
+        let go of it; the kubelet, who counts IDs, does not.
+        """
+        if planned.rule.placement == "local":
+            return others
+        there = {it.uid for it in self.scene.candidates if not it.ended}
+        words = (it for it in self.in_use if it.source is Source.ANNOTATION and it.vendor == planned.vendor)
+        amounts = self._amounts(planned)
+        return [it for it in (*others, *words) if not (there and amounts.is_gone(it, there))]
 
     # Whose it was
 
@@ -373,19 +438,62 @@ class Promises:
             claim = self._of(it, pod, grant.container)
             if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
                 return claim
-            if self._is_like(it, claim):
+            if self.scene.plan[it.resource].rule.placement == "local":
+                return None  # where nobody asks schedulers, a promise of one card is not kept on another
+            if self.may_move(it, claim.devices):
+                return claim
+            if _made_with(it) == claim.parameters:  # the kubelet took equal pods in its own order
                 return replace(claim, devices=tuple(dict.fromkeys(it.cards)))
-            return self._by_limits(it, pod, grant.container)
+            return self._by_limits(it, pod, grant.container) or claim
 
         return exchanged(self.in_use, granted, promise)
 
-    def _is_like(self, it: Allocation, claim: Claim) -> bool:
-        """Whether it is what was promised of another card: the kubelet took equal pods in its own order.
+    def astray(self, resource: str, idle: Collection[str]) -> Sequence[tuple[Allocation, tuple[str, ...]]]:
+        """Allocations of these that lie on other cards than were chosen for their pods, and the chosen ones.
 
-        What a scheduler promised of one card is not made of another where nobody asks schedulers.
+        Only those that are known by no card in their answer; and where the chosen cards have room for all of
+        them, those before being where they are to be.
         """
-        is_heard = self.scene.plan[it.resource].rule.placement != "local"
-        return is_heard and _made_with(it) == claim.parameters
+        planned = self.scene.plan.get(resource)
+        vendor = self.scene.vendors.get(planned.vendor) if planned else None
+        if planned is None or planned.rule.placement == "local" or not (vendor and vendor.makes(resource)):
+            return ()
+        well = {it.uuid for it in planned.cards if it.healthy}
+        found = {
+            it.id: it.claim.devices
+            for it in self.in_use
+            if it.id in idle and it.claim is not None and it.claim.devices
+            if {*it.claim.devices} != {*it.cards} and well.issuperset(it.claim.devices)
+            if self.may_move(it, it.claim.devices)
+        }
+        amounts = self._amounts(planned)
+        while found:
+            after = [replace(it, diverged=found.get(it.id, it.diverged)) for it in self.in_use]
+            its = self._in_the_way(planned, [it for it in after if it.resource == resource])
+            full = {uuid for cards in found.values() for uuid in cards if not fit(amounts.on(uuid, its))}
+            if not full:
+                break
+            found = {name: cards for name, cards in found.items() if full.isdisjoint(cards)}
+        return [(it, found[it.id]) for it in self.in_use if it.id in found]
+
+    def may_move(self, it: Allocation, cards: Sequence[str]) -> bool:
+        """Whether an answer of this process is as good for these cards, where its hardware is made again."""
+        vendor = self.scene.vendors.get(it.vendor)
+        named = vendor is None or not self._names_no_card(vendor, it.resource, it.ids, [it.cards, cards])
+        return it.source is Source.ALLOCATE and not named
+
+    def _names_no_card(
+        self, vendor: Vendor, resource: str, ids: Sequence[str], cards: Sequence[Sequence[str]]
+    ) -> bool:
+        """Whether the answer is the same whichever of these cards it is of, since hardware is made for it."""
+        if not vendor.makes(resource) or not cards:
+            return False
+        request = Request("", resource, tuple(ids))
+        try:
+            answers = [vendor.container_edits(devices_of(self.scene, its), request) for its in cards]
+        except Exception:  # contributors' code
+            return False
+        return bool(answers[0].cdi_devices) and all(it == answers[0] for it in answers)
 
     def of_shown(self, it: Allocation) -> Claim | None:
         """What was promised to whom PodResources alone shows, if that can be so.
@@ -405,7 +513,9 @@ class Promises:
         planned = self.scene.plan[it.resource]
         others = [one for one in self.in_use if one.id != it.id]
         shares = planned.rule.placement != "local" and all(map(planned.shares, it.ids))
-        fits = shares and steering.has_room(planned, claim.devices, len(it.ids), others, sick=True)
+        if not shares:
+            return None
+        fits = self._has_room(planned, claim.devices, len(it.ids), others, (claim,), sick=True)
         return claim if fits else None
 
     def is_unread(self, it: Allocation, grant: Granted) -> bool:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from math import floor
 
+from agent.core.amounts import HAIR, Amounts, fit, left
 from agent.core.attribution import Waiting, intended
+from agent.core.claims import Claim, Part
 from agent.core.model import Allocation, Resource
 from agent.core.placement import best_fit, prefer
 from agent.core.topology import Topology
 from agent.core.units import counted_in, on_one_card
+
+#: Where nothing is measured but IDs are counted.
+BY_IDS = Amounts()
 
 
 def steered(
@@ -70,26 +76,55 @@ def holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
 
 
 def has_room(
-    resource: Resource, uuids: Sequence[str], count: int, in_use: Iterable[Allocation], *, sick: bool = False
+    resource: Resource,
+    uuids: Sequence[str],
+    count: int,
+    in_use: Sequence[Allocation],
+    *,
+    sick: bool = False,
+    amounts: Amounts = BY_IDS,
+    claims: Sequence[Claim | None] = (None,),
 ) -> bool:
-    """Whether `count` replicas more fit on these cards, whatever IDs those before bear.
+    """Whether a container with any of these claims fits on these cards, whatever IDs those before bear.
 
+    `count`: of its replicas, by which it counts where nobody measured more exactly what it is promised.
     `sick`: also on cards that are given to nobody new, for who has them already.
     """
-    if on_one_card(resource.rule.sharing) and len(set(uuids)) > 1:
+    if len(uuids) > count or (on_one_card(resource.rule.sharing) and len(set(uuids)) > 1):
         return False
     each, more = divmod(count, len(uuids))
     wanted = Counter([*uuids] * each + [*uuids[:more]])
-    free = free_on(resource, in_use, sick=sick)
-    return len(uuids) <= count and all(more <= free.get(uuid, 0) for uuid, more in wanted.items())
+    free = free_on(resource, in_use, sick=sick, amounts=amounts)
+    return all(
+        _fits(uuid, wanted[uuid], free, in_use, amounts, amounts.promised(claim, uuid, len(wanted)))
+        for uuid in wanted
+        for claim in claims
+    )
 
 
-def free_on(resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False) -> Mapping[str, int]:
+def _fits(
+    uuid: str,
+    count: int,
+    free: Mapping[str, int],
+    in_use: Iterable[Allocation],
+    amounts: Amounts,
+    part: Part | None,
+) -> bool:
+    if part is None:
+        return count <= free.get(uuid, 0)
+    return uuid in free and fit(amounts.on(uuid, in_use), part)
+
+
+def free_on(
+    resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False, amounts: Amounts = BY_IDS
+) -> Mapping[str, int]:
     """Card to how many replicas or units of memory more fit on it, wherever their IDs are of.
 
     What a card lists beyond its number, for who has it, is no room of it. An ID that containers of a pod have
     one after another takes room once (kubelet, devicesToReuse); of made hardware each of them has its own.
+    What was promised in percent or in bytes takes as many of them as these are of the card.
     """
+    in_use = tuple(in_use)
     there: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
     for it in in_use:
         whose = it.id if it.partitions else it.place[0] if it.place else ""
@@ -99,33 +134,53 @@ def free_on(resource: Resource, in_use: Iterable[Allocation], *, sick: bool = Fa
     for (_, uuid), its in there.items():  # of units there are thousands
         taken[uuid] += len(its[0]) if len(its) == 1 else len(set().union(*its))
     exact = bool(counted_in(resource.rule.sharing))
-    return {
-        card.uuid: (card.shares if exact else len(card)) - taken[card.uuid]
-        for card in resource.cards
-        if card.healthy or sick
-    }
+    free = {}
+    for card in resource.cards:
+        if not (card.healthy or sick):
+            continue
+        size = card.shares if exact else len(card)
+        free[card.uuid] = size - taken[card.uuid]
+        if amounts.is_measured_on(card.uuid, in_use):
+            free[card.uuid] = floor((left(amounts.on(card.uuid, in_use)) + HAIR) * size)
+    return free
 
 
-def is_as_counted(resource: Resource, ids: Sequence[str], others: Sequence[Allocation]) -> bool:
+def is_as_counted(
+    resource: Resource,
+    ids: Sequence[str],
+    others: Sequence[Allocation],
+    *,
+    amounts: Amounts = BY_IDS,
+    claims: Sequence[Claim | None] = (None,),
+) -> bool:
     """Whether the cards of these IDs have the room that the kubelet counts there.
 
-    It gives out no ID twice; but shares that lie on other cards than their IDs say take the room of these.
-    What lies on one card has room on one card alone.
+    It gives out no ID twice; but shares that lie on other cards than their IDs say take the room of these,
+    and what was promised in percent or in bytes it does not count. What lies on one card has room on one
+    card alone.
     """
     cards = [card.uuid for card in resource.cards_of(ids) if card is not None]
     exact = counted_in(resource.rule.sharing)
     alone = on_one_card(resource.rule.sharing) and len(set(cards)) > 1
-    if not (exact or alone) and not (any(it.diverged for it in others) and all(map(resource.shares, ids))):
+    shares = all(map(resource.shares, ids))
+    known = {*cards}
+    lies = any(it.diverged for it in others)
+    measured = any(amounts.is_measured_on(it, others) for it in known) or any(
+        amounts.promised(claim, uuid, len(known)) is not None for claim in claims for uuid in known
+    )
+    if not (exact or alone) and not ((lies or measured) and shares):
         return True
-    return has_room(resource, cards, len(ids), others, sick=True)
+    return has_room(resource, cards, len(ids), others, sick=True, amounts=amounts, claims=claims)
 
 
-def roomier(resource: Resource, count: int, others: Iterable[Allocation]) -> tuple[str, ...]:
+def roomier(
+    resource: Resource, count: int, others: Iterable[Allocation], *, amounts: Amounts = BY_IDS
+) -> tuple[str, ...]:
     """Where as many fit: one card, or else a card for each; none where there is no room.
 
     What lies on one card goes where it fits best.
     """
-    free = free_on(resource, others)
+    free = free_on(resource, others, amounts=amounts)
     if on_one_card(resource.rule.sharing):
         best = best_fit(resource, free, count)
         return () if best is None else (best,)

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from agent.core.claims import Candidate, Dialect
+from agent.core.allocator import ALLOCATION
+from agent.core.claims import Candidate, Cards, Claim, Dialect
 from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
+from agent.core.koordinator.dialect import measured
 from agent.core.ledger import Ledger
 from agent.core.model import Allocation, Owner, Source
-from agent.core.vendor import Request
+from agent.core.vendor import ContainerEdits, Device, Edits, Request
 
 from .room import Room, promising
-from .scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, granted, held, limited
+from .scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, edits, granted, held, limited
 
 GONE = Owner("uid-gone", "main", "default", "gone")
 
@@ -275,3 +277,125 @@ async def test_no_pod_is_refused_for_what_the_one_before_it_asks_for() -> None:
     await room.allocator.allocate(SHARE, [["c4::1"]])
 
     assert room.claimed() == ["huge", "small"]
+
+
+async def test_no_pod_is_refused_for_what_one_asks_for_that_was_not_known_when_it_was_answered() -> None:
+    """The next one is not known yet, either: the first seems to ask again."""
+    room = by_limits()
+    [first] = await shared(room, "c4::0")
+    room.candidates = (asking("huge", 110),)
+    room.grants = [granted(first, "huge")]
+
+    await room.allocator.allocate(SHARE, [["c4::1"]])
+
+    assert room.claimed() == ["huge", None]
+
+
+# Hardware that lies elsewhere until its container starts
+
+
+def by_name(devices: Sequence[Device], request: Request) -> ContainerEdits:
+    return ContainerEdits(cdi_devices=(f"acme.com/slice={request.allocation}",))
+
+
+def halves(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+    """A dialect of pods that are called by their card and by how much they get of it: `c4-60`."""
+    card, core = pod.name.split("-")
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", (card,), {"core": core})]
+
+
+def of_one_second(*names: str, container_edits: Edits = by_name) -> Room:
+    pods = tuple(bound(name, resource=SHARE, created=7.0) for name in names)
+    dialects = (Dialect("halves", halves, measure=measured),)
+    return Room(prepares=True, dialects=dialects, candidates=pods, placement="auto", edits=container_edits)
+
+
+async def asks(room: Room, pod: str, device_id: str) -> Allocation:
+    """The pod's allocation, which the kubelet has written down by the time that it asks for the next."""
+    [answer] = await room.allocator.allocate(SHARE, [[device_id]])
+    made = room.ledger.get(answer.annotations[ALLOCATION])
+    assert made is not None
+    room.grants = [*(room.grants or ()), granted(made, pod)]
+    return made
+
+
+async def test_hardware_that_nothing_uses_makes_way_for_whom_the_card_was_chosen() -> None:
+    room = of_one_second("c4-60", "c5-30")
+
+    early = await asks(room, "c5-30", "c4::0")  # which was taken for the other's
+    assert room.log[-3:-1] == ["prepare c4::0 on c4", "save durable prepared"]
+    late = await asks(room, "c4-60", "c4::1")
+
+    assert "release c4::0" in room.log
+    its = {it.claim.pod: (it.id, it.cards) for it in room.ledger.all() if it.claim}
+    assert its == {"c5-30": (early.id, ("c5",)), "c4-60": (late.id, ("c4",))}
+    room.log.clear()
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+    assert room.log == ["prepare c4::0 on c5", "save durable done,done"]
+    assert room.requests[-1].parameters == {"core": "30"}
+
+
+async def test_hardware_of_another_size_on_the_same_card_makes_way_too() -> None:
+    room = of_one_second("c4-30", "c4-70")
+
+    await asks(room, "c4-70", "c4::0")
+    await asks(room, "c4-30", "c4::1")
+
+    assert room.log.count("release c4::0") == 1
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+    assert (room.log[-2], room.requests[-1].parameters) == ("prepare c4::0 on c4", {"core": "70"})
+
+
+async def test_hardware_moves_where_its_container_starts_before_the_next_pod_asks() -> None:
+    room = of_one_second("c4-60", "c5-30")
+    await asks(room, "c5-30", "c4::0")
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert room.log[-3:] == ["release c4::0", "prepare c4::0 on c5", "save durable done"]
+
+
+async def test_hardware_of_a_container_that_has_started_stays_where_it_is() -> None:
+    room = of_one_second("c4-60", "c5-30")
+    room.grants = None  # the kubelet's checkpoint can not be read
+    [answer] = await room.allocator.allocate(SHARE, [["c4::0"]])
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+    made = room.ledger.get(answer.annotations[ALLOCATION])
+    assert made is not None
+    room.grants = [granted(made, "c5-30")]
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert not [it for it in room.log if it.startswith("release")]
+    assert [it.cards for it in room.ledger.all()] == [("c4",)]
+
+
+async def test_hardware_whose_card_stands_in_the_answer_stays_there() -> None:
+    room = of_one_second("c4-60", "c5-30", container_edits=edits)
+    await asks(room, "c5-30", "c4::0")
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert [(it.cards, it.claim and it.claim.devices) for it in room.ledger.all()] == [(("c4",), ("c5",))]
+
+
+async def test_hardware_that_can_not_be_taken_away_stays_where_it_is() -> None:
+    room = of_one_second("c4-60", "c5-30")
+    await asks(room, "c5-30", "c4::0")
+    room.release_fails = VendorCrashed("acme", "signal 11")
+
+    await room.allocator.pre_start(SHARE, ["c4::0"])
+
+    assert room.log[-2:] == ["prepare c4::0 on c4", "save durable done"]
+    assert room.allocator.busy == set()
+
+
+async def test_a_pod_is_known_to_have_its_share_before_the_next_is_answered() -> None:
+    """Though no pass has read the kubelet's checkpoint meanwhile."""
+    room = of_one_second("c4-60", "c5-30", container_edits=edits)
+
+    await asks(room, "c5-30", "c4::0")
+    late = await asks(room, "c4-60", "c5::0")
+
+    assert (late.claim and late.claim.pod, late.cards) == ("c4-60", ("c4",))
+    assert [it.place for it in room.ledger.all()] == [("uid-c5-30", "main"), ("uid-c4-60", "main")]

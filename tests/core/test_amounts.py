@@ -1,231 +1,147 @@
-"""A pod that says how much of a card it is to have gets a card that has as much, or is refused."""
+"""How much of a card its allocations take: as schedulers promised it, else as the kubelet counts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agent.core.amounts import cards_with_room as chosen_by
-from agent.core.amounts import first_that_fits
-from agent.core.claims import Candidate, Claim
-from agent.core.errors import (
-    InsufficientRoom,
-    NotPromised,
-    NotServable,
-    VendorError,
-)
-from agent.core.evidence import Granted
-from agent.core.model import Allocation
-from agent.core.promises import Promises, dialects, of_schedulers
-from agent.core.vendor import ContainerEdits, Request, Vendor
+from agent.core.amounts import Amounts, fit, measures, of_init
+from agent.core.claims import Candidate, Claim, Dialect, Part, PodContainer
+from agent.core.koordinator.dialect import KOORDINATOR, measured
+from agent.core.koordinator.hami import HAMI
+from agent.core.model import Allocation, Owner, Source
 
-from .promising import by_limits, choose, of, prefer, share
-from .scenes import BY_LIMITS, SHARE, asking, held
+from .values import GPU, allocation, shared, whole
+
+GIB = 1 << 30
+HALF, THIRD = {"core": "50", "ratio": "50"}, {"core": "30", "memory": str(16 * GIB)}
+AMOUNTS = Amounts({GPU: shared({"a": 4, "b": 4})}, measures((KOORDINATOR, HAMI)), {"a": 64 * GIB})
 
 
-def has(name: str, card: str, core: int, n: int = 0) -> Allocation:
-    """What a pod has of a card, by the nth ID of it."""
-    claim = Claim(f"uid-{name}", "default", name, "main", (), {"core": str(core)})
-    return held(name, f"{card}::{n}", resource=SHARE, claim=claim)
+def takes(
+    name: str,
+    *ids: str,
+    container: str = "main",
+    dialect: str = "koordinator",
+    cards: Sequence[str] = ("a",),
+    handed: Mapping[str, str] | None = None,
+    on: Sequence[str] = (),
+    said: Mapping[str, str] | None = None,
+) -> Allocation:
+    """An allocation of a pod that was promised so much of these cards, or (None) nothing."""
+    claim = Claim(name, "default", name, container, tuple(cards), said or {}, dialect=dialect)
+    it = allocation(f"{name}-{container}", ids, owner=Owner(name, container, "default", name))
+    return replace(it, claim=claim if said is not None else None, diverged=tuple(on), handed=handed)
 
 
-# The card
-
-
-@pytest.mark.parametrize(
-    ("pods", "in_use", "asked", "expected"),
-    [
-        pytest.param([asking("web", 40)], [], "c5::0", ("web", ()), id="the IDs' card has room"),
-        pytest.param(
-            [asking("web", 40)], [has("a", "c5", 70)], "c5::1", ("web", ("c4",)), id="another card has room"
-        ),
-        pytest.param(
-            [asking("web", 40), asking("job", 90, created=1)],
-            [has("a", "c4", 20)],
-            "c4::1",
-            ("web", ("c5",)),
-            id="the card on which the largest fits, whoever asks",
-        ),
-        pytest.param(
-            [asking("web", 90), asking("job", 30, created=1)],
-            [has("a", "c4", 20), has("b", "c5", 60)],
-            "c4::1",
-            ("job", ()),
-            id="the first that fits",
-        ),
-        pytest.param(
-            [asking("web", 900), asking("job", 30, created=1)], [], "c4::1", ("job", ()), id="one that can be"
-        ),
-        pytest.param(
-            [asking("web"), asking("job", 30, created=1)], [], "c4::1", ("web", ()), id="one without amount"
-        ),
-        pytest.param(
-            [asking("web", 40), share("late", "c5", created=1)],
-            [has("a", "c4", 55), has("b", "c5", 55)],
-            "c5::1",
-            ("web", ("c4",)),
-            id="beside what is promised",
-        ),
-        pytest.param(
-            [share("early", "c5"), asking("web", 40, created=1)],
-            [],
-            "c4::0",
-            ("early", ("c5",)),
-            id="a chosen card, of who comes before",
-        ),
-        pytest.param([], [has("a", "c4", 30)], "c4::1", (None, ("c5",)), id="nobody is known: most left"),
-        pytest.param([], [], "c4::1", (None, ()), id="nobody is known: of equal ones the IDs'"),
-        pytest.param(
-            [asking("web", 10)],
-            [has("a", "c5", 1, 0), has("b", "c5", 1, 1), has("c", "c4", 50)],
-            "c4::1",
-            ("web", ()),
-            id="a card whose IDs are all taken is none",
-        ),
-    ],
-)
-def test_the_card_is_one_that_has_as_much_left(
-    pods: Sequence[Candidate], in_use: Sequence[Allocation], asked: str, expected: tuple[Any, ...]
-) -> None:
-    assert of(choose(by_limits(*pods, in_use=in_use), SHARE, asked)) == expected
-
-
-def test_where_no_card_has_as_much_it_is_refused_with_figures() -> None:
-    in_use = [has("a", "c4", 60), has("b", "c5", 70)]
-
-    with pytest.raises(InsufficientRoom, match=r"50 percent are asked for, left are \[30, 40\]"):
-        choose(by_limits(asking("web", 50), asking("job", 60, created=1), in_use=in_use), SHARE, "c4::1")
-
-
-def test_what_can_be_had_nowhere_is_refused_in_its_vendors_words() -> None:
-    with pytest.raises(NotServable, match="120 percent are more than a card"):
-        choose(by_limits(asking("web", 120)), SHARE, "c4::1")
-
-
-def test_where_a_scheduler_must_choose_no_pods_own_limits_count() -> None:
-    with pytest.raises(NotPromised):
-        choose(by_limits(asking("web", 10), placement="claim"), SHARE, "c4::1")
-
-
-def test_where_none_chooses_they_count_as_little() -> None:
-    assert of(choose(by_limits(asking("web", 10), placement="local"), SHARE, "c4::1")) == (None, ())
-
-
-def test_a_scheduler_is_heard_before_the_pod_itself() -> None:
-    its = by_limits(share("web", "c5"))
-    known, planned = its.scene.vendors["acme"], its.scene.plan[SHARE]
-
-    assert choose(its, SHARE, "c5::0").claim == Claim("uid-web", "default", "web", "main", ("c5",))
-    assert dialects(known, planned) == (*of_schedulers(known, planned), BY_LIMITS)
-
-
-def broken(*_: object) -> Sequence[str]:
-    raise ZeroDivisionError
-
-
-def test_a_vendor_whose_code_fails_refuses_the_request_and_ends_nothing() -> None:
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), SHARE, cards_with_room=broken)
-
-    with pytest.raises(VendorError, match="its plugin fails to choose a card: ZeroDivisionError"):
-        chosen_by(vendor, Request("", SHARE, ("0",)), (), ())
-
-
-def test_the_kubelet_is_steered_to_cards_that_have_as_much() -> None:
-    its = by_limits(asking("web", 40), in_use=[has("a", "c4", 70)])
-
-    assert prefer(its, SHARE, ["c4::1", "c5::0"], [], 1) == ["c5::0"]
-    assert prefer(its, SHARE, ["c4::1"], [], 1) == ["c4::1"]
-    assert prefer(by_limits(asking("web", 900)), SHARE, ["c4::1"], [], 1) == ["c4::1"]
-
-
-FITS = {"10": ("c0", "c1", "c2"), "20": ("c2", "c1"), "30": ("c2",)}
-
-
-def fitting(parameters: Mapping[str, str]) -> tuple[str, ...]:
-    try:
-        return FITS[parameters["core"]]
-    except KeyError:
-        raise InsufficientRoom(SHARE, parameters["core"]) from None
-
-
-@given(st.lists(st.sampled_from(["10", "20", "30", "90"]), min_size=1, max_size=6), st.integers(1, 2))
-def test_the_first_that_fits_gets_a_card_that_does_for_all_that_could(amounts: list[str], count: int) -> None:
-    claims = [Claim(f"u{n}", "default", f"p{n}", "main", (), {"core": it}) for n, it in enumerate(amounts)]
-    fit = [it for it in claims if it.parameters["core"] in FITS]
-    if not fit:
-        with pytest.raises(InsufficientRoom, match="90"):
-            first_that_fits(claims, count, fitting)
-        return
-    claim, cards = first_that_fits(claims, count, fitting)
-    assert claim == fit[0]
-    assert set(cards) <= set(FITS[claim.parameters["core"]])
-    if count == 1:
-        assert all(cards[0] in FITS[it.parameters["core"]] for it in fit)
-
-
-@st.composite
-def waiting(draw: st.DrawFn) -> list[Candidate]:
-    """Pods that ask for less and for more than two cards have."""
-    amounts = draw(st.lists(st.sampled_from(["", "20", "30", "50", "70", "100"]), min_size=1, max_size=6))
-    return [asking(f"pod-{n}", it, created=n) for n, it in enumerate(amounts)]
-
-
-@given(waiting(), st.data())
-def test_no_card_gets_more_than_it_has_whoever_is_taken_to_ask(
-    pods: list[Candidate], data: st.DataObject
-) -> None:
-    in_use: list[Allocation] = []
-    for n in range(data.draw(st.integers(1, 5))):
-        free = [f"{card}::{m}" for card in ("c4", "c5") for m in range(2)]
-        free = [it for it in free if not any(it in one.ids for one in in_use)]
-        if not free:
-            break
-        one = data.draw(st.sampled_from(free))
-        try:
-            choice = choose(by_limits(*pods, in_use=in_use), SHARE, one)
-        except InsufficientRoom:
-            assert in_use
-            continue
-        name, claim = f"answer-{n}", choice.claim
-        in_use.append(held(name, one, resource=SHARE, on=choice.instead, owner=None, claim=claim))
-        for card in ("c4", "c5"):
-            its = [it.claim for it in in_use if card in it.cards]
-            assert sum(int(it.parameters.get("core", "10")) if it else 10 for it in its) <= 100
-    claimed = [it.claim.uid for it in in_use if it.claim is not None]
-    assert len(claimed) == len({*claimed})
-
-
-# Whose it turns out to be
-
-
-def test_a_pod_on_another_card_than_was_chosen_keeps_what_it_asks_for_itself() -> None:
-    known = has("job", "c4", 40)
-    its = by_limits(share("web", "c5"), in_use=[known])
-
-    after = its.exchanged([Granted(known.id, "uid-web", "main", SHARE, known.ids)])
-
-    assert after == {known.id: Claim("uid-web", "default", "web", "main")}
+WORD = replace(takes("own", said=HALF), resource="koordinator.sh/gpu", source=Source.ANNOTATION)
 
 
 @pytest.mark.parametrize(
-    ("pods", "uid", "more", "unread"),
+    ("in_use", "expected"),
     [
-        pytest.param([], "uid-web", {}, True, id="a pod that is not known"),
-        pytest.param([asking("web", 10)], "uid-web", {}, False, id="a pod that is known"),
-        pytest.param([], "uid-job", {}, False, id="its claim is written down"),
-        pytest.param([], "uid-web", {"unseen": "no API server"}, False, id="no pod is ever seen"),
-        pytest.param([], "uid-web", {"placement": "claim"}, False, id="a scheduler chooses"),
-        pytest.param([], "uid-web", {"left_out": True}, False, id="the vendor is left out"),
+        pytest.param([], Part(), id="nothing"),
+        pytest.param([takes("web", "a::0", said=HALF)], Part(0.5, 0.5), id="percent"),
+        pytest.param([takes("web", "a::0", said=THIRD)], Part(0.3, 0.25), id="bytes"),
+        pytest.param([takes("web", "a::0", said={})], Part(1, 1), id="a card that is promised whole"),
+        pytest.param([takes("web", "a::0", said={}, dialect="hami")], Part(0.25, 0.25), id="no amount"),
+        pytest.param([takes("web", "a::0", "a::1")], Part(0.5, 0.5), id="no promise: two IDs of four"),
+        pytest.param([takes("web", "a::0", said=HALF, on=("b",))], Part(), id="on another card"),
+        pytest.param([takes("web", "a::0", said=HALF, cards=())], Part(0.5, 0.5), id="of whichever card"),
+        pytest.param([takes("web", "b::0", said=HALF, on=("a",))], Part(0.5, 0.5), id="by another's ID"),
+        pytest.param([takes("web", "a::0", said=THIRD, handed=HALF)], Part(0.5, 0.5), id="given more"),
+        pytest.param([takes("web", "a::0", said=HALF, handed=THIRD)], Part(0.5, 0.5), id="promised more"),
+        pytest.param([takes("web", "a::0", handed=HALF)], Part(0.5, 0.5), id="promised nothing, given some"),
+        pytest.param(
+            [takes("web", "a::0", said=HALF, cards=("a", "b"))], Part(1, 1), id="of two cards, on one"
+        ),
+        pytest.param(
+            [takes("web", "a::0", "b::0", said=HALF, cards=("a", "b"))], Part(0.5, 0.5), id="on both"
+        ),
+        pytest.param([replace(WORD, devices=("a",))], Part(0.5, 0.5), id="by a scheduler's word alone"),
+        pytest.param(
+            [takes("web", "a::0", said=HALF), takes("job", "a::1")], Part(0.75, 0.75), id="both kinds"
+        ),
+        pytest.param(
+            [takes("web", "a::0", container="init"), takes("web", "a::0", "a::1")],
+            Part(0.5, 0.5),
+            id="an ID that an init container hands on",
+        ),
+        pytest.param(
+            [replace(takes("web", "a::0", container=name), partitions=(name,)) for name in ("init", "main")],
+            Part(0.5, 0.5),
+            id="hardware that was made for each of two containers",
+        ),
     ],
 )
-def test_what_a_container_asks_for_is_unread_where_its_pod_is_not_known(
-    pods: Sequence[Candidate], uid: str, more: Mapping[str, Any], unread: bool
+def test_a_card_gives_what_was_promised_of_it_or_else_what_its_ids_are(
+    in_use: Sequence[Allocation], expected: Part
 ) -> None:
-    known = has("job", "c4", 40)
-    its: Promises = by_limits(*pods, in_use=[known], **more)
+    found = AMOUNTS.on("a", in_use)
 
-    assert its.is_unread(known, Granted(known.id, uid, "main", SHARE, known.ids)) is unread
+    assert (found.core, found.memory) == pytest.approx((expected.core, expected.memory))
+
+
+def test_containers_that_do_not_run_at_one_time_take_as_much_as_the_larger_time() -> None:
+    containers = (
+        PodContainer("init", init=True),
+        PodContainer("side", init=True, restartable=True),
+        PodContainer("main"),
+    )
+    inits, sidecars = of_init([Candidate("web", "default", "web", containers)])
+    amounts = replace(AMOUNTS, inits=inits, sidecars=sidecars)
+    its = [
+        takes("web", f"a::{n}", container=name, said={"core": core})
+        for n, (name, core) in enumerate({"init": "60", "side": "10", "main": "40"}.items())
+    ]
+
+    assert amounts.on("a", its).core == pytest.approx(0.7)
+    assert amounts.on("a", its[1:]).core == pytest.approx(0.5)
+
+
+def test_a_card_of_no_such_resource_is_used_whole() -> None:
+    assert AMOUNTS.on("c", [takes("web", "c")]) == Part(1, 1)
+    assert Amounts({GPU: whole("a")}).on("a", [takes("web", "a")]) == Part(1, 1)
+
+
+def test_parts_fit_on_a_card_where_neither_cores_nor_memory_are_more_than_all() -> None:
+    assert fit(Part(0.9, 0.1), Part(0.1, 0.9))
+    assert fit(*[Part(0.1, 0.1)] * 10), "as floats they are a hair more than all"
+    assert not fit(Part(0.9, 0.1), Part(0.2, 0.1))
+    assert not fit(Part(0.1, 0.9), Part(0.1, 0.2))
+
+
+def test_a_measure_that_raises_measures_nothing() -> None:
+    def broken(parameters: Mapping[str, str], memory: int) -> Part:
+        raise ZeroDivisionError
+
+    amounts = replace(AMOUNTS, measures=measures([replace(KOORDINATOR, measure=broken)]))
+
+    assert amounts.on("a", [takes("web", "a::0", said=HALF, handed=HALF)]) == Part(0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "memory", "expected"),
+    [
+        ({"core": "30", "ratio": "50"}, 0, Part(0.3, 0.5)),
+        ({"memory": str(GIB), "ratio": "50"}, 4 * GIB, Part(0, 0.25)),
+        ({"memory": str(3 * GIB), "ratio": "50"}, 4 * GIB, Part(0, 0.5)),
+        ({"memory": str(GIB)}, 0, Part()),
+        ({"core": "ten"}, 0, None),
+        ({"priority": "9"}, 0, None),
+        ({}, 0, None),
+    ],
+)
+def test_of_percent_and_bytes_of_memory_the_smaller_counts(
+    parameters: Mapping[str, str], memory: int, expected: Part | None
+) -> None:
+    assert measured(parameters, memory) == expected
+
+
+def test_a_claim_is_measured_by_its_dialect_alone() -> None:
+    strange = Dialect("strange", KOORDINATOR.claims)
+
+    assert measures([strange]) == {}
+    assert AMOUNTS.on("a", [takes("web", "a::0", said=HALF, dialect="strange")]) == Part(0.25, 0.25)

@@ -21,22 +21,21 @@ from .values import node, status
 # Whose an allocation was
 
 
-@pytest.mark.parametrize(
-    ("placement", "parameters"),
-    [
-        pytest.param("local", {}, id="no scheduler is heeded"),
-        pytest.param("auto", {"priority": "low"}, id="made with other parameters"),
-    ],
-)
-def test_a_promise_of_another_card_is_no_claim_on_this_one_unless_both_are_alike(
-    placement: Placement, parameters: Mapping[str, str]
-) -> None:
-    claim = Claim("uid-early", "default", "early", "main", ("c0",), parameters)
-    its = promises(
-        bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)], placement=placement
-    )
+def test_a_promise_of_another_card_is_no_claim_on_this_one_where_no_scheduler_is_heeded() -> None:
+    claim = Claim("uid-early", "default", "early", "main", ("c0",))
+    its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)], placement="local")
 
     assert its.exchanged([Granted("a", "uid-late", "main", WHOLE, ("c0",))]) == {"a": None}
+
+
+def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_another() -> None:
+    """What it takes of the card that it has is counted, and its pod is told of the other."""
+    claim = Claim("uid-early", "default", "early", "main", ("c0",), {"priority": "low"})
+    its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
+
+    after = its.exchanged([Granted("a", "uid-late", "main", WHOLE, ("c0",))])
+
+    assert after == {"a": Claim("uid-late", "default", "late", "main", ("c1",))}
 
 
 def test_a_promise_of_a_like_card_is_a_claim_on_this_one() -> None:

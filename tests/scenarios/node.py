@@ -338,8 +338,8 @@ class Node:
 
     async def cards_of(self, pod: Pod, container: str = "main") -> set[str]:
         """The physical cards that the container is told of."""
-        options = await self.kubelet.run_options(pod.uid, container)
-        return {self.cards.named(it) for it in options.env[self.cards.visible].split(",")}
+        got = await gets(self, pod, container)
+        return {self.cards.named(it) for it in got.env[self.cards.visible].split(",")}
 
     async def start_of(self, pod: Pod, container: str = "main") -> str:
         """Let the kubelet start the container; the allocation that it then has."""

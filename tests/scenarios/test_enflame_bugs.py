@@ -77,7 +77,10 @@ async def test_b1_equal_pods_that_are_bound_in_another_order_than_they_were_plac
 async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_card_each_and_are_told(
     gcushare: GCUShare, resource: str
 ) -> None:
-    """Of each its record says that it has its share, which is so; the card stays its scheduler's word."""
+    """Of each its record says that it has its share, which is so; the card stays its scheduler's word.
+
+    A slice of the hardware is made on that card before its container starts.
+    """
     await gcushare.starts("gcushare-v4", offered(3))
     record = {"main": WHOLE} if resource == DRS else {}
     pods = [
@@ -92,13 +95,14 @@ async def test_b1_equal_pods_of_which_the_kubelet_takes_another_first_have_a_car
     assert set().union(*has) == {*gcushare.enflame.uuids}
     moved = {pod.name for n, pod in enumerate(pods) if has[n] != {gcushare.enflame.named(str(n))}}
     await gcushare.process.until(lambda it: {one["pod"] for one in it["unheeded"]} == moved)
+    assert not moved or resource == SHARED
     for minor, pod in enumerate(pods):
-        records = await gcushare.records(pod, "main")
+        await gcushare.records(pod, "main")
         assert gcushare.read(pod)[f"{ASSIGNED}-minor"] == str(minor)
         if resource == DRS:
-            uuid = records["main"]["instanceUUID"]
-            (made,) = (it for it in gcushare.enflame.slices if it.uuid == uuid)
+            (made,) = (it for it in gcushare.enflame.slices if gcushare.enflame.minors[it.slot] == minor)
             assert {gcushare.enflame.uuids[made.slot]} == has[minor]
+            await gcushare.tells(pod, instanceUUID=made.uuid)
 
 
 async def test_b2_a_pod_that_bypassed_the_scheduler_takes_no_other_pods_record(gcushare: GCUShare) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from .node import Node, confirmed, in_use, one, owned_by, released, shared, whol
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
 CORE, RATIO, SHARED = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory-ratio", "gpu.shared"))
-HALF = {CORE: 50, RATIO: 50, SHARED: 1}
+HALF, THIRD = ({CORE: percent, RATIO: percent, SHARED: 1} for percent in (50, 33))
 
 
 def written(node: Node, *cards: int, bound: int = 0, percent: int = 100) -> dict[str, str]:
@@ -125,6 +126,37 @@ async def test_pods_that_a_kubelet_finds_as_it_begins_end_on_their_cards_in_what
     assert [await node.cards_of(pod) for pod in pods] == [uuids(node, n) for n in range(4)]
 
 
+@pytest.mark.parametrize("seed", range(3))
+async def test_pods_of_one_second_get_no_more_of_a_card_than_all_of_it_in_whatever_order_they_come(
+    node: Node, seed: int
+) -> None:
+    """Each that has another card than its own is told; who is refused has no room whoever it is."""
+    await node.start(shared(TOKEN, 4, placement="auto"))
+    await node.counts({TOKEN: (16, 16)})
+    sizes = {0: (60, 40), 1: (30, 70), 2: (50, 20, 30), 3: (50, 50)}
+    asked = {f"{core}-on-{card}": (card, core) for card, its in sizes.items() for core in its}
+    pods = [Pod(name, (Container({TOKEN: 1, CORE: core, RATIO: core}),)) for name, (_, core) in asked.items()]
+    for pod in pods:
+        card, core = asked[pod.name]
+        node.shows_one(pod, 7.0, written(node, card, percent=core))
+    await node.kubelet.restart()
+    await node.counts({TOKEN: (16, 16)})
+
+    admitted: list[Pod] = []
+    refused: list[Pod] = []
+    for pod in random.Random(seed).sample(pods, len(pods)):
+        verdict = await node.kubelet.admit(pod)
+        (admitted if verdict.admitted else refused).append(pod)
+        assert verdict.admitted or "have no room" in verdict.message or "memory left" in verdict.message
+
+    has = {pod.name: await node.cards_of(pod) for pod in admitted}
+    for uuid in node.cards.uuids:
+        assert sum(asked[name][1] for name, cards in has.items() if uuid in cards) <= 100
+    assert len(admitted) > len(refused)
+    moved = {name for name, cards in has.items() if cards != uuids(node, asked[name][0])}
+    await node.until(lambda it: {one.pod.name for one in it.unheeded if one.moved} == moved)
+
+
 async def test_a_pod_without_a_promise_is_kept_from_cards_that_are_promised(node: Node) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
@@ -156,16 +188,43 @@ async def test_a_whole_card_that_another_one_has_is_not_replaced_unsaid(node: No
 async def test_shares_are_on_the_card_that_the_scheduler_chose(node: Node) -> None:
     await node.start(shared(TOKEN, 4, placement="claim", policy="distributed"))
     await node.counts({TOKEN: (16, 16)})
-    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **HALF}),)) for n in range(3)]
+    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **THIRD}),)) for n in range(3)]
     for n, pod in enumerate(pods):
-        node.shows(pod, **written(node, 2, bound=n, percent=50))
+        node.shows(pod, **written(node, 2, bound=n, percent=33))
 
     for pod in pods:
         await node.admit_pod(pod)
 
     assert [await node.cards_of(pod) for pod in pods] == [uuids(node, 2)] * 3
     view = await node.until(lambda it: len(in_use(it)) == 3 and all(one.claim for one in in_use(it)))
-    assert {one.claim.parameters["core"] for one in in_use(view) if one.claim} == {"50"}
+    assert {one.claim.parameters["core"] for one in in_use(view) if one.claim} == {"33"}
+
+
+async def test_what_a_scheduler_promises_of_a_card_beyond_all_of_it_is_refused(node: Node) -> None:
+    """Though the kubelet counts IDs for it."""
+    await node.start(shared(TOKEN, 4, placement="auto"))
+    await node.counts({TOKEN: (16, 16)})
+    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **HALF}),)) for n in range(3)]
+    for n, pod in enumerate(pods):
+        node.shows(pod, **written(node, 2, bound=n, percent=50))
+
+    verdicts = [await node.kubelet.admit(pod) for pod in pods]
+
+    assert [it.admitted for it in verdicts] == [True, True, False]
+    assert "which has 0 % of its cores and 0 % of its memory left" in verdicts[2].message
+
+
+async def test_pods_fill_a_card_as_far_as_they_were_promised_it_whatever_ids_it_has(node: Node) -> None:
+    await node.start(shared(TOKEN, 2, placement="auto"))
+    await node.counts({TOKEN: (8, 8)})
+    pods = [Pod(f"share-{n}", (Container({TOKEN: 1, **THIRD}),)) for n in range(3)]
+    for n, pod in enumerate(pods):
+        node.shows(pod, **written(node, 2, bound=n, percent=33))
+
+    for pod in pods:
+        await node.admit_pod(pod)
+
+    assert [await node.cards_of(pod) for pod in pods] == [uuids(node, 2)] * 3
 
 
 async def test_the_containers_of_a_pod_have_each_the_share_that_was_chosen_for_it(node: Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -299,7 +300,7 @@ async def test_the_room_of_a_slice_whose_pod_has_just_ended_is_the_next_pods(
         await bound(node, metax, "first", 0, "fixed-share", core=60, memory=40 * GIB)
     )
     await node.until(lambda it: confirmed(it, first) and owned_by(it, first))
-    second = await bound(node, metax, "second", 0, "burst-share", core=60, memory=40 * GIB)
+    second = await bound(node, metax, "second", 0, "burst-share", core=40, memory=20 * GIB)
     early = await node.kubelet.admit(second)
     assert "is burst-share, and the slices" in early.message
 
@@ -312,6 +313,36 @@ async def test_the_room_of_a_slice_whose_pod_has_just_ended_is_the_next_pods(
     [made] = metax.slices
     assert (made.compute, made.vram, metax.policy(0)) == (60, 40960, "burst-share")
     assert made.alias == f"xpu-{await node.start_of(third)}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_pods_of_one_second_have_their_slices_on_the_chosen_cards_in_whatever_order_they_come(
+    node: Node, metax: MetaX, seed: int
+) -> None:
+    """No plugin is told whose an Allocate is; until its container starts a slice may lie on another card."""
+    await served(node)
+    sizes = {0: (60, 40), 1: (30, 70), 2: (50, 20, 30), 3: (100,)}
+    chosen = [
+        (asking(f"{core}-on-{card}", core, core * GIB // 2), card, core)
+        for card, its in sizes.items()
+        for core in its
+    ]
+    for pod, card, core in chosen:
+        node.shows_one(pod, 7.0, written(metax, card, core=core, memory=core * GIB // 2))
+    await node.kubelet.restart()
+    await node.counts({SGPU: (64, 64)})
+
+    order = random.Random(seed).sample([pod for pod, *_ in chosen], len(chosen))
+    for n, pod in enumerate(order):
+        await node.admit_pod(pod)
+        if n % 3 == 2:  # some start before the next is admitted
+            await node.start_of(pod)
+
+    for pod, card, core in chosen:
+        [made] = metax.marked(await node.start_of(pod))
+        assert (pod.name, made.slot, made.compute) == (pod.name, card, core)
+    assert len(metax.slices) == len(chosen)
+    await node.until(lambda it: confirmed(it, *order) and not it.unheeded)
 
 
 # What others do to the card

@@ -336,7 +336,24 @@ async def test_a_container_starts_again_while_no_pod_can_be_read(
 async def test_a_pod_that_was_moved_from_its_chosen_card_has_what_it_asks_for_there(
     node: Node, metax: MetaX
 ) -> None:
-    """Its scheduler's word comes after its Allocate."""
+    """Its scheduler's word comes after its Allocate, and the chosen card has no room by then."""
+    await served(node)
+    pod = await unknown(node, asking("late", core=30))
+    [(slot, *_)] = made(metax)
+    chosen = (slot + 1) % 4
+    await fills(node, metax, chosen, core=80)
+    node.shows(pod, **written(metax, chosen, core=30))
+
+    await node.start_of(pod)
+
+    assert [it[:3] for it in made(metax) if it[0] != chosen] == [(slot, 30, 1024)]
+    view = await node.until(lambda it: it.unheeded)
+    assert f"chosen was {metax.uuids[chosen]}" in view.unheeded[0].why
+
+
+async def test_a_pod_whose_schedulers_word_comes_after_its_allocate_starts_on_the_chosen_card(
+    node: Node, metax: MetaX
+) -> None:
     await served(node)
     pod = await unknown(node, asking("late", core=30))
     [(slot, *_)] = made(metax)
@@ -344,9 +361,27 @@ async def test_a_pod_that_was_moved_from_its_chosen_card_has_what_it_asks_for_th
 
     await node.start_of(pod)
 
-    assert [it[:3] for it in made(metax)] == [(slot, 30, 1024)]
-    view = await node.until(lambda it: it.unheeded)
-    assert f"chosen was {metax.uuids[(slot + 1) % 4]}" in view.unheeded[0].why
+    assert [it[:3] for it in made(metax)] == [((slot + 1) % 4, 30, 1024)]
+    await node.until(lambda it: confirmed(it, pod) and not it.unheeded)
+
+
+async def test_what_a_pod_asks_for_itself_and_what_was_promised_of_its_card_are_never_more_than_the_card(
+    node: Node, metax: MetaX
+) -> None:
+    await served(node)
+    await fills(node, metax, 0, 1, 2)
+    await node.admit_pod(shown(node, "web", core=60))
+    [(_, *own)] = [it[:3] for it in made(metax) if it[0] == 3]
+
+    over = await bound(node, metax, "over", 3, core=50)
+    verdict = await node.kubelet.admit(over)
+    node.forgets(over)
+    await node.admit_pod(await bound(node, metax, "beside", 3, core=40))
+
+    assert own == [60, 1024]
+    assert not verdict.admitted
+    assert "which has 40 % of its cores" in verdict.message
+    assert sorted(it[1:3] for it in made(metax) if it[0] == 3) == [(40, 1024), (60, 1024)]
 
 
 async def test_an_agent_that_comes_anew_knows_what_a_pod_asked_for(node: Node, metax: MetaX) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, Part, PodContainer
 from agent.core.koordinator.allocated import ALLOCATED, Grant, allocated
 from agent.core.koordinator.asked import asked, shared_out, wish
 from agent.core.koordinator.resources import GPU
 from agent.core.text import shorten
 
 GIB = 1 << 30
+#: The parameters of a share of cards.
+_SHARE = ("core", "memory", "ratio")
 AVERAGE = "the scheduler grants each container the average of its pod"
 
 
@@ -69,6 +71,24 @@ def share(grants: Sequence[Grant]) -> dict[str, str]:
     return {} if each.whole else {key: str(value) for key, value in said.items() if value is not None}
 
 
+def measured(parameters: Mapping[str, str], memory: int) -> Part | None:
+    """What `share` said, of a card of so many bytes; None where it said nothing.
+
+    Of percent and bytes the smaller, for schedulers round one of them up.
+    """
+    said = {key: int(it) for key, it in parameters.items() if key in _SHARE and it.isascii() and it.isdigit()}
+    if not said:
+        return None
+    in_bytes = said.get("memory", 0) / memory if memory else 0.0
+    parts = [it for it in (in_bytes, said.get("ratio", 0) / 100) if it]
+    return Part(said.get("core", 0) / 100, min(parts, default=0.0))
+
+
+def _measured(parameters: Mapping[str, str], memory: int) -> Part | None:
+    """A claim that says nothing is of whole cards."""
+    return measured(parameters, memory) if parameters else Part(1.0, 1.0)
+
+
 def _least(grants: Sequence[Grant]) -> Grant:
     """What every one of these cards gives: of cards of two sizes half is not the same."""
     cores, memories, ratios = ([getattr(it, name) for it in grants] for name in ("core", "memory", "ratio"))
@@ -100,4 +120,4 @@ def in_words(it: Grant) -> str:
     return " and ".join(said)
 
 
-KOORDINATOR = Dialect("koordinator", claims)
+KOORDINATOR = Dialect("koordinator", claims, measure=_measured)

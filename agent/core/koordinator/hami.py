@@ -16,7 +16,7 @@ from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialec
 from agent.core.koordinator import allocated
 from agent.core.koordinator.allocated import MAX_GRANTS, Grant
 from agent.core.koordinator.asked import asks_koordinator, believed, shared_out, split, wish
-from agent.core.koordinator.dialect import claim
+from agent.core.koordinator.dialect import claim, measured
 from agent.core.koordinator.resources import PREFIX
 from agent.core.text import shorten
 
@@ -209,5 +209,5 @@ def _check(grants: Sequence[Grant], cards: Cards, key: str) -> None:
         raise ValueError(f"{key} names a card twice, or more than {MAX_GRANTS}")
 
 
-METAX = Dialect("metax", metax)
-HAMI = Dialect("hami", hami)
+METAX = Dialect("metax", metax, measure=measured)
+HAMI = Dialect("hami", hami, measure=measured)

@@ -21,17 +21,20 @@ _GIB = 1 << 30
 
 
 def container_edits(options: Options, devices: Sequence[Device], request: Request) -> ContainerEdits:
-    """Where Enflame's runtime runs the container the variable is enough; elsewhere the nodes are."""
+    """Where Enflame's runtime runs the container the variable is enough; elsewhere the nodes are.
+
+    Of a slice that goes by its CDI name the spec says both: until its container starts it may lie elsewhere.
+    """
+    if request.resource == options.brand.drs and options.drs_variable == "cdi":
+        return ContainerEdits(cdi_devices=(f"{facts.CDI_KIND}={request.allocation}",))
     env = {VISIBLE: ",".join(str(it) for it in sorted(_minors(devices)))}
     if options.isolation and request.resource == options.brand.shared:
         env |= _isolated(options.slice_count, len(request.ids), devices)
-    by_name = request.resource == options.brand.drs and options.drs_variable == "cdi"
-    if request.resource == options.brand.drs and not by_name:
+    if request.resource == options.brand.drs:
         env |= _slice(request.partitions)
     return ContainerEdits(
         env=env,
         device_nodes=tuple(_nodes(devices)) if options.device_nodes else (),
-        cdi_devices=(f"{facts.CDI_KIND}={request.allocation}",) if by_name else (),
     )
 
 

@@ -20,6 +20,7 @@ from agent.core.text import shorten
 
 from .names import DOMAIN
 from .qos import ANNOTATION, DEFAULT
+from .room import part
 from .share import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
 
 APP_CLASS = f"{DOMAIN}sgpu-app-class"
@@ -140,5 +141,5 @@ def _mismatch(it: PodContainer, resource: str, count: int) -> str:
     )
 
 
-DIALECT = Dialect("metax-sgpu", claims)
-LIMITS = Dialect("metax-limits", limits)
+DIALECT = Dialect("metax-sgpu", claims, measure=part)
+LIMITS = Dialect("metax-limits", limits, measure=part)

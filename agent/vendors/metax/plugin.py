@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from agent.core.claims import Dialect
 from agent.core.hooks import hookimpl
 from agent.core.vendor import Signs, Vendor
 
@@ -19,7 +21,7 @@ from .names import GPU, SGPU
 from .nodedevices import ANNOTATION, node_annotations
 from .offering import judge, offering, sharing
 from .options import DEFAULTS, SETTINGS, Options
-from .room import cards_with_room
+from .room import cards_with_room, part
 from .share import without_a_claim
 from .sysfs import MODULE
 
@@ -53,7 +55,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         annotations=partial(node_annotations, options) if sliced else None,
         annotation_keys=(ANNOTATION,),
         dialects=(DIALECT,) if sliced else (),
-        limits=LIMITS if sliced else None,
+        limits=_limits(options) if sliced else None,
         cards_with_room=partial(cards_with_room, options) if sliced else None,
         unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
@@ -63,3 +65,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         libraries=partial(places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=(PCI_VENDOR,), sysfs=sysfs),
     )
+
+
+def _limits(options: Options) -> Dialect:
+    """What a pod asks for itself; who names no amount takes what its ID is of a card, or all of it."""
+    whole = options.unclaimed == "whole"
+    return replace(LIMITS, measure=partial(part, unclaimed="whole")) if whole else LIMITS

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agent.core.claims import Part
 from agent.core.text import shorten
 from agent.core.vendor import Device, Grant, NoRoom, Request, RequestRefused
 
 from . import facts
 from .options import Options
-from .share import MAX_SLICES, MIB, WHOLE, Slice, slices
+from .share import CORE, MAX_SLICES, MEMORY, MIB, RATIO, WHOLE, Slice, Unclaimed, names_amounts, slices
 
 #: One of `facts.OWN_SLICES`.
 _OWN = re.compile(r"([0-9a-f]{16}):([0-9]{1,9}):([0-9]{1,9})")
@@ -91,6 +92,18 @@ def _short(wanted: Iterable[Slice], rest: Iterable[Left], count: int) -> NoRoom:
     return NoRoom(f"{its.memory} MiB and {its.compute} percent{policy} are asked for, and {on}: {told}")
 
 
+def part(parameters: Mapping[str, str], memory: int, unclaimed: Unclaimed = "share") -> Part | None:
+    """What the slice of these parameters takes of a card of so many bytes; None: what its ID is of it."""
+    asked = {key: parameters[key] for key in (CORE, RATIO, MEMORY) if key in parameters}
+    if not all(it.isascii() and it.isdigit() for it in asked.values()) or not (asked or unclaimed == "whole"):
+        return None
+    try:
+        (it,) = slices(Request("", "", ("",), asked), {"": memory}, unclaimed)
+    except RequestRefused:  # more memory than there is
+        return Part(int(asked.get(CORE, 0)) / WHOLE, 1.0)
+    return Part(it.compute / WHOLE, it.memory * MIB / memory if memory else 0.0)
+
+
 def left(options: Options, resource: str, card: Device, grants: Iterable[Grant]) -> Left:
     """What is left of a card beside what others made there and what of it is given out.
 
@@ -105,8 +118,8 @@ def left(options: Options, resource: str, card: Device, grants: Iterable[Grant])
     for it in its:
         ours = [one for one in made(options, it, [card]) if one.card == card.uuid]
         policies += [str(one.qos) for one in ours if one.qos is not None]
-        name = it.request.allocation
-        own += [there[name]] if name in there else ours
+        seen = there.get(it.request.allocation)
+        own += ours if seen is None else [_more(seen, ours if names_amounts(it.request.parameters) else ())]
     foreign = number(card, facts.FOREIGN_SLICES)
     if foreign or any(not it.whole for it in own):
         policies += filter(None, [card.attributes.get(facts.QOS, "")])
@@ -117,6 +130,12 @@ def left(options: Options, resource: str, card: Device, grants: Iterable[Grant])
         MAX_SLICES - foreign - len(own),
         next(iter(policies), None),
     )
+
+
+def _more(seen: Slice, claimed: Sequence[Slice]) -> Slice:
+    """What lies there, or what it is made into as it is claimed by now: it counts with what is more."""
+    its = (seen, *claimed)
+    return replace(seen, memory=max(it.memory for it in its), compute=max(it.compute for it in its))
 
 
 def room(card: Device) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.vendor import Device, DeviceNode, Request
+from agent.core.vendor import ContainerEdits, Device, DeviceNode, Request
 from agent.vendors.enflame import facts
 from agent.vendors.enflame.edits import VISIBLE, container_edits
 from agent.vendors.enflame.options import Options
@@ -45,9 +45,10 @@ def test_nodes_are_left_to_enflames_runtime_where_the_setting_says_so() -> None:
 
 
 def test_a_container_with_a_slice_of_the_hardware_names_it_by_its_allocation() -> None:
+    """And by nothing of its card, which the spec says: until its container starts it may be another one."""
     edits = container_edits(Options(), [card(3)], asked("enflame.com/drs-gcu"))
 
-    assert edits.cdi_devices == ("enflame.com/drs-gcu=0123456789abcdef",)
+    assert edits == ContainerEdits(cdi_devices=("enflame.com/drs-gcu=0123456789abcdef",))
 
 
 def test_a_container_with_a_slice_of_the_hardware_is_told_its_uuid_where_the_setting_says_so() -> None:

@@ -89,6 +89,13 @@ def test_what_others_made_there_is_not_left(attributes: dict[str, str]) -> None:
     assert found([card(0, **attributes), card(1)], core="10", memory=str(8 * GIB)) == ["GPU-1"]
 
 
+def test_a_slice_that_is_claimed_larger_by_now_than_it_lies_there_counts_as_it_is_claimed() -> None:
+    """It is taken away, and made so when its container starts."""
+    lies = card(0, own_slice_0=f"{OURS}:10:1024")
+
+    assert found([lies, card(1)], grant(0, 60, 1), core="50") == ["GPU-1"]
+
+
 def test_a_slice_of_ours_that_lies_there_counts_as_it_lies_and_one_without_owner_not_at_all() -> None:
     """What was released is told late as gone; its card is idle, and takes any policy."""
     lies = card(0, own_slice_0=f"{OURS}:95:1024", own_slice_1=f"{OTHER}:3:1024", qos="fixed-share")

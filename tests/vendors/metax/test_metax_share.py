@@ -7,9 +7,11 @@ from contextlib import nullcontext
 
 import pytest
 
+from agent.core.claims import Part
 from agent.core.vendor import Request, RequestRefused
 from agent.vendors.metax.plugin import register_backend
 from agent.vendors.metax.qos import SCHED_CLASSES, Qos, fitting, policy
+from agent.vendors.metax.room import part
 from agent.vendors.metax.share import Slice, Unclaimed, slices
 
 GIB = 1 << 30
@@ -165,3 +167,33 @@ def test_another_policy_than_that_of_the_cards_slices_is_refused_with_both() -> 
 
 def test_the_classes_are_those_of_the_library() -> None:
     assert SCHED_CLASSES == {Qos.BEST_EFFORT: 0, Qos.FIXED_SHARE: 1, Qos.BURST_SHARE: 2}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "size", "expected"),
+    [
+        pytest.param({"core": "10", "memory": str(16 * GIB)}, CARD, Part(0.1, 0.25), id="what is named"),
+        pytest.param({"core": "10", "ratio": "50"}, CARD, Part(0.1, 0.5), id="a ratio"),
+        pytest.param({"core": "100", "qos": ""}, CARD, Part(1, 1), id="a whole card"),
+        pytest.param({"memory": "1"}, CARD, Part(0.01, 1 / 512), id="never less than a slice can be"),
+        pytest.param({"core": "10", "memory": str(2 * CARD)}, CARD, Part(0.1, 1), id="more than there is"),
+        pytest.param({"core": "10"}, 0, Part(0.1, 0), id="a card whose size is unknown"),
+        pytest.param({"qos": "fixed-share"}, CARD, None, id="no amount"),
+        pytest.param({"core": "some"}, CARD, None, id="no number"),
+    ],
+)
+def test_a_claim_takes_of_a_card_what_its_slice_does(
+    parameters: Mapping[str, str], size: int, expected: Part | None
+) -> None:
+    assert part(parameters, size) == expected
+
+
+@pytest.mark.parametrize(("how", "expected"), [("share", None), ("refuse", None), ("whole", Part(1, 1))])
+def test_a_claim_that_names_no_amount_takes_of_a_card_what_is_set(
+    how: Unclaimed, expected: Part | None
+) -> None:
+    limits = register_backend({"mode": "sgpu", "unclaimed": how}).limits
+
+    assert limits is not None
+    assert limits.measure is not None
+    assert limits.measure({"qos": "best-effort"}, CARD) == expected

@@ -1,0 +1,185 @@
+"""Pods of one second, which a kubelet that starts anew takes in any order: no card is promised away twice.
+
+Each pod was promised part of a card, of its cores and of its memory, and asks for as many IDs as the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.admission import Scene, admit
+from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.core.dealing import Offer
+from agent.core.errors import AllocationError
+from agent.core.evidence import Granted
+from agent.core.koordinator.dialect import measured
+from agent.core.ledger import Ledger
+from agent.core.model import Owner
+from agent.core.plan import plan
+from agent.core.promises import Promises
+from agent.core.swaps import Swaps
+from agent.core.topology import Topology
+from agent.core.vendor import ContainerEdits, Device, Edits, Request, ResourceRule, Sharing, Vendor
+
+from .scenes import edits
+from .values import GPU, allocation, node, status
+
+GIB = 1 << 30
+CARDS = ("a", "b", "c")
+#: Percent of the cores and of the memory.
+Percent = tuple[int, int]
+
+
+def limits(devices: Sequence[Device], request: Request) -> ContainerEdits:
+    """An answer that holds a container to its part, which nobody can change later."""
+    return ContainerEdits(env={key: request.parameters.get(key, "") for key in ("core", "ratio")})
+
+
+def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+    its = pod.annotations
+    parts = {key: its[key] for key in ("core", "ratio")} if its else {}
+    return [Claim(pod.uid, pod.namespace, pod.name, "main", (its["card"],), parts)] if its else []
+
+
+def pod(name: str, card: str, percent: Percent, **more: object) -> Candidate:
+    said = {"card": card, "core": str(percent[0]), "ratio": str(percent[1])}
+    containers = (PodContainer("main", {GPU: 1}),)
+    return Candidate(f"uid-{name}", "default", name, containers, said, created=7.0, **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class Node:
+    """A node whose kubelet has just begun, and names whose an answer is before it asks for the next."""
+
+    pods: list[Candidate]
+    container_edits: Edits = edits
+    replicas: int = 8
+    ledger: Ledger = field(default_factory=Ledger)
+    answered: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    def scene(self) -> Scene:
+        snapshot = node(
+            *(replace(it, device=replace(it.device, memory=64 * GIB)) for it in map(status, CARDS))
+        )
+        rule = ResourceRule(GPU, sharing=Sharing("replicas", self.replicas), placement="auto")
+        dialects = (Dialect("parts", claims, measure=measured),)
+        vendor = Vendor("acme", "", self.container_edits, GPU, dialects=dialects)
+        planned = plan([Offer("acme", (rule,))], snapshot, {}, {})
+        found = frozenset(it.uid for it in self.pods)
+        return Scene(
+            planned, snapshot, Topology(), {"acme": vendor}, candidates=tuple(self.pods), found=found
+        )
+
+    def promises(self) -> Promises:
+        return Promises(self.scene(), self.ledger.in_use())
+
+    def free(self) -> list[str]:
+        held = {one for it in self.ledger.in_use() for one in it.ids}
+        return [one for card in self.scene().plan[GPU].cards for one in card if one not in held]
+
+    def asks(self, pod: Candidate, device_id: str) -> bool:
+        """Whether the pod is admitted with this ID, which the kubelet chose."""
+        promises = self.promises()
+        devices = admit(promises.scene, GPU, [device_id])
+        try:
+            choice = promises.choice(GPU, [device_id], devices, self.ledger.in_use())
+        except AllocationError:
+            self.refused.append(pod.name)
+            self.pods = [replace(it, over=it.over or it.uid == pod.uid) for it in self.pods]
+            return False
+        name = f"answer-{len(self.answered)}"
+        answer = allocation(name, [device_id], claim=choice.claim)
+        self.ledger.record(replace(answer, diverged=choice.instead))
+        self.answered[name] = choice.claim.parameters if choice.claim else {}
+        Swaps(self.ledger, self.promises).exchange(
+            [Granted(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]
+        )
+        self.ledger.confirm(name, Owner(pod.uid, "main", "default", pod.name))
+        return True
+
+    def granted(self) -> Iterable[Granted]:
+        owned = (it for it in self.ledger.in_use() if it.owner)
+        return [Granted(it.id, it.owner.uid, "main", GPU, it.ids) for it in owned if it.owner]
+
+    def given(self, card: str, count: Callable[[str, str], Mapping[str, str]]) -> Percent:
+        """What of a card is given out, by the parameters of an answer or of its pod."""
+        its = [it for it in self.ledger.in_use() if card in it.cards]
+        said = [count(it.id, it.owner.uid if it.owner else "") for it in its]
+        return sum(int(it.get("core", 0)) for it in said), sum(int(it.get("ratio", 0)) for it in said)
+
+    def is_within(self) -> bool:
+        """Whether no card has given out more than all of it, as promised and as containers are held to."""
+        promised = {it.uid: it.annotations for it in self.pods}
+        counts: list[Callable[[str, str], Mapping[str, str]]] = [lambda _, uid: promised[uid]]
+        if self.container_edits is limits:
+            counts.append(lambda name, _: self.answered[name])
+        return all(max(self.given(card, count)) <= 100 for card in CARDS for count in counts)
+
+
+@st.composite
+def promised(draw: st.DrawFn) -> list[Candidate]:
+    """Pods as a scheduler promises them parts of cards, of none more than all."""
+    pods = []
+    for card in CARDS:
+        left = (100, 100)
+        for n in range(draw(st.integers(0, 4))):  # each with an ID of its own
+            part = tuple(draw(st.integers(0, max(0, it))) for it in left)
+            left = (left[0] - part[0], left[1] - part[1])
+            if max(part):
+                pods.append(pod(f"{card}-{n}", card, (part[0], part[1])))
+    return pods
+
+
+@pytest.mark.parametrize("container_edits", [edits, limits], ids=["plain", "limits"])
+@given(data=st.data())
+def test_no_order_of_pods_of_one_second_has_a_card_give_more_than_all_of_it(
+    container_edits: Edits, data: st.DataObject
+) -> None:
+    """Not of its cores and not of its memory, as promised and as containers are held to it."""
+    its = Node(data.draw(promised()), container_edits)
+
+    for asking in data.draw(st.permutations(its.pods)):
+        its.asks(asking, data.draw(st.sampled_from(its.free())))
+        assert its.is_within()
+
+
+@given(data=st.data())
+def test_equal_pods_of_one_second_are_all_admitted_in_whatever_order(data: st.DataObject) -> None:
+    part = data.draw(st.sampled_from([(50, 50), (30, 25), (10, 100)]))
+    each = min(100 // max(part), 4)
+    its = Node([pod(f"{card}-{n}", card, part) for card in CARDS for n in range(each)])
+
+    for asking in data.draw(st.permutations(its.pods)):
+        assert its.asks(asking, data.draw(st.sampled_from(its.free())))
+        assert its.is_within()
+
+
+@given(promised())
+def test_pods_of_different_seconds_get_what_was_promised_them(pods: list[Candidate]) -> None:
+    pods = [replace(it, created=n) for n, it in enumerate(pods)]
+    its = Node(pods)
+
+    for asking in pods:
+        [device_id] = its.promises().preferred(its.scene().plan[GPU], its.free(), [], 1)
+        assert its.asks(asking, device_id)
+    cards = {it.owner.uid: it.cards for it in its.ledger.in_use() if it.owner}
+    assert cards == {it.uid: (it.annotations["card"],) for it in pods}
+
+
+def test_a_place_is_given_only_where_it_has_room_for_whichever_pod_asks() -> None:
+    """The smaller pod is first by its uid, and may be the larger one."""
+    its = Node([pod("other", "b", (70, 70), bound=1.0)])
+    its.asks(its.pods[0], "b::0")
+    small, large = pod("1-small", "b", (30, 30)), pod("2-large", "a", (60, 60))
+    its.pods += [small, large]
+
+    assert its.asks(large, "b::1")
+
+    assert {it.owner.pod: it.cards for it in its.ledger.in_use() if it.owner}["2-large"] == ("a",)
+    assert its.is_within()
