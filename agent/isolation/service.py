@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
@@ -186,6 +187,8 @@ class Service:
             lost = _lost(exc)
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # both at once: the end of the agent counts
+                # A scope lets no cancellation end at it but its own, and ends everything beside it instead.
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 raise asyncio.CancelledError from exc
             if self._asking == "links":
                 self._links.give_up()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -261,7 +261,7 @@ async def _lived(day: Day, clearly: Callable[[Exception], bool]) -> bool:
             got = await node.admits(it)
         except AllocationError as exc:
             clearly(exc)
-            assert node.ledger.in_use() == before, "a refusal changed the ledger"
+            assert _given(node.ledger.in_use()) == _given(before), "a refusal changed the ledger"
             node.heard = [one for one in node.heard if one.uid != it.pod.uid]
             continue
         if got is None:
@@ -278,6 +278,11 @@ async def _lived(day: Day, clearly: Callable[[Exception], bool]) -> bool:
         cards = {one.uuid: one.minor for one in CARDS}
         external(node.heard, node.plan, {"acme": cards}, 1000.0)
     return honoured
+
+
+def _given(in_use: Iterable[Allocation]) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """What is given out; whose it is may be learned by whoever comes next."""
+    return [(it.id, it.ids, it.cards) for it in in_use]
 
 
 def _holds(day: Day, node: Kubelet, got: Allocation) -> None:

@@ -20,7 +20,7 @@ DAYS = 300
     ("module", "rule", "broken", "seen"),
     [
         (steering, "has_room", lambda *_, **__: True, "more shares than there are"),
-        (steering, "is_as_counted", lambda *_: True, "on other cards than were given"),
+        (steering, "is_as_counted", lambda *_, **__: True, "on other cards than were given"),
         (promises.Promises, "_with_room", lambda *_: (), "on other cards than were given"),
         (promises, "exchanged", lambda *_: {}, "the claim of another"),
         (promises, "places", lambda *_: frozenset(), "was promised"),

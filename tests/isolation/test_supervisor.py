@@ -236,6 +236,35 @@ async def test_cancelling_does_not_wait_for_a_hung_call(sink: Recorder) -> None:
     assert not exists(pid)
 
 
+async def test_a_process_that_is_lost_just_as_its_scope_ends_ends_nothing_else(
+    sink: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def lost(its: contact.Contact) -> None:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            raise contact.failed("its last answer arrives") from None
+
+    monkeypatch.setattr(contact.Contact, "connect", lost)
+    scope, process = anyio.CancelScope(), VendorProcess(vendor(), sink, deadlines=QUICK)
+
+    async def serve() -> None:
+        with scope:
+            await process.run()
+        ended.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(serve)
+        await begun.wait()
+        scope.cancel()
+        await ended.wait()
+
+    assert ended.is_set(), "what runs beside it was cancelled, too"
+
+
 async def test_cancelling_by_a_scope_collects_the_process(sink: Recorder) -> None:
     process = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
     async with anyio.create_task_group() as tasks:
