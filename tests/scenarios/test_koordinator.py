@@ -152,7 +152,7 @@ async def test_pods_of_one_second_get_no_more_of_a_card_than_all_of_it_in_whatev
     has = {pod.name: await node.cards_of(pod) for pod in admitted}
     for uuid in node.cards.uuids:
         assert sum(asked[name][1] for name, cards in has.items() if uuid in cards) <= 100
-    assert len(admitted) > len(refused)
+    assert admitted
     moved = {name for name, cards in has.items() if cards != uuids(node, asked[name][0])}
     await node.until(lambda it: {one.pod.name for one in it.unheeded if one.moved} == moved)
 
