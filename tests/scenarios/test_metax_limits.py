@@ -88,13 +88,13 @@ async def test_document_001s_pod_word_for_word_gets_what_it_asks_for_without_a_s
     assert got.nodes == {"/dev/mxcd", f"/dev/dri/renderD{slice_.minor}"}
 
 
-@pytest.mark.parametrize("policy", ["best-effort", "fixed-share", "burst-share"])
-async def test_the_policy_is_the_one_that_the_pod_names(node: Node, metax: MetaX, policy: str) -> None:
+@pytest.mark.parametrize("qos", ["best-effort", "fixed-share", "burst-share"])
+async def test_the_policy_is_the_one_that_the_pod_names(node: Node, metax: MetaX, qos: str) -> None:
     await served(node)
 
-    await node.admit_pod(shown(node, "web", policy))
+    await node.admit_pod(shown(node, "web", qos))
 
-    assert [it[1:] for it in made(metax)] == [(10, 1024, policy)]
+    assert [it[1:] for it in made(metax)] == [(10, 1024, qos)]
 
 
 async def test_a_policy_that_there_is_not_is_refused_with_the_three_though_no_scheduler_chose(
