@@ -25,7 +25,7 @@ from agent.core.vendor import ResourceRule
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What was read back, and what names cards that are not here: allocation to vendor and resource."""
+    """What was read back, and what names cards that are not here: allocation to vendor and answer."""
 
     found: list[Recall] = field(default_factory=list)
     unfit: dict[str, tuple[str, Granted]] = field(default_factory=dict)
