@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 
 from deploy.chart import CHART
 
@@ -73,7 +72,8 @@ class Release:
             # One that is not ready is ended before the next one stands by.
             await self.ready()
         await self._api.apply(_NAMESPACE)
-        wanted = yaml.safe_dump(merged(self._base, values or {}))
+        # Not as YAML: what it leaves bare, helm may take for a number, such as the text 12e45678.
+        wanted = json.dumps(merged(self._base, values or {}))
         await self.helm("upgrade", "--install", NAME, str(CHART), "--values=-", stdin=wanted)
 
     async def ready(self) -> None:
