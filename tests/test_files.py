@@ -31,3 +31,12 @@ def test_one_byte_more_than_the_limit_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x" * 20)
 
     assert files.read(tmp_path / "a", 10) == b"x" * 11
+
+
+def test_a_file_that_can_not_be_put_in_its_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+
+    with pytest.raises(OSError):
+        files.replace(tmp_path / "a", "text")
+
+    assert [*tmp_path.iterdir()] == [tmp_path / "a"]

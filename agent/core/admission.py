@@ -118,7 +118,7 @@ def _well(
             raise UnhealthyDevice(resource.name, device_id, withheld if status.told_healthy else sick)
         if card.mode and device_id not in card.held:
             raise InOtherMode(resource.name, card.uuid, card.mode)
-        if device_id not in card.held:
+        if card.closed or device_id not in card.held:
             raise UnhealthyDevice(resource.name, device_id, _held_by(scene, status.device))
     return status
 

@@ -398,13 +398,14 @@ class Allocator:
 
 
 def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) -> None:
-    """What was given out since the plan was made counts, too.
+    """What was given out since the plan was made counts, too, and what others gave beside a pod that has ended:
+    the kubelet takes the ID of that for free, which is listed as long as the pod may be there.
 
     Raises:
-        InOtherMode: One of the cards has gone to a resource that offers it as well.
+        InOtherMode: One of the cards has gone to another resource.
     """
     planned = promises.scene.plan[resource]
-    for uuid in dict.fromkeys(uuids) if planned.beside else ():
+    for uuid in dict.fromkeys(uuids):
         if (it := elsewhere(planned, uuid, promises.in_use)) is not None:
             raise InOtherMode(resource, uuid, it.resource, holder(it, it.resource))
 

@@ -169,7 +169,8 @@ class AdvertisedDevice:
     """A card within one resource. IDs of a former plan or plugin that are still in use stand in `kept`.
 
     `held` are the IDs that stay healthy, for who has them, on a card that is given to nobody new. `mode` is
-    the resource whose the card is for now, where that is another one; empty where it is not.
+    the resource whose the card is for now, where that is another one; empty where it is not. `closed`: nobody
+    new gets the card by these IDs either, which the kubelet takes for free once their pod has ended.
     """
 
     uuid: str
@@ -179,6 +180,7 @@ class AdvertisedDevice:
     kept: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     mode: str = ""
+    closed: bool = False
     #: How many of `kept` are IDs of its range in another plugin's writing, or make way for such: the range is
     #: shorter by as many, so that the kubelet counts no more than the card has.
     instead: int = 0

@@ -1,11 +1,11 @@
-"""Cards that several resources offer: each is the first's that takes of it, until it is free. Pure."""
+"""Cards that several resources offer or have: each is the first's that takes of it, until it is free. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from agent.core.model import Allocation, Resource
+from agent.core.model import Allocation, Resource, Source
 from agent.core.vendor import ResourceRule
 
 
@@ -31,6 +31,9 @@ def _meet(one: ResourceRule, other: ResourceRule) -> bool:
 
 
 def elsewhere(resource: Resource, uuid: str, in_use: Iterable[Allocation]) -> Allocation | None:
-    """Who has the card by another resource, of those that offer it, too; the kubelet may not know it yet."""
-    its = (it for it in in_use if it.resource in resource.beside)
+    """Who has the card by another resource; the kubelet may not know it yet, and counts by resource alone.
+
+    What a scheduler gave by its word alone is measured elsewhere.
+    """
+    its = (it for it in in_use if it.resource != resource.name and it.source is not Source.ANNOTATION)
     return next((it for it in its if uuid in it.devices or uuid in it.diverged), None)

@@ -121,7 +121,9 @@ def _holding(resource: Resource, uses: Uses, away: frozenset[str]) -> Resource:
     if away.isdisjoint(card.uuid for card in resource.cards):
         return resource
     held = (
-        replace(card, healthy=False, held=uses.listed(resource.name, card)) if card.uuid in away else card
+        replace(card, healthy=False, held=uses.listed(resource.name, card), closed=True)
+        if card.uuid in away
+        else card
         for card in resource.cards
     )
     return replace(resource, cards=tuple(held))

@@ -323,7 +323,7 @@ def _with_health_of(old: Resource, new: Resource) -> Resource:
 
 
 def _refreshed(old: AdvertisedDevice, new: AdvertisedDevice) -> AdvertisedDevice:
-    return replace(old, healthy=new.healthy, held=new.held)
+    return replace(old, healthy=new.healthy, held=new.held, closed=new.closed)
 
 
 def _allocate_response(edits: Sequence[ContainerEdits], containers: int) -> bytes:

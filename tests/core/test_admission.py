@@ -49,9 +49,9 @@ def cordoned(author: str, reason: str, *, healthy: bool = True) -> Scene:
     return replace(known, snapshot=replace(known.snapshot, devices=devices))
 
 
-def sliced_by_others() -> Scene:
+def sliced_by_others(**fields: Any) -> Scene:
     """The node where others made two slices on c0."""
-    known = listed("c0", healthy=False)
+    known = listed("c0", healthy=False, **fields)
     devices = tuple(
         replace(it, device=replace(it.device, attributes={FOREIGN_SLICES: "2"})) if it.uuid == "c0" else it
         for it in known.snapshot.devices
@@ -152,6 +152,13 @@ def test_a_refusal_says_what_was_asked(
             UnhealthyDevice,
             "device c0 is unhealthy: another plugin serves it",
             id="resource withheld, also from who has the device",
+        ),
+        pytest.param(
+            sliced_by_others(held=("c0",), closed=True),
+            UnhealthyDevice,
+            "device c0 is unhealthy: slices that this agent did not make lie on its card (2): it is free when "
+            "they are gone",
+            id="foreign slices, also by the ID of a pod that may have ended",
         ),
     ],
 )

@@ -418,6 +418,19 @@ async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with
     await room.allocator.allocate(UNCUT, [["c4"]])
 
 
+async def test_the_id_of_a_pod_that_has_ended_gets_no_card_that_another_plugin_gave_meanwhile() -> None:
+    """The plan lists it for its pod; the kubelet, who counts by resource alone, takes it for free."""
+    room = Room()
+    room.ledger.record(held("ended", "c0"))
+    room.ledger.record(held("theirs", "x", resource="other.example/gpu", on=("c0",)))
+
+    with pytest.raises(InOtherMode, match="given out as other.example/gpu to default/theirs"):
+        await room.allocator.allocate(WHOLE, [["c0"]])
+
+    assert len(room.ledger.all()) == 2
+    await room.allocator.allocate(WHOLE, [["c1"]])
+
+
 async def test_a_share_that_a_scheduler_put_on_a_card_in_another_mode_is_refused() -> None:
     pod = Candidate("u", "default", "p", (PodContainer("main", {SHARE: 1}),))
     dialect = Dialect("d", lambda *_: [Claim("u", "default", "p", "main", ("c4",))])

@@ -807,6 +807,7 @@ def test_a_card_on_which_others_made_slices_stays_with_who_has_it() -> None:
 
     assert shown(well[GPU]) == {"GPU-a": (False, ("GPU-a::1",))}
     assert shown(sick[GPU]) == {"GPU-a": (False, ())}
+    assert well[GPU].cards[0].closed, "the kubelet may take the ID for free"
 
 
 def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:

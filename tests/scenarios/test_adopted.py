@@ -10,6 +10,7 @@ from peers.plugin import TinyPlugin
 from structlog.testing import capture_logs
 
 from agent.core.model import Source
+from agent.testing.kubelet import SimKubelet
 from agent.testing.node import Pod
 
 from .cards import Simulated
@@ -98,13 +99,25 @@ async def test_a_pod_of_another_plugin_holds_its_card_whatever_its_resource_is_c
     assert "other.example/gpu" not in view.resources, "it is not ours to serve"
 
 
-async def test_a_pod_that_another_plugin_gives_a_card_while_we_serve_holds_it_too(node: Node) -> None:
+async def test_the_first_list_is_without_the_cards_of_other_plugins_pods(node: Node, sim: SimKubelet) -> None:
     uuids = node.cards.uuids
+    await served_before(node, "other.example/gpu", [[f"{uuids[0]}::{n}" for n in range(4)]], 1)
+
+    await node.start(whole(XPU))
+    await node.counts({XPU: (3, 3)})
+
+    assert sim.journal.lists[XPU] == 1
+
+
+async def test_a_pod_that_another_plugin_gives_a_card_while_we_serve_holds_it_too(node: Node) -> None:
     await node.start(shared(XPU, 4))
     await node.counts({XPU: (16, 16)})
+    ours = await node.admit("ours", {XPU: 1})
+    await node.until(lambda it: confirmed(it, ours))  # by then it is known what the kubelet had before
+    used = await node.cards_of(ours)
 
     async with TinyPlugin(node.kubelet.plugin_dir, "other.example/gpu") as plugin:
-        await plugin.publish({uuids[1]: "Healthy"})
+        await plugin.publish({next(it for it in node.cards.uuids if it not in used): "Healthy"})
         await plugin.register()
         await node.counts({"other.example/gpu": (1, 1)})
         pod = await node.admit("theirs", {"other.example/gpu": 1})
