@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.claims import Candidate
 from agent.core.errors import (
     CordonedDevice,
+    FormerDevice,
     InOtherMode,
     InvalidRequest,
     RetiredResource,
@@ -95,6 +96,19 @@ def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
     if scene.plan[resource].retired:
         waiting = (it for it in scene.waits if it.holder == resource and not it.held.isdisjoint(uuids))
         raise RetiredResource(resource, tuple(dict.fromkeys(it.resource for it in waiting)))
+
+
+def refuse_former(scene: Scene, resource: str, ids: Iterable[str]) -> None:
+    """IDs of a former plan or plugin are listed for those who hold them, as a whole resource may be.
+
+    Raises:
+        FormerDevice: Who gets one has the card in a way that is over, beside those who have it like that
+            still, and keeps it from who has it now.
+    """
+    planned = scene.plan[resource]
+    for device_id in ids:
+        if planned.is_former(device_id):
+            raise FormerDevice(resource, device_id)
 
 
 def _well(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from agent.core.admission import Scene, admit, refuse_retired, serving
+from agent.core.admission import Scene, admit, refuse_former, refuse_retired, serving
 from agent.core.attribution import starting
 from agent.core.edits import UnusableEdits, usable
 from agent.core.errors import (
@@ -132,6 +132,7 @@ class Allocator:
         scene = self._scene()  # asking took time
         vendor = serving(scene, resource)
         refuse_retired(scene, resource, {it.uuid for devices in chosen for it in devices})
+        refuse_former(scene, resource, [one for ids in containers for one in ids])
         begun: list[str] = []
         try:
             answered = [await self._answer(vendor, resource, ids, begun) for ids in containers]

@@ -6,6 +6,7 @@ AgentError
 │   ├── UnknownResource
 │   ├── UnknownDevice
 │   ├── CordonedDevice
+│   ├── FormerDevice
 │   ├── UnhealthyDevice
 │   ├── GivenTwice
 │   ├── InOtherMode
@@ -69,6 +70,14 @@ class RetiredResource(AllocationError):
         super().__init__(
             f'invalid allocation request for "{resource}": the config has it no more, '
             f"it is listed only for the pods that hold it{instead}"
+        )
+
+
+class FormerDevice(AllocationError):
+    def __init__(self, resource: str, device_id: str) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": {shorten(device_id)} is listed only for the pod '
+            f"that held it: its card is given out in another way once no pod has it like that"
         )
 
 

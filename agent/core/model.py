@@ -276,6 +276,16 @@ class Resource:
             return card if card.knows(device_id) else None
         return known
 
+    def is_former(self, device_id: str) -> bool:
+        """Whether it is listed for who has it alone: its card is given out in no such way any more."""
+        card = self.index.find(device_id)
+        if card is None or device_id not in card.kept:
+            return False
+        its, is_whole = share(device_id), self.rule.sharing.kind == "exclusive"
+        if its is None or is_whole:
+            return (its is None) != is_whole
+        return its.number >= card.shares or not (its.between == "::" or card.knows(device_id))
+
     def cards_of(self, device_ids: Sequence[str]) -> Sequence[AdvertisedDevice | None]:
         """The card of each ID. Thousands of units are of one card, and found at once."""
         first = self.card_of(device_ids[0]) if device_ids else None

@@ -214,14 +214,14 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: Uses) -> b
 
 
 def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: Uses) -> AdvertisedDevice:
-    """The card whose range makes way for shares that pods of another plugin have.
+    """The card whose range makes way for shares that pods have of another plugin, or of a longer range.
 
     The kubelet keeps their IDs, and takes back a pod after its restart only where they are listed; beside the
-    whole range they would be shares that the card does not have. Those of ours that are in use stay.
+    whole range they would be shares that the card does not have. Those of the range that are in use stay.
     """
     if card.ids is None or card.ids.count is None:
         return card
-    others = sum(card.knows(it) for it in uses.beyond(rule.name, card.uuid, card))
+    others = len(uses.beyond(rule.name, card.uuid, card))
     if not others:
         return card
     left = card.ids.count - others

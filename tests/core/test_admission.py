@@ -10,10 +10,11 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.admission import Scene, admit, refuse_retired, serving
+from agent.core.admission import Scene, admit, refuse_former, refuse_retired, serving
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
+    FormerDevice,
     InOtherMode,
     InvalidRequest,
     RetiredResource,
@@ -21,7 +22,7 @@ from agent.core.errors import (
     UnknownDevice,
     UnknownResource,
 )
-from agent.core.model import Cordon, Owner
+from agent.core.model import Cordon, IdRange, Owner
 from agent.core.vendor import FOREIGN_SLICES, Sharing
 from agent.core.waits import Wait
 
@@ -31,12 +32,12 @@ from .values import allocation
 INVALID = "invalid allocation request for"
 
 
-def listed(uuid: str, **fields: Any) -> Scene:
-    """The node where a card of WHOLE is listed otherwise."""
+def listed(uuid: str, resource: str = WHOLE, **fields: Any) -> Scene:
+    """The node where a card of the resource is listed otherwise."""
     known = scene()
-    planned = known.plan[WHOLE]
+    planned = known.plan[resource]
     cards = tuple(replace(card, **fields) if card.uuid == uuid else card for card in planned.cards)
-    return replace(known, plan={WHOLE: replace(planned, cards=cards)})
+    return replace(known, plan={resource: replace(planned, cards=cards)})
 
 
 def cordoned(author: str, reason: str, *, healthy: bool = True) -> Scene:
@@ -317,3 +318,43 @@ def test_a_resource_that_the_config_no_longer_has_is_given_to_no_new_pod(
     only = "the config has it no more, it is listed only for the pods that hold it"
     assert str(refused.value) == f'{INVALID} "{WHOLE}": {only}{remedy}'
     refuse_retired(known, SLICE, {"c2"})
+
+
+@pytest.mark.parametrize(
+    ("resource", "uuid", "fields"),
+    [
+        pytest.param(WHOLE, "c0", {"ids": None, "kept": ("c0::1",)}, id="a share of what is whole now"),
+        pytest.param(SLICE, "c2", {"ids": None, "kept": ("c2",)}, id="the whole of what is shared now"),
+        pytest.param(SLICE, "c2", {"kept": ("c2::4",)}, id="a share of another number of shares"),
+        pytest.param(SLICE, "c2", {"ids": None, "kept": ("c2-1",)}, id="a share of another size"),
+    ],
+)
+def test_an_id_that_is_listed_for_who_holds_it_is_given_to_no_new_pod(
+    resource: str, uuid: str, fields: dict[str, Any]
+) -> None:
+    known, [former] = listed(uuid, resource, **fields), fields["kept"]
+
+    with pytest.raises(FormerDevice) as refused:
+        refuse_former(known, resource, [former])
+
+    assert f"{former} is listed only for the pod that held it" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("resource", "uuid", "device_id", "fields"),
+    [
+        pytest.param(WHOLE, "c1", "c1", {}, id="none is kept"),
+        pytest.param(WHOLE, "c0", "zero", {"ids": None, "kept": ("zero",)}, id="the whole card"),
+        pytest.param(
+            SLICE, "c2", "c2::3", {"kept": ("c2::3",), "instead": 1}, id="a share beyond those left"
+        ),
+        pytest.param(SLICE, "c2", "c2-1", {"kept": ("c2-1",), "names": ("c2",)}, id="a share"),
+        pytest.param(SLICE, "c2", "no-card", {}, id="of no card"),
+    ],
+)
+def test_an_id_in_another_plugins_writing_is_given_out_like_that_of_which_it_stands_in_the_place(
+    resource: str, uuid: str, device_id: str, fields: dict[str, Any]
+) -> None:
+    shorter = {"ids": IdRange("c2", 3)} if "instead" in fields else {}
+
+    refuse_former(listed(uuid, resource, **fields, **shorter), resource, [device_id])

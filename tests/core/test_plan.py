@@ -231,13 +231,13 @@ def test_health_fans_out_to_all_ids_of_a_card() -> None:
     assert (it.capacity, it.allocatable) == (8, 4)
 
 
-def test_ids_in_use_stay_listed_when_replicas_shrink() -> None:
+def test_ids_in_use_stay_listed_when_replicas_shrink_and_count_among_those_that_are_left() -> None:
     held = {GPU: {"GPU-a::3": "GPU-a", "GPU-a::0": "GPU-a"}}
 
     it = planned(ResourceRule(GPU, sharing=replicas(2)), held=held)[GPU]
     freed = planned(ResourceRule(GPU, sharing=replicas(2)), before={GPU: it})[GPU]
 
-    assert listed(it)["GPU-a"] == ["GPU-a::0", "GPU-a::1", "GPU-a::3"]
+    assert listed(it)["GPU-a"] == ["GPU-a::0", "GPU-a::3"]
     assert listed(freed)["GPU-a"] == ["GPU-a::0", "GPU-a::1"]
 
 
@@ -777,7 +777,7 @@ def test_ids_of_a_former_plan_in_use_on_a_cordoned_card_stay_well() -> None:
 
     assert it.cards[0].kept == ("GPU-a-1", "GPU-a::7")
     assert it.cards[0].held == ("GPU-a-1", "GPU-a::7")
-    assert (it.capacity, it.allocatable) == (3, 2)
+    assert (it.capacity, it.allocatable) == (2, 2)
 
 
 def sliced_by_others(uuid: str, *, healthy: bool = True) -> DeviceStatus:

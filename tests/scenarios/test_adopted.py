@@ -316,6 +316,30 @@ async def test_a_card_that_another_plugin_shared_in_no_size_of_ours_waits_and_sa
     await node.until(lambda it: not it.waits)
 
 
+async def test_a_whole_card_goes_to_nobody_by_the_share_of_one_of_two_pods_that_has_ended(node: Node) -> None:
+    """The kubelet takes it for free before we see its pod gone, and the other pod has the card still."""
+    uuids = node.cards.uuids
+    async with TinyPlugin(node.kubelet.plugin_dir, XPU) as plugin:
+        await plugin.publish({f"{uuids[0]}::{n}": "Healthy" for n in range(2)})
+        await plugin.register()
+        await node.counts({XPU: (2, 2)})
+        one, two = [await node.admit(name, {XPU: 1}) for name in ("one", "two")]
+    await node.unserved()
+    node.pace = replace(node.pace, reconcile=600.0)
+    await node.start(whole(XPU))
+    await node.counts({XPU: (5, 5)})
+    await node.admit("others", {XPU: 3})
+
+    await node.kubelet.delete(one.uid)
+
+    refused = await node.refused("new", {XPU: 1})
+    assert "is listed only for the pod that held it" in refused.message
+    await node.kubelet.delete(two.uid)
+    await node.refused("newer", {XPU: 1})
+    await node.counts({XPU: (4, 4)})
+    await node.admit("last", {XPU: 1})
+
+
 @pytest.mark.parametrize(("theirs", "ours", "counts"), [(6, 6, 12), (4, 6, 3 + 6)])
 async def test_replicas_of_another_plugin_are_given_to_nobody_else(
     node: Node, theirs: int, ours: int, counts: int, simulated: Simulated
