@@ -247,7 +247,7 @@ def _trouble_of_type(vendor: Vendor) -> str:
     for key in ("machine_label", "time_label", "visible"):
         if not isinstance(getattr(vendor, key), str):
             return f"{key} is {shorten(repr(getattr(vendor, key)))}; a text is needed"
-    for key in ("prepares", "by_cdi"):
+    for key in ("prepares", "by_cdi", "clears"):
         if not isinstance(getattr(vendor, key), bool):
             return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
     if not (vendor.signs is None or isinstance(vendor.signs, Signs)):

@@ -289,6 +289,8 @@ class Vendor:
     by_cdi: bool = False
     #: The resources to which these two apply, where that is not all that the vendor has.
     prepared: tuple[str, ...] = ()
+    #: Whether hardware of ours may be there that is made no more, of another setting: it goes with its pods.
+    clears: bool = False
     #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None

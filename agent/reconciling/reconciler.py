@@ -148,7 +148,7 @@ class Reconciler:
     async def once(self, *, full: bool = True) -> Sequence[Change | Recall]:
         """Read, decide, apply; what was done. A full pass also asks for the hardware's slices."""
         async with self._turn:
-            making = [it.name for it in self._vendors() if it.prepares] if full else []
+            making = [it.name for it in self._vendors() if it.prepares or it.clears] if full else []
             # What was released is looked at, too: the kubelet may have it after all.
             if self._recaller.is_idle and not len(self._ledger) and not making:
                 self.foreign = {} if full else self.foreign
@@ -312,8 +312,8 @@ class Reconciler:
         return True
 
     def _has_slices(self, it: Allocation) -> bool:
-        makes = any(one.name == it.vendor and one.makes(it.resource) for one in self._vendors())
-        return bool(it.partitions) or makes
+        its = [one for one in self._vendors() if one.name == it.vendor]
+        return bool(it.partitions) or any(one.clears or one.makes(it.resource) for one in its)
 
     async def _remove(self, change: Remove) -> bool:
         if self._ledger.get(change.allocation) in self._ledger.in_use():

@@ -124,6 +124,28 @@ async def test_a_card_goes_over_to_another_mode_once_its_slices_are_gone(node: N
     await node.admit("last", {GPU: 1})
 
 
+async def test_slices_of_a_mode_before_go_with_their_pods_also_where_our_checkpoint_is_lost(
+    node: Node, metax: MetaX
+) -> None:
+    await served(node, "sgpu", {SGPU: (64, 64)})
+    gone, stays = [await node.admit(name, {SGPU: 1}) for name in ("gone", "stays")]
+    await node.until(lambda it: confirmed(it, gone, stays))
+    await node.stop()
+    (node.state / "checkpoint.json").unlink()
+    await node.kubelet.delete(gone.uid)
+    goes(node, "native")
+
+    await node.start()
+
+    await node.until(lambda _: len(metax.slices) == 1)
+    [kept] = metax.slices
+    await node.counts({GPU: (3, 3), SGPU: (1, 0)})
+    await node.kubelet.delete(stays.uid)
+    await node.until(lambda _: not metax.slices)
+    await node.counts({GPU: (4, 4)})
+    assert kept.alias.startswith("xpu-")
+
+
 async def test_a_slice_that_somebody_made_keeps_a_whole_card_from_being_given_out(
     node: Node, metax: MetaX
 ) -> None:

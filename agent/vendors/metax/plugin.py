@@ -46,6 +46,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         defaults=DEFAULTS,
         prepares=sliced,
         by_cdi=sliced,
+        clears=True,
         resources=partial(offering, options),
         judge=partial(judge, options),
         sharing=sharing(options),
