@@ -79,8 +79,9 @@ cluster-test: setup  ## Run the scenarios on a real node: our image and chart, a
 	tests/realnode/build.sh
 	tests/realnode/enter.sh test $(BIN)/python -m pytest tests/realnode --require-realnode $(if $(SHORT),-m "not long")
 
-campaign: setup  ## Strike nodes with faults and hostile inputs, write docs/reliability.md; SEED, FAULTS
+campaign: setup  ## Random histories of nodes, faults and hostile inputs, write docs/reliability.md; SEED, FAULTS
 	tests/peers/build.sh peers
+	HYPOTHESIS_PROFILE=campaign $(BIN)/python -m pytest tests/histories -n0 -o timeout=0 --hypothesis-seed=$(SEED)
 	PYTHONPATH=tests $(BIN)/python -m campaign --seed $(SEED) --faults $(FAULTS) --fuzz 10000 --koordinator --report docs/reliability
 
 image: setup  ## Build the container image into build/image/xpu-agent.tar; BASE=python:3.13-slim

@@ -36,7 +36,7 @@ def test_one_byte_more_than_the_limit_is_read(tmp_path: Path) -> None:
 def test_a_file_that_can_not_be_put_in_its_place_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
 
-    with pytest.raises(OSError):
+    with pytest.raises(IsADirectoryError):
         files.replace(tmp_path / "a", "text")
 
     assert [*tmp_path.iterdir()] == [tmp_path / "a"]

@@ -399,8 +399,9 @@ class Allocator:
 
 
 def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) -> None:
-    """What was given out since the plan was made counts, too, and what others gave beside a pod that has ended:
-    the kubelet takes the ID of that for free, which is listed as long as the pod may be there.
+    """What was given out since the plan was made counts, too, and what others gave where a pod has ended.
+
+    The kubelet takes the ID of that one for free, which is listed for as long as the pod may be there.
 
     Raises:
         InOtherMode: One of the cards has gone to another resource.

@@ -1,4 +1,4 @@
-"""Cards that several resources offer or have: each is the first's that takes of it, until it is free. Pure."""
+"""Cards of several resources: each is the first's that takes of it, until it is free. Pure."""
 
 from __future__ import annotations
 

@@ -157,8 +157,8 @@ def test_a_refusal_says_what_was_asked(
         pytest.param(
             sliced_by_others(held=("c0",), closed=True),
             UnhealthyDevice,
-            "device c0 is unhealthy: slices that this agent did not make lie on its card (2): it is free when "
-            "they are gone",
+            "device c0 is unhealthy: slices that this agent did not make lie on its card (2): it is free "
+            "when they are gone",
             id="foreign slices, also by the ID of a pod that may have ended",
         ),
     ],

@@ -424,7 +424,7 @@ async def test_the_id_of_a_pod_that_has_ended_gets_no_card_that_another_plugin_g
     room.ledger.record(held("ended", "c0"))
     room.ledger.record(held("theirs", "x", resource="other.example/gpu", on=("c0",)))
 
-    with pytest.raises(InOtherMode, match="given out as other.example/gpu to default/theirs"):
+    with pytest.raises(InOtherMode, match=r"given out as other\.example/gpu to default/theirs"):
         await room.allocator.allocate(WHOLE, [["c0"]])
 
     assert len(room.ledger.all()) == 2

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-
 from deploy.chart import CHART
 
 from . import cards, kubelet
