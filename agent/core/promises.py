@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import floor
 from operator import itemgetter
 
 from agent.core import cards_with_room, steering
 from agent.core.admission import Scene
-from agent.core.amounts import Amounts, fit, measures, of_init
+from agent.core.amounts import HAIR, Amounts, fit, measures, of_init
 from agent.core.attribution import (
     Attribution,
     Waiting,
@@ -406,7 +407,7 @@ class Promises:
         if not any(amounts.is_measured_on(it, others) for it in uuids):
             return FILLED
         fullest = max((amounts.on(it, others) for it in uuids), key=lambda it: it.core + it.memory)
-        core, memory = (max(0, round(100 * (1 - it))) for it in (fullest.core, fullest.memory))
+        core, memory = (_percent(1 - it) for it in (fullest.core, fullest.memory))
         return f"which has {core} % of its cores and {memory} % of its memory left"
 
     def _amounts(self, planned: Resource) -> Amounts:
@@ -568,6 +569,11 @@ class Promises:
 def _former(planned: Resource) -> frozenset[str]:
     """The IDs that are listed for those alone who have them."""
     return frozenset(it for card in planned.cards for it in card.kept if planned.is_former(it))
+
+
+def _percent(part: float) -> str:
+    """Rounded down: what is too little by a fraction, as schedulers round, must not look like enough."""
+    return f"{max(0, floor(1000 * (part + HAIR))) / 10:g}"
 
 
 def _made_with(it: Allocation) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ THEIRS = {
     "koordinator.sh/gpu",
     "koordinator.sh/gpu.shared",
     "koordinator.sh/gpu-core",
+    "koordinator.sh/gpu-memory",
     "koordinator.sh/gpu-memory-ratio",
     "koordinator.sh/gpu-isolation-provider",
     "scheduling.koordinator.sh/device-allocate-hint",

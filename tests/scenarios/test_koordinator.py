@@ -22,10 +22,12 @@ from agent.core.view import View
 from agent.testing.node import Container, Pod
 
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED, ONLY_NVIDIA
-from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole
+from .node import Node, confirmed, device, in_use, one, owned_by, released, shared, whole
 
 GPU, TOKEN = "nvidia.com/gpu", "example.com/token"
-CORE, RATIO, SHARED = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory-ratio", "gpu.shared"))
+CORE, MEMORY, RATIO, SHARED = (
+    f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared")
+)
 HALF, THIRD = ({CORE: percent, RATIO: percent, SHARED: 1} for percent in (50, 33))
 
 
@@ -212,6 +214,25 @@ async def test_what_a_scheduler_promises_of_a_card_beyond_all_of_it_is_refused(n
 
     assert [it.admitted for it in verdicts] == [True, True, False]
     assert "which has 0 % of its cores and 0 % of its memory left" in verdicts[2].message
+
+
+async def test_a_refusal_says_how_much_of_a_percent_a_card_lacks(node: Node) -> None:
+    """koord-scheduler counts bytes as whole percent, rounded down, beside pods that ask for percent."""
+    await node.start(shared(TOKEN, 4, placement="auto"))
+    await node.counts({TOKEN: (16, 16)})
+    card = device(node.view, node.cards.uuids[2])
+    amount = card.device.memory // 2 + card.device.memory // 400
+    in_bytes = Pod("in-bytes", (Container({TOKEN: 1, CORE: 10, MEMORY: amount}),))
+    said = {CORE: "10", MEMORY: str(amount), RATIO: "50"}
+    gpu = [{"minor": 2, "id": card.uuid, "resources": said}]
+    node.shows(in_bytes, **{ALLOCATED: json.dumps({"gpu": gpu}), BOUND: "1"})
+    in_percent = Pod("in-percent", (Container({TOKEN: 1, **HALF}),))
+    node.shows(in_percent, **written(node, 2, bound=1, percent=50))
+
+    verdicts = [await node.kubelet.admit(it) for it in (in_bytes, in_percent)]
+
+    assert [it.admitted for it in verdicts] == [True, False]
+    assert "which has 90 % of its cores and 49.7 % of its memory left" in verdicts[1].message
 
 
 async def test_pods_fill_a_card_as_far_as_they_were_promised_it_whatever_ids_it_has(node: Node) -> None:
