@@ -63,6 +63,10 @@ class Attribution:
     #: None: nothing. One of them alone where the order is known.
     askers: tuple[Claim | None, ...] = ()
 
+    def with_room_for(self, claim: Claim) -> tuple[Claim | None, ...]:
+        """For whom there must be room where the answer is this claim's: the container is held to it."""
+        return self.askers if claim in self.askers else (claim, *self.askers)
+
 
 def attribute(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> Attribution:
     """The claim behind a request for `count` IDs on these cards.
@@ -188,14 +192,23 @@ class _Room:
                 yield pod, asking
 
     def askers(self, count: int) -> Iterator[Claim | None]:
-        """What each container was promised that may ask as well as the first one."""
+        """What each container was promised that may ask as well as the first one.
+
+        Those before it, too, that seem to be refused, where some of one second make that a guess.
+        """
         first: tuple[object, ...] | None = None
         for pod, asking in self.pods(count):
             turn = self._turn(pod)[:-1]
             first = first or turn
-            if turn == first:
+            if turn == first or (turn < first and self._is_order_unknown()):
                 claims = {it.container: it for it in self.of(pod.uid)}
                 yield from (claims.get(name) for name in sorted(asking))
+
+    def _is_order_unknown(self) -> bool:
+        """Whether the kubelet, as it began, found some of one second: who was refused since is a guess."""
+        its = (it for it in self._pods.values() if it.uid in self._waiting.found and (it.pending or it.over))
+        seconds = [it.created for it in its]
+        return len(set(seconds)) < len(seconds)
 
     def of(self, uid: str) -> Sequence[Claim]:
         """All claims of a pod."""

@@ -208,7 +208,7 @@ class Promises:
         if on_one_card(planned.rule.sharing) and len(given) > 1:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
-        askers = found.askers or (claim,)
+        askers = found.with_room_for(claim)
         amounts = self._amounts(planned)
         if steering.is_as_counted(planned, ids, others, amounts=amounts, claims=askers):
             return Choice(claim)
@@ -236,10 +236,10 @@ class Promises:
         if not all(map(planned.shares, ids)):
             raise PromisedElsewhere(planned.name, given, "; ".join((found.doubt, *taken)))
         for claim in found.elsewhere:
-            if self._has_room(planned, claim.devices, len(ids), others, found.askers or (claim,)):
+            if self._has_room(planned, claim.devices, len(ids), others, found.with_room_for(claim)):
                 return Choice(claim, claim.devices)
         for claim in found.elsewhere:
-            if left := self._left_for(planned, claim, len(ids), others, found.askers or (claim,)):
+            if left := self._left_for(planned, claim, len(ids), others, found.with_room_for(claim)):
                 return Choice(claim, left if {*left} != {*given} else ())
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
@@ -260,7 +260,7 @@ class Promises:
         """
         assert found.claim is not None
         for claim in found.elsewhere:  # who asks before it; the IDs of its card could not be had
-            if self._has_room(planned, claim.devices, len(ids), others, found.askers or (claim,)):
+            if self._has_room(planned, claim.devices, len(ids), others, found.with_room_for(claim)):
                 return Choice(claim, claim.devices)
         claims = (found.claim, *found.alike)
         cards = self._cards_with_room(planned, len(ids), others, given)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,11 @@ class Node:
     ledger: Ledger = field(default_factory=Ledger)
     answered: dict[str, Mapping[str, str]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    #: The uids of pods that were bound after the kubelet began, and of those taken for one that was refused.
+    late: frozenset[str] = frozenset()
+    suspected: frozenset[str] = frozenset()
+    #: Whether the status of a pod that was refused says so before the next one asks.
+    shows: bool = True
 
     def scene(self) -> Scene:
         snapshot = node(
@@ -71,17 +77,22 @@ class Node:
         dialects = (Dialect("parts", claims, measure=measured),)
         vendor = Vendor("acme", "", self.container_edits, GPU, dialects=dialects)
         planned = plan([Offer("acme", (rule,))], snapshot, {}, {})
-        found = frozenset(it.uid for it in self.pods)
+        found = frozenset(it.uid for it in self.pods) - self.late
         return Scene(
             planned, snapshot, Topology(), {"acme": vendor}, candidates=tuple(self.pods), found=found
         )
 
     def promises(self) -> Promises:
-        return Promises(self.scene(), self.ledger.in_use())
+        waits = {it.uid for it in self.pods if it.waits}
+        return Promises(self.scene(), self.ledger.in_use(), self.suspected & waits)
 
     def free(self) -> list[str]:
         held = {one for it in self.ledger.in_use() for one in it.ids}
         return [one for card in self.scene().plan[GPU].cards for one in card if one not in held]
+
+    def preferred(self) -> str:
+        """The ID that the kubelet takes."""
+        return self.promises().preferred(self.scene().plan[GPU], self.free(), [], 1)[0]
 
     def asks(self, pod: Candidate, device_id: str) -> bool:
         """Whether the pod is admitted with this ID, which the kubelet chose."""
@@ -91,8 +102,12 @@ class Node:
             choice = promises.choice(GPU, [device_id], devices, self.ledger.in_use())
         except AllocationError:
             self.refused.append(pod.name)
-            self.pods = [replace(it, over=it.over or it.uid == pod.uid) for it in self.pods]
+            self.suspected = promises.refused.union({promises.suspect(GPU, [device_id])})
+            if self.shows:
+                self.pods = [replace(it, over=it.over or it.uid == pod.uid) for it in self.pods]
             return False
+        if choice.claim is not None:
+            self.suspected -= {choice.claim.uid}
         name = f"answer-{len(self.answered)}"
         answer = allocation(name, [device_id], claim=choice.claim)
         self.ledger.record(replace(answer, diverged=choice.instead))
@@ -166,8 +181,7 @@ def test_pods_of_different_seconds_get_what_was_promised_them(pods: list[Candida
     its = Node(pods)
 
     for asking in pods:
-        [device_id] = its.promises().preferred(its.scene().plan[GPU], its.free(), [], 1)
-        assert its.asks(asking, device_id)
+        assert its.asks(asking, its.preferred())
     cards = {it.owner.uid: it.cards for it in its.ledger.in_use() if it.owner}
     assert cards == {it.uid: (it.annotations["card"],) for it in pods}
 
@@ -183,3 +197,49 @@ def test_a_place_is_given_only_where_it_has_room_for_whichever_pod_asks() -> Non
 
     assert {it.owner.pod: it.cards for it in its.ledger.in_use() if it.owner}["2-large"] == ("a",)
     assert its.is_within()
+
+
+def test_a_pod_that_only_seemed_to_be_refused_may_still_ask_after_a_later_one_was_bound() -> None:
+    """Of two of one second nobody knows whose request was refused until a status shows it."""
+    others = [pod("other", "a", (50, 50), bound=1.0), pod("another", "b", (60, 60), bound=1.0)]
+    its = Node([others[0]])
+    assert its.asks(others[0], "a::0")
+    its.pods.append(others[1])
+    assert its.asks(others[1], "b::0")
+    its.pods += [pod("c-full", "c", (100, 100))]
+    assert its.asks(its.pods[-1], "c::0")
+    small, large = pod("small", "a", (30, 30)), pod("large", "b", (60, 60))
+    its.pods += [small, large]
+    assert not its.asks(small, "b::1")
+    later = replace(pod("later", "a", (30, 30), appeared=9), created=8.0)
+    its.pods.append(later)
+    its.late = frozenset({later.uid})
+
+    its.asks(large, "a::1")
+
+    assert its.is_within()
+
+
+@pytest.mark.parametrize("container_edits", [edits, limits], ids=["plain", "limits"])
+@given(data=st.data())
+def test_pods_that_are_bound_while_those_of_one_second_are_taken_have_no_card_give_more_than_all_of_it(
+    container_edits: Edits, data: st.DataObject
+) -> None:
+    """Whether or not it shows who was refused."""
+    pods = data.draw(promised())
+    late = data.draw(st.lists(st.sampled_from(pods), unique_by=attrgetter("uid"))) if pods else []
+    names = frozenset(it.uid for it in late)
+    coming = [replace(it, created=8.0 + n, appeared=9 + n) for n, it in enumerate(late)]
+    its = Node([it for it in pods if it.uid not in names], container_edits)
+    its.late, its.shows = names, data.draw(st.booleans())
+
+    bound = data.draw(st.integers(0, len(its.pods)))
+    for n, asking in enumerate(data.draw(st.permutations(its.pods))):
+        if n == bound:
+            its.pods = [*its.pods, *coming]
+        its.asks(asking, its.preferred())
+        assert its.is_within()
+    its.pods += [it for it in coming if it not in its.pods]
+    for asking in coming:
+        its.asks(asking, its.preferred())
+        assert its.is_within()
