@@ -92,7 +92,8 @@ class Allocator:
         way, once more without those that are over.
 
         Who was taken for the pod of an answer before may be who asks now.
-        A scheduler gives away the room of a pod that has ended before its slices are gone.
+        A scheduler gives away the room of a pod that has ended before its slices are gone, and its card, also
+        in another way than the pod had it, before the ledger has let go of it.
         """
         try:
             return await self._answers(resource, containers)
@@ -101,6 +102,10 @@ class Allocator:
                 with suppress(InsufficientRoom):
                     return await self._answers(resource, containers)
             if isinstance(exc, NotServable) or self._make_room is None or not await self._make_room():
+                raise
+        except (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares):
+            kept = self._make_room is not None and self.promises.is_kept_by_ended(resource)
+            if not kept or self._make_room is None or not await self._make_room():
                 raise
         return await self._answers(resource, containers)
 

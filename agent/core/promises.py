@@ -430,6 +430,16 @@ class Promises:
         amounts = self._amounts(planned)
         return [it for it in (*others, *words) if not (there and amounts.is_gone(it, there))]
 
+    def is_kept_by_ended(self, resource: str) -> bool:
+        """Whether a pod that has ended or is gone has something of the cards still, by whichever name."""
+        planned = self.scene.plan.get(resource)
+        there = {it.uid for it in self.scene.candidates if not it.ended}
+        if planned is None or not there:
+            return False
+        names = {resource, *planned.beside}
+        places = (it.place for it in self.in_use if it.resource in names)
+        return any(place is not None and place[0] not in there for place in places)
+
     # Whose it was
 
     def exchanged(self, granted: Sequence[Granted]) -> dict[str, Claim | None]:

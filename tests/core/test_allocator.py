@@ -431,6 +431,42 @@ async def test_the_id_of_a_pod_that_has_ended_gets_no_card_that_another_plugin_g
     await room.allocator.allocate(WHOLE, [["c1"]])
 
 
+@pytest.mark.parametrize(
+    ("pods", "over", "asked"),
+    [
+        pytest.param((bound("next"),), True, True, id="gone"),
+        pytest.param((bound("early", ended=True), bound("next")), True, True, id="ended"),
+        pytest.param((bound("next"),), False, True, id="gone, and the kubelet shows it"),
+        pytest.param((bound("early"), bound("next")), True, False, id="running"),
+        pytest.param((), True, False, id="no pod is known"),
+    ],
+)
+async def test_a_card_goes_over_to_another_resource_as_soon_as_the_pod_that_had_it_has_ended(
+    pods: tuple[Candidate, ...], over: bool, asked: bool
+) -> None:
+    """A scheduler gives it away at once, before the ledger has let go of it."""
+    tries: list[str] = []
+
+    async def make_room() -> bool:
+        tries.append("room")
+        if over:
+            room.ledger.release(first.id, "over", 1.0)
+        return over
+
+    room = Room(dynamic=True, candidates=pods, make_room=make_room)
+    await room.allocator.allocate(SLICE, [["c2::0"]])
+    [first] = room.ledger.all()
+    room.ledger.confirm(first.id, Owner("uid-early", "main", "default", "early"))
+
+    if over and asked:
+        await room.allocator.allocate(UNCUT, [["c2"]])
+    else:
+        with pytest.raises(InOtherMode):
+            await room.allocator.allocate(UNCUT, [["c2"]])
+
+    assert tries == ["room"] * asked
+
+
 async def test_a_share_that_a_scheduler_put_on_a_card_in_another_mode_is_refused() -> None:
     pod = Candidate("u", "default", "p", (PodContainer("main", {SHARE: 1}),))
     dialect = Dialect("d", lambda *_: [Claim("u", "default", "p", "main", ("c4",))])
@@ -523,6 +559,29 @@ async def test_the_room_of_a_pod_that_is_gone_is_there_before_it_is_released(
     else:
         assert served
         assert room.ledger.in_use()[-1].cards == ("c5",)
+
+
+@pytest.mark.parametrize("over", [True, False])
+async def test_the_room_of_a_pod_that_has_just_ended_is_there_once_the_kubelet_says_so_too(
+    over: bool,
+) -> None:
+    """Its shares are on another card than their IDs, which the kubelet may give anew without them."""
+
+    async def make_room() -> bool:
+        for it in old if over else ():
+            room.ledger.release(it.id, "over", 1.0)
+        return over
+
+    room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
+    old = full_c5(room.now)
+    record(room, *old)
+
+    if over:
+        await room.allocator.allocate(SHARE, [["c5::1"]])
+        assert room.ledger.in_use()[-1].cards == ("c5",)
+    else:
+        with pytest.raises(PromisedElsewhere):
+            await room.allocator.allocate(SHARE, [["c5::1"]])
 
 
 @pytest.mark.parametrize(("listed", "named"), [({"old"}, True), (set(), False)])

@@ -236,6 +236,26 @@ async def test_its_scheduler_reads_that_a_card_has_its_slices_less_those_that_it
     await gcushare.slices({"0": 6, "1": 3, "2": 6, "3": 6})
 
 
+async def test_the_card_of_a_pod_that_has_just_ended_is_the_next_pods_in_another_way(
+    gcushare: GCUShare,
+) -> None:
+    """Its scheduler gives it away at once, shared or in slices; the next look at the kubelet is not due."""
+    await gcushare.starts("gcushare-v4", offered(4))
+    shared = gcushare.binds(one("shared", SHARED, 5), fourth(2, 5))
+    await gcushare.is_told(shared)
+    await gcushare.node.counts({DRS: (24, 18)})
+
+    await gcushare.ends(shared)
+    drs = gcushare.binds(one("drs", DRS, 3), fourth(2, 3, 1, main="3g.20gb:1"))
+    await gcushare.is_told(drs)
+
+    await gcushare.is_on(drs, 2)
+    await gcushare.ends(drs)
+    again = gcushare.binds(one("again", SHARED, 3), fourth(2, 3, 2))
+    await gcushare.is_told(again)
+    await gcushare.is_on(again, 2)
+
+
 # Whatever comes between
 
 
