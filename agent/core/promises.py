@@ -188,10 +188,22 @@ class Promises:
             why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
             return Attribution(doubt=why)
         found = attribute(resource, len(ids), {it.uuid for it in devices}, self._waiting(resource, ids))
+        if all(map(planned.shares, ids)) and (asks := self._asks_instead(found)) is not None:
+            # The IDs of its own card could not be had; what another one was promised is not its own.
+            doubt = f"claims are on other cards: {asks.namespace}/{asks.pod} on {', '.join(asks.devices)}"
+            found = replace(found, claim=None, doubt=doubt, elsewhere=(asks,), unclaimed=False)
         cards = [it.devices for it in found.askers if it is not None and it.devices]
         # What may still be moved once it is known who asked is given to the first.
         moves = self._names_no_card(scene.vendors[planned.vendor], resource, ids, cards)
         return replace(found, askers=()) if moves else found
+
+    def _asks_instead(self, found: Attribution) -> Claim | None:
+        """The claim of who asks, where its turn says so and the cards of the IDs are another's."""
+        asks = found.askers[0] if len(found.askers) == 1 else None
+        if asks is None or found.claim is None or not (asks.devices and found.claim.devices):
+            return None
+        heard = {it.uid for it in self.scene.candidates if it.appeared} - self.scene.found - self.refused
+        return asks if asks.uid in heard and asks.uid != found.claim.uid else None
 
     def _on_its_card(
         self,

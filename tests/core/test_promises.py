@@ -332,6 +332,36 @@ def test_of_pods_that_ask_for_as_much_one_with_too_many_cards_keeps_no_other_fro
     assert of(choose(its, SHARE, "c4::0")) == ("web", ("c5",))
 
 
+def test_who_asks_first_does_not_get_the_card_of_who_asks_next_by_the_next_ones_ids() -> None:
+    """The kubelet gives these where those of its own card can not be had: it was in another mode just now."""
+    web, job = share("web", "c4", appeared=1), share("job", "c5", appeared=2)
+
+    assert of(choose(promises(web, job), SHARE, "c5::0")) == ("web", ("c4",))
+    with pytest.raises(PromisedElsewhere, match="default/web on c4"):
+        choose(
+            promises(
+                web, job, in_use=[held("a", "c4::0", resource=SHARE), held("b", "c4::1", resource=SHARE)]
+            ),
+            SHARE,
+            "c5::0",
+        )
+
+
+@pytest.mark.parametrize(
+    ("appeared", "more"),
+    [
+        pytest.param(0, {}, id="nobody knows whom the kubelet heard of first"),
+        pytest.param(1, {"found": frozenset({"uid-web", "uid-job"})}, id="found by a kubelet that began"),
+        pytest.param(1, {"refused": {"uid-web"}}, id="refused before"),
+    ],
+)
+def test_where_it_is_not_known_who_asks_first_the_ids_say_it(appeared: int, more: dict[str, Any]) -> None:
+    web = share("web", "c4", created=1, appeared=appeared)
+    job = share("job", "c5", created=2, appeared=2 * appeared)
+
+    assert of(choose(promises(web, job, **more), SHARE, "c5::0")) == ("job", ())
+
+
 def test_a_pod_that_pod_resources_alone_shows_waits_no_more() -> None:
     pods = share("web", "c5", created=1), share("job", "c4", created=2)
     its = promises(*pods, in_use=[replace(shown("web", "c5::0"), since=5.0)])
