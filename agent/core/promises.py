@@ -199,7 +199,8 @@ class Promises:
 
     def _asks_instead(self, found: Attribution) -> Claim | None:
         """The claim of who asks, where its turn says so and the cards of the IDs are another's."""
-        asks = found.askers[0] if len(found.askers) == 1 else None
+        # Several containers of one pod may ask for as much.
+        asks = found.askers[0] if len({it and it.uid for it in found.askers}) == 1 else None
         if asks is None or found.claim is None or not (asks.devices and found.claim.devices):
             return None
         heard = {it.uid for it in self.scene.candidates if it.appeared} - self.scene.found - self.refused

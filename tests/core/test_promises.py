@@ -347,6 +347,19 @@ def test_who_asks_first_does_not_get_the_card_of_who_asks_next_by_the_next_ones_
         )
 
 
+def test_nor_does_a_pod_of_which_two_containers_ask_for_as_much() -> None:
+    two = share("web", "c4", appeared=1)
+    web = replace(two, containers=(*two.containers, replace(two.containers[0], name="side")))
+    job = share("job", "c5", appeared=2)
+
+    def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+        own = (pod.annotations["cards"],)
+        return [Claim(pod.uid, pod.namespace, pod.name, it.name, own) for it in pod.containers]
+
+    its = promises(web, job, dialects=(Dialect("each", claims),))
+    assert of(choose(its, SHARE, "c5::0")) == ("web", ("c4",))
+
+
 @pytest.mark.parametrize(
     ("appeared", "more"),
     [
