@@ -197,10 +197,10 @@ def _counted(resource: Resource, cards: Mapping[str, AdvertisedDevice], of: int)
         one: it for one, on in cards.items() if one not in on and (it := share(one)) and it.between != "::"
     }
     card = next(iter(cards.values()))
-    if its and card.ids is None:
-        return UNKNOWN
-    if not its or card.ids is None or card.ids.count is None:
+    if not its:
         return mine
+    if card.ids is None or card.ids.count is None:  # of a card that we do not cut, or not yet
+        return UNKNOWN
     if of and mine:
         return next((unit for unit in THOUSANDTHS if units(card.memory, unit) == of), UNKNOWN)
     fits = all(it.number < cards[one].shares for one, it in its.items()) and of in (0, card.shares)

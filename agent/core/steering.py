@@ -133,15 +133,13 @@ def free_on(
     taken: Counter[str] = Counter()
     for (_, uuid), its in there.items():  # of units there are thousands
         taken[uuid] += len(its[0]) if len(its) == 1 else len(set().union(*its))
-    exact = bool(counted_in(resource.rule.sharing))
     free = {}
     for card in resource.cards:
         if not (card.healthy or sick):
             continue
-        size = card.shares if exact else len(card)
-        free[card.uuid] = size - taken[card.uuid]
+        free[card.uuid] = card.shares - taken[card.uuid]
         if amounts.is_measured_on(card.uuid, in_use):
-            free[card.uuid] = floor((left(amounts.on(card.uuid, in_use)) + HAIR) * size)
+            free[card.uuid] = floor((left(amounts.on(card.uuid, in_use)) + HAIR) * card.shares)
     return free
 
 

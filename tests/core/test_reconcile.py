@@ -833,6 +833,15 @@ def test_replicas_of_another_plugin_are_ours_where_it_made_as_many_of_the_card(o
     assert (found.allocation.unit, found.allocation.devices) == (unit, ("a",))
 
 
+def test_a_share_of_another_plugin_of_a_card_that_is_whole_here_is_none_of_ours_once_it_is_cut() -> None:
+    wholes = plan([Offer("acme", (ResourceRule(GPU),))], node(status("a")), {}, {})
+    granted = replace(answer("one", "uid-web", "main", "a-1"), unit=None, of=3)
+
+    (found,) = recall([granted], wholes, NOW).found
+
+    assert (found.allocation.unit, found.allocation.devices) == ("unknown", ("a",))
+
+
 @pytest.mark.parametrize(
     ("resource", "ids"), [("amd.com/gpu", ("a::1",)), (GPU, ()), (GPU, ("c::0",)), (GPU, ("a::1", "c::0"))]
 )

@@ -238,11 +238,12 @@ def test_a_pod_that_has_a_card_finds_room_there_though_no_new_pod_does() -> None
 @pytest.mark.parametrize(
     ("resource", "free"),
     [
-        pytest.param(PAIR, 3, id="a kept ID of replicas counts, as the kubelet counts it"),
-        pytest.param(memory({"a": 2}), 2, id="a kept ID of memory is not more memory"),
+        pytest.param(PAIR, 2, id="replicas"),
+        pytest.param(memory({"a": 2}), 2, id="memory"),
+        pytest.param(whole(["a"]), 1, id="a whole card"),
     ],
 )
-def test_memory_is_as_much_as_the_card_has_whatever_ids_are_kept(resource: Resource, free: int) -> None:
+def test_a_card_has_as_much_as_it_is_cut_into_whatever_ids_are_kept(resource: Resource, free: int) -> None:
     first = replace(resource.cards[0], kept=("old",))
 
     assert free_on(replace(resource, cards=(first,)), []) == {"a": free}

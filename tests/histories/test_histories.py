@@ -74,9 +74,14 @@ class History(RuleBasedStateMachine):
         self.saved: list[bytes] = [b""]
         self.agent: Life | None = None
         self.knows_pods = True
+        self.has_failed = False
 
     def teardown(self) -> None:
-        self.run.close()
+        try:
+            if self.agent is not None and not self.has_failed:
+                self.in_the_end_all_cards_can_be_had_again()
+        finally:
+            self.run.close()
 
     @initialize(
         vendor=st.sampled_from(sorted(MAKES)),
@@ -167,15 +172,18 @@ class History(RuleBasedStateMachine):
     # Pods
 
     @rule(data=st.data())
+    def admit_and_admit(self, data: Any) -> None:
+        """More of a node's life is this than anything else."""
+        self.admit(data)
+        self.admit(data)
+
+    @rule(data=st.data())
     def admit(self, data: Any) -> None:
-        served = sorted(name for name, ids in self.kubelet.lists.items() if ids)
+        served = sorted(filter(self.kubelet.free, self.kubelet.lists))  # as a scheduler counts
         if not served:
             return
-        there = {it.name for it in self.pods if it.alive or it.listed}
-        names = data.draw(
-            st.lists(st.sampled_from(["web-0", "web-1", "job", "cron"]), min_size=1, max_size=2, unique=True)
-        )
-        pods = [self.bound(name, data, served) for name in names if name not in there]
+        names = [f"web-{self.count}-{n}" for n in range(data.draw(st.sampled_from([1, 1, 2]), "pods"))]
+        pods = [self.bound(name, data, served) for name in names]
         assert self.agent is not None
         self.agent.dies_at = data.draw(st.sampled_from([""] * 12 + ["intent", "prepared", "done"]), "dies at")
         self.agent.dies_after = data.draw(st.booleans(), "dies after it") if self.agent.dies_at else False
@@ -207,11 +215,10 @@ class History(RuleBasedStateMachine):
 
     def shape(self, data: Any, resource: str) -> tuple[PodContainer, ...]:
         """Containers of one resource each; the setup first, as the kubelet takes it."""
-        most = min(4, max(1, len(self.kubelet.lists[resource])))
         names = data.draw(st.sampled_from([("main",), ("main",), ("setup", "main"), ("main", "side")]), "has")
         found = []
         for name in names:
-            limits: dict[str, int] = {resource: data.draw(st.integers(1, most), "count")}
+            limits: dict[str, int] = {resource: data.draw(st.sampled_from([1, 1, 1, 2, 4]), "count")}
             amount = data.draw(st.sampled_from(AMOUNTS), "amount") if self.cards.vendor == "metax" else None
             if amount is not None:
                 limits |= {"koordinator.sh/gpu-core": amount[0], "koordinator.sh/gpu-memory": amount[1]}
@@ -229,7 +236,7 @@ class History(RuleBasedStateMachine):
         self.frees()
         pod.alive = self.allocates_all(pod, data)
         pod.waits = False
-        pod.listed = pod.alive or data.draw(st.booleans(), "the refused pod stays")
+        pod.listed = pod.alive
         if pod.alive and data.draw(st.booleans(), "it is confirmed at once"):
             self.follow()
 
@@ -325,6 +332,7 @@ class History(RuleBasedStateMachine):
         shares = sharing.replicas if sharing.kind == "replicas" and not agent.makes(resource) else 0
         its = [it for it in self.uses() if it.card in cards]
         found = list(beyond(its, self.cards.memory, shares))
+        self.has_failed = bool(found)
         assert not found, f"{resource} is given beyond its share: {'; '.join(found)}"
 
     def starts(self, pod: Pod) -> bool:
@@ -345,14 +353,11 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: any(it.alive for it in self.pods))
     @rule(data=st.data())
     def end(self, data: Any) -> None:
+        for pod in self.pods:
+            pod.listed = pod.alive
         pod = data.draw(st.sampled_from([it for it in self.pods if it.alive]), "ends")
         pod.alive = False
         pod.listed = self.lists_ended and data.draw(st.booleans(), "stays listed")
-
-    @rule()
-    def delete_ended(self) -> None:
-        for pod in self.pods:
-            pod.listed = pod.alive
 
     # Configs, names, plugins
 
@@ -411,48 +416,47 @@ class History(RuleBasedStateMachine):
             pod.entries.append(Entry(pod.uid, "main", plugin.with_it, of_memory, plugin.answer([])))
             self.kubelet.gives(pod.entries[-1])
 
-    # Mishaps
+    # Time and mishaps
 
-    @rule(seconds=st.sampled_from([1.0, 30.0, 200.0]))
-    def wait(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([1.0, 30.0, 200.0]), full=st.booleans())
+    def time_passes(self, seconds: float, full: bool) -> None:
         self.now += seconds
-
-    @rule(full=st.booleans())
-    def reconcile(self, full: bool) -> None:
         self.follow(full=full)
 
-    @rule()
-    def agent_restarts(self) -> None:
+    @rule(data=st.data())
+    def mishap(self, data: Any) -> None:
+        """One of several, so that more of a node's life is the life of pods."""
+        kinds = [self.agent_restarts, self.kubelet_restarts, self.api_server_is_away]
+        if not self.forgotten() and not any(use.sized for pod in self.pods if pod.alive for use in pod.uses):
+            # Into how many shares another plugin cut a card stands in our checkpoint alone once we serve.
+            kinds += [self.our_checkpoint_is_lost, self.our_checkpoint_is_an_older_one]
+        if self.cards.vendor != "nvidia":
+            kinds.append(self.others_slice_a_card)
+        data.draw(st.sampled_from(kinds), "mishap")(data)
+
+    def agent_restarts(self, data: Any) -> None:
         self.start()
 
-    @precondition(lambda self: not self.forgotten())
-    @rule()
-    def our_checkpoint_is_lost(self) -> None:
+    def our_checkpoint_is_lost(self, data: Any) -> None:
         self.kubelet.write()
         self.saved = [b""]
         self.start()
 
-    @precondition(lambda self: not self.forgotten())
-    @rule(data=st.data())
     def our_checkpoint_is_an_older_one(self, data: Any) -> None:
         self.kubelet.write()
         self.saved = self.saved[: data.draw(st.integers(1, len(self.saved)), "older")]
         self.start()
 
-    @rule(knows_pods=st.booleans())
-    def kubelet_restarts(self, knows_pods: bool) -> None:
-        self.knows_pods = knows_pods or bool(self.forgotten())
+    def kubelet_restarts(self, data: Any) -> None:
         self.kubelet.begins(self.kubelet.books)
         assert self.agent is not None
         self.agent.registered.clear()
         self.speak()
 
-    @rule()
-    def api_server_answers(self) -> None:
-        self.knows_pods = True
+    def api_server_is_away(self, data: Any) -> None:
+        """Until it answers again; what the kubelet forgot meanwhile nobody could tell from what ended."""
+        self.knows_pods = not self.knows_pods or bool(self.forgotten())
 
-    @precondition(lambda self: self.cards.vendor != "nvidia")
-    @rule(data=st.data())
     def others_slice_a_card(self, data: Any) -> None:
         free = [it.uuid for it in self.cards.plain if all(use.card != it.uuid for use in self.uses())]
         if free and self.cards.others_slice(data.draw(st.sampled_from(free), "card")):
@@ -466,7 +470,6 @@ class History(RuleBasedStateMachine):
         its = ((pod.uid, it.container, it.resource) for pod in self.pods if pod.alive for it in pod.entries)
         return {*its} - kept
 
-    @rule()
     def in_the_end_all_cards_can_be_had_again(self) -> None:
         for pod in self.pods:
             pod.alive = pod.waits = pod.listed = False

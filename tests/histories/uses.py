@@ -51,7 +51,7 @@ def beyond(uses: Iterable[Use], memory: Mapping[str, int], shares: int = 0) -> I
         elif len(kinds) > 1:
             yield f"{card} is given out in two ways, as {sorted(kinds)}: {_said(its)}"
         elif kinds == {"share"} and any(it.percent for it in its):
-            percent = sum(it.percent or 100 * n / it.of for it, n in _ids(its).items() if n or it.percent)
+            percent = sum(it.percent or 100 * n / _cut(it, shares) for it, n in _ids(its).items())
             if percent > 100:
                 yield f"{card} has {percent} percent given out: {_said(its)}"
         elif kinds == {"share"}:
@@ -64,6 +64,11 @@ def beyond(uses: Iterable[Use], memory: Mapping[str, int], shares: int = 0) -> I
             taken = sum(it.of * n for it, n in _ids(its).items())
             if taken > memory[card]:
                 yield f"{card} has {taken} bytes given out of {memory[card]}: {_said(its)}"
+
+
+def _cut(it: Use, shares: int) -> int:
+    """Into how many shares its card is cut for it; where that is a turn beside others, as the config says."""
+    return it.of if it.sized or not shares else shares
 
 
 def _ids(its: Iterable[Use]) -> Mapping[Use, int]:
