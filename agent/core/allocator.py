@@ -38,6 +38,9 @@ from agent.core.units import counted_in
 from agent.core.vendor import ContainerEdits, Device, Request, Vendor
 from agent.core.witness import MakeRoom, Prepare, ReleaseSlices, Store, Witness
 
+#: Seconds that are spent on making room; an Allocate has 10 in all, and has asked the kubelet before.
+ROOM_WITHIN = 4.5
+
 
 class Allocator:
     """Turns requests into allocations, one at a time."""
@@ -101,13 +104,19 @@ class Allocator:
             if await self._follow_kubelet():
                 with suppress(InsufficientRoom):
                     return await self._answers(resource, containers)
-            if isinstance(exc, NotServable) or self._make_room is None or not await self._make_room():
+            if isinstance(exc, NotServable) or not await self._made_room():
                 raise
         except (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares):
-            kept = self._make_room is not None and self.promises.is_kept_by_ended(resource)
-            if not kept or self._make_room is None or not await self._make_room():
+            if not self.promises.is_kept_by_ended(resource) or not await self._made_room():
                 raise
         return await self._answers(resource, containers)
+
+    async def _made_room(self) -> bool:
+        """Whether something that is over was let go of, in time for the pod to be told why it is refused."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROOM_WITHIN):
+                return self._make_room is not None and await self._make_room()
+        return False
 
     async def _follow_kubelet(self) -> bool:
         """Whether claims changed hands by what the kubelet has written down since."""
@@ -364,8 +373,7 @@ class Allocator:
             with suppress(InsufficientRoom):
                 return await self._ensure(vendor, allocation)
             await self._ensure_beside(vendor, allocation)
-            if self._make_room is not None:
-                await self._make_room()
+            await self._made_room()
             return await self._ensure(vendor, allocation)
         except InsufficientRoom as exc:
             it = self._ledger.get(allocation)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from agent.core.claims import Candidate, Claim, Dialect, Measure, Part
 from agent.core.model import Allocation, Plan, Source
-from agent.core.units import counted_in
 
 #: Parts of a card add up, as floats, to a hair more than it.
 HAIR = 1e-6
@@ -111,8 +110,8 @@ class Amounts:
         card = next((it for it in planned.cards if it.uuid == uuid), None) if planned else None
         if planned is None or card is None:
             return Part(1.0, 1.0)
-        size = card.shares if counted_in(planned.rule.sharing) else len(card)
-        return Part(count / max(1, size), count / max(1, size))
+        size = max(1, card.shares)
+        return Part(count / size, count / size)
 
 
 def _part(measure: Measure, parameters: Mapping[str, str], memory: int) -> Part | None:

@@ -276,16 +276,6 @@ class Resource:
             return card if card.knows(device_id) else None
         return known
 
-    def is_former(self, device_id: str) -> bool:
-        """Whether it is listed for who has it alone: its card is given out in no such way any more."""
-        card = self.index.find(device_id)
-        if card is None or device_id not in card.kept:
-            return False
-        its, is_whole = share(device_id), self.rule.sharing.kind == "exclusive"
-        if its is None or is_whole:
-            return (its is None) != is_whole
-        return its.number >= card.shares or not (its.between == "::" or card.knows(device_id))
-
     def cards_of(self, device_ids: Sequence[str]) -> Sequence[AdvertisedDevice | None]:
         """The card of each ID. Thousands of units are of one card, and found at once."""
         first = self.card_of(device_ids[0]) if device_ids else None
@@ -301,6 +291,16 @@ class Resource:
     @cached_property
     def index(self) -> Index:
         return Index(self.cards)
+
+    @cached_property
+    def former(self) -> frozenset[str]:
+        """The IDs that are listed for their holders alone: their cards are given out in another way now.
+
+        Of a card that is cut into shares as before, as many of its own make way for them: who gets one has
+        one of those. Where more are listed, the card has less room than these take.
+        """
+        beyond = (card for card in self.cards if len(card.kept) > card.instead)
+        return frozenset(it for card in beyond for it in card.kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class Promises:
         """The IDs to take; of a card that went to another resource a moment ago, or that is no more given out
         like that, where no others do.
         """
-        gone = self._gone(planned) | _former(planned)
+        gone = self._gone(planned) | planned.former
         others = [one for one in available if one not in gone or one in required] if gone else available
         chosen = self._among(planned, others, available, required, size)
         return chosen if chosen or not gone else self._among(planned, available, available, required, size)
@@ -587,11 +587,6 @@ class Promises:
             return vendor.container_edits(devices, request)
         except Exception:  # contributors' code; what it says here is nobody's answer
             return parameters
-
-
-def _former(planned: Resource) -> frozenset[str]:
-    """The IDs that are listed for those alone who have them."""
-    return frozenset(it for card in planned.cards for it in card.kept if planned.is_former(it))
 
 
 def _percent(part: float) -> str:

@@ -312,8 +312,8 @@ class Reconciler:
         return True
 
     def _has_slices(self, it: Allocation) -> bool:
-        its = [one for one in self._vendors() if one.name == it.vendor]
-        return bool(it.partitions) or any(one.clears or one.makes(it.resource) for one in its)
+        makes = any(one.name == it.vendor and one.makes(it.resource) for one in self._vendors())
+        return bool(it.partitions) or makes
 
     async def _remove(self, change: Remove) -> bool:
         if self._ledger.get(change.allocation) in self._ledger.in_use():

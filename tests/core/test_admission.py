@@ -325,6 +325,8 @@ def test_a_resource_that_the_config_no_longer_has_is_given_to_no_new_pod(
     [
         pytest.param(WHOLE, "c0", {"ids": None, "kept": ("c0::1",)}, id="a share of what is whole now"),
         pytest.param(SLICE, "c2", {"ids": None, "kept": ("c2",)}, id="the whole of what is shared now"),
+        pytest.param(WHOLE, "c0", {"ids": None, "kept": ("zero",)}, id="a whole card in another writing"),
+        pytest.param(WHOLE, "c0", {"ids": None, "kept": ("c0",)}, id="a card that is another resource's now"),
         pytest.param(SLICE, "c2", {"kept": ("c2::4",)}, id="a share of another number of shares"),
         pytest.param(SLICE, "c2", {"ids": None, "kept": ("c2-1",)}, id="a share of another size"),
     ],
@@ -344,11 +346,10 @@ def test_an_id_that_is_listed_for_who_holds_it_is_given_to_no_new_pod(
     ("resource", "uuid", "device_id", "fields"),
     [
         pytest.param(WHOLE, "c1", "c1", {}, id="none is kept"),
-        pytest.param(WHOLE, "c0", "zero", {"ids": None, "kept": ("zero",)}, id="the whole card"),
         pytest.param(
             SLICE, "c2", "c2::3", {"kept": ("c2::3",), "instead": 1}, id="a share beyond those left"
         ),
-        pytest.param(SLICE, "c2", "c2-1", {"kept": ("c2-1",), "names": ("c2",)}, id="a share"),
+        pytest.param(SLICE, "c2", "c2-1", {"kept": ("c2-1",), "names": ("c2",), "instead": 1}, id="a share"),
         pytest.param(SLICE, "c2", "no-card", {}, id="of no card"),
     ],
 )

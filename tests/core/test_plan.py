@@ -780,6 +780,17 @@ def test_ids_of_a_former_plan_in_use_on_a_cordoned_card_stay_well() -> None:
     assert (it.capacity, it.allocatable) == (2, 2)
 
 
+def test_of_a_card_with_more_pods_than_shares_no_id_is_given_to_a_new_one() -> None:
+    rule = ResourceRule(GPU, sharing=replicas(2))
+    three, two = (dict.fromkeys([f"GPU-a::{n}" for n in its], "GPU-a") for its in ((0, 2, 3), (0, 3)))
+
+    full, even = (planned(rule, cards=(status("GPU-a"),), held={GPU: it})[GPU] for it in (three, two))
+
+    assert full.former == {*three}
+    assert even.former == frozenset(), "as many of its own make way"
+    assert even.capacity == 2
+
+
 def sliced_by_others(uuid: str, *, healthy: bool = True) -> DeviceStatus:
     it = status(uuid, healthy=healthy)
     return replace(it, device=replace(it.device, attributes={FOREIGN_SLICES: "1"}))

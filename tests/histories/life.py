@@ -121,9 +121,9 @@ class Life:
         """Register what is new, tell the kubelet of all that is served, leave what is no more."""
         self.scheduled.pods.set(self.world.candidates())
         kubelet = self.world.kubelet
-        for name in self.plan.keys() - self.registered:
-            await self.reconciler.take_back()  # which may change what is planned
-            self.registered.add(name)
+        while fresh := self.plan.keys() - self.registered:
+            await self.reconciler.take_back()  # which may have more planned
+            self.registered |= fresh
         for name in self.registered & self.plan.keys():
             kubelet.hears(name, listed(self.plan[name]), self.world.now)
         for name in [*self.registered]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,7 +23,7 @@ from agent.core.marks import ALLOCATION
 from . import configs, plugins, scheduler
 from .cards import MAKES, Cards
 from .kubelet import Entry, Kubelet
-from .life import DOUBT_AGAIN, GRACE, SETTLE, Killed, Life
+from .life import DOUBT_AGAIN, GRACE, SETTLE, Killed, Life, listed
 from .plugins import Plugin
 from .uses import Kind, Use, beyond
 
@@ -28,7 +31,12 @@ T = TypeVar("T")
 
 #: What of a card a pod of slices asks for by its limits: percent, and bytes.
 AMOUNTS = (None, (10, 1 << 30), (60, 40 << 30), (100, 64 << 30))
-_BYTES = {"0.1": 10**8, "1": 10**9}
+_BYTES = {"1": 1 << 30}
+
+
+def _counted(numbers: Iterator[int], size: int) -> str:
+    """A name as `secrets.token_hex` makes it, the next one."""
+    return f"{next(numbers):0{2 * size}x}"
 
 
 class Step:
@@ -66,6 +74,8 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         logs.set_level("error")  # a history has thousands of lines
+        self.names = patch("secrets.token_hex", partial(_counted, count()))  # the same in each run
+        self.names.start()
         self.run = Step()
         self.now = 1000.0
         self.count = 0
@@ -81,6 +91,7 @@ class History(RuleBasedStateMachine):
             if self.agent is not None and not self.has_failed:
                 self.in_the_end_all_cards_can_be_had_again()
         finally:
+            self.names.stop()
             self.run.close()
 
     @initialize(
@@ -162,6 +173,17 @@ class History(RuleBasedStateMachine):
             self.run(self.agent.speak())
         except Killed:
             self.start()
+        self.keeps()
+
+    def keeps(self) -> None:
+        """The kubelet takes a pod back after its restart only where its IDs are listed as healthy."""
+        assert self.agent is not None
+        for entry in (it for pod in self.pods if pod.alive for it in pod.entries):
+            if entry.resource in self.agent.plan:
+                well = self.kubelet.lists.get(entry.resource, {})
+                lost = [one for one in entry.ids if not well.get(one)]
+                self.has_failed = bool(lost)
+                assert not lost, f"{entry.resource} does not list {lost} of {entry.uid} as healthy"
 
     def follow(self, *, full: bool = False) -> None:
         """The kubelet has written its file, or it is time again."""
@@ -306,10 +328,10 @@ class History(RuleBasedStateMachine):
             kind, of = "memory", _BYTES[str(sharing.unit)]
         its = agent.plan[entry.resource]
         on: dict[str, set[str]] = {card: set() for card in cards}
-        for one in entry.ids:
-            card = its.card_of(one)
-            where = card.uuid if card is not None and card.uuid in on else cards[0]
-            on[where].add(one)
+        said = {one: card.uuid for one in entry.ids if (card := its.card_of(one)) and card.uuid in on}
+        for one in sorted(entry.ids, key=lambda one: one not in said):
+            # The answer may name others than the IDs do: these have what is left.
+            on[said.get(one) or min(on, key=lambda uuid: len(on[uuid]))].add(one)
         percent = pod.chosen[1] if pod.chosen and kind == "share" else 0
         return [Use(pod.uid, card, kind, frozenset(ids), of, percent=percent) for card, ids in on.items()]
 
@@ -485,11 +507,15 @@ class History(RuleBasedStateMachine):
         self.agent.discover()
         self.speak()
         assert not self.agent.ledger.in_use(), "what is over is still in use"
-        prepares = any(it.prepares for it in self.agent.node.vendors.values())
-        assert not (self.cards.slices and prepares), "slices of pods that are over are still there"
-        for name, resource in self.agent.plan.items():
-            ids: Mapping[str, bool] = self.kubelet.lists.get(name, {})
-            assert all(ids.values()), f"{name} is not to be had: {resource}"
+        assert not self.cards.slices, "slices of pods that are over are still there"
+        fresh = Life(self)
+        fresh.begin(b"")
+        fresh.configure(self.text)
+        fresh.discover()
+        for name, resource in fresh.plan.items():
+            assert self.kubelet.lists.get(name) == listed(resource), f"{name} is not listed as on a new node"
+        name = next(iter(fresh.plan))
+        assert self.run(self.agent.allocate(name, self.kubelet.free(name)[:1]))
 
 
 TestHistory = History.TestCase

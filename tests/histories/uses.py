@@ -42,13 +42,11 @@ def beyond(uses: Iterable[Use], memory: Mapping[str, int], shares: int = 0) -> I
     for it in uses:
         on[it.card].append(it)
     for card, its in on.items():
-        pods = {it.pod for it in its}
+        several = len({it.pod for it in its}) > 1
         kinds = {it.kind for it in its}
-        if len(pods) == 1:
-            continue
-        if "whole" in kinds:
-            yield f"{card} is one's whole, and {sorted(pods)} have it: {_said(its)}"
-        elif len(kinds) > 1:
+        if several and "whole" in kinds:
+            yield f"{card} is one's whole, and others have it: {_said(its)}"
+        elif several and len(kinds) > 1:
             yield f"{card} is given out in two ways, as {sorted(kinds)}: {_said(its)}"
         elif kinds == {"share"} and any(it.percent for it in its):
             percent = sum(it.percent or 100 * n / _cut(it, shares) for it, n in _ids(its).items())
@@ -58,8 +56,6 @@ def beyond(uses: Iterable[Use], memory: Mapping[str, int], shares: int = 0) -> I
             count, most = _count(its), shares or max(it.of for it in its)
             if count > most:
                 yield f"{card} has {count} shares of {most}: {_said(its)}"
-            if len({it.of for it in its}) > 1 and any(it.sized for it in its):
-                yield f"{card} has shares of two sizes: {_said(its)}"
         elif kinds == {"memory"}:
             taken = sum(it.of * n for it, n in _ids(its).items())
             if taken > memory[card]:

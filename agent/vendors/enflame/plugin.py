@@ -44,6 +44,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings={**options.for_backend(), facts.DRS_WANTED: sliced},
         defaults=DEFAULTS,
         prepares=sliced,
+        clears=True,
         by_cdi=sliced and options.drs_variable == "cdi",
         prepared=(brand.drs,) if sliced else (),
         resources=offers,
