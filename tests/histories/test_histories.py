@@ -20,7 +20,7 @@ from agent.core.errors import AllocationError, VendorError
 from agent.core.evidence import Pods
 from agent.core.marks import ALLOCATION
 
-from . import configs, plugins, scheduler
+from . import configs, plugins
 from .cards import MAKES, Cards
 from .kubelet import Entry, Kubelet
 from .life import DOUBT_AGAIN, GRACE, SETTLE, Killed, Life, listed
@@ -59,9 +59,6 @@ class Pod:
     uid: str
     shape: tuple[PodContainer, ...]
     created: float
-    #: The card that a scheduler chose, and percent of it.
-    chosen: tuple[str, int] | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict)
     waits: bool = True
     alive: bool = False
     listed: bool = True
@@ -141,9 +138,7 @@ class History(RuleBasedStateMachine):
                 "default",
                 it.name,
                 it.shape,
-                it.annotations,
                 created=it.created,
-                scheduler=scheduler.NAME if it.chosen else "",
                 over=not it.alive and not it.waits,
                 ended=not it.alive and not it.waits,
                 pending=it.waits,
@@ -220,19 +215,8 @@ class History(RuleBasedStateMachine):
         self.agent.dies_at = ""
 
     def bound(self, name: str, data: Any, served: Sequence[str]) -> Pod:
-        """A pod as its scheduler binds it; one that promises cards knows of its own pods alone."""
+        """A pod as Kubernetes' own scheduler binds it, which counts."""
         resource = data.draw(st.sampled_from(served), "resource")
-        assert self.agent is not None
-        planned = self.agent.plan.get(resource)
-        heard = planned is not None and planned.rule.placement == "auto" and self.cards.vendor == "nvidia"
-        if heard and data.draw(st.sampled_from([True, True, False]), "a scheduler chooses"):
-            percent = data.draw(st.sampled_from([10, 25, 40, 60]), "percent")
-            promised = [it.chosen for it in self.pods if it.chosen and (it.alive or it.waits)]
-            if cards := scheduler.with_room(self.cards.plain, promised, percent):
-                card = data.draw(st.sampled_from(cards), "its choice")
-                pod = self.pod(name, (PodContainer("main", {resource: 1, **scheduler.limits(percent)}),))
-                pod.chosen, pod.annotations = (card.uuid, percent), scheduler.said(card, percent)
-                return pod
         return self.pod(name, self.shape(data, resource))
 
     def shape(self, data: Any, resource: str) -> tuple[PodContainer, ...]:
@@ -330,10 +314,18 @@ class History(RuleBasedStateMachine):
         on: dict[str, set[str]] = {card: set() for card in cards}
         said = {one: card.uuid for one in entry.ids if (card := its.card_of(one)) and card.uuid in on}
         for one in sorted(entry.ids, key=lambda one: one not in said):
-            # The answer may name others than the IDs do: these have what is left.
-            on[said.get(one) or min(on, key=lambda uuid: len(on[uuid]))].add(one)
-        percent = pod.chosen[1] if pod.chosen and kind == "share" else 0
-        return [Use(pod.uid, card, kind, frozenset(ids), of, percent=percent) for card, ids in on.items()]
+            on[said.get(one) or self.emptiest(on, of)].add(one)
+        return [Use(pod.uid, card, kind, frozenset(ids), of) for card, ids in on.items()]
+
+    def emptiest(self, on: Mapping[str, set[str]], of: int) -> str:
+        """Of the cards that an answer names and its IDs do not: how much it has of each, it does not say."""
+        its = [*self.uses()]
+
+        def percent(card: str) -> float:
+            there = (100 * len(it.ids) / max(1, it.of) for it in its if it.card == card)
+            return sum(there) + 100 * len(on[card]) / max(1, of)
+
+        return min(on, key=lambda card: (bool(on[card]), percent(card)))
 
     def uses(self) -> Iterator[Use]:
         for pod in self.pods:
