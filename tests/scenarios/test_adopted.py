@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import pytest
 from peers.plugin import TinyPlugin
 from structlog.testing import capture_logs
+from support.waiting import eventually
 
 from agent.core.model import Source
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Pod
+from agent.testing.node import Container, Pod
 
 from .cards import Simulated
 from .conftest import EVERY_RELEASE, ONLY_ENFLAME, ONLY_METAX, ONLY_NVIDIA
@@ -372,6 +373,12 @@ async def test_a_whole_card_of_another_plugins_pod_is_nobody_elses(node: Node, w
     own = {*node.cards.uuids}
     await node.until(lambda it: {one for card in it.resources[UNITS].cards for one in card} == own)
     await node.counts({UNITS: (4, 4)})
+
+    async def admitted() -> bool:
+        """As a controller makes a pod anew that came before the kubelet heard of the list."""
+        return (await node.kubelet.admit(Pod("last", (Container({UNITS: 1}),)))).admitted
+
+    assert await eventually(admitted)
 
 
 # Enflame's own plugins
