@@ -16,6 +16,8 @@ log = structlog.get_logger()
 
 #: Vendor to file name to content; empty is a file that shall not be there.
 Specs = Mapping[str, Mapping[str, str]]
+#: Hears of a file that is ours, and what text was written into it.
+Note = Callable[[Path, str], object]
 MAX_BYTES = 8 << 20
 #: Seconds that a disk gets to take the specs that a container waits for.
 PATIENCE = 8.0
@@ -29,11 +31,11 @@ class CdiDirectory:
         path: Path,
         specs: Cell[Specs],
         every: float = 60.0,
-        note: Callable[[Path], object] = lambda path: None,
+        note: Note = lambda path, text: None,
     ) -> None:
         """`specs`: vendor to file name to content. One that somebody removes comes back after `every` s.
 
-        `note` is told of each file that is ours now.
+        `note` is told of each file that is ours now, and of its text.
         """
         self._path = path
         self._specs = specs
@@ -89,7 +91,7 @@ class CdiDirectory:
         self.errors.set(errors)
 
 
-def keep(directory: Path, specs: Specs, note: Callable[[Path], object] = lambda path: None) -> dict[str, str]:
+def keep(directory: Path, specs: Specs, note: Note = lambda path, text: None) -> dict[str, str]:
     """Have the specs on disk as they should be; vendor to what is wrong with some of its."""
     wrong: dict[str, str] = {}
     writers: dict[str, str] = {}
@@ -102,7 +104,7 @@ def keep(directory: Path, specs: Specs, note: Callable[[Path], object] = lambda 
             if why := _written(directory / name, its[name]):
                 reasons.append(why)
             elif its[name]:
-                note(directory / name)
+                note(directory / name, its[name])
         if reasons:
             wrong[vendor] = "; ".join(reasons)
     return wrong

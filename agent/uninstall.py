@@ -90,10 +90,14 @@ def _remove_all(
     try:
         remains = Remains(state_dir / NAME)
         written, told = remains.all(), Told(remains.namespaces(), remains.devices())
+        anothers = {it for it in written if remains.is_anothers(it)}.difference(more)
     except OSError as exc:
         raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
     for path in dict.fromkeys((*written, *more)):
-        kept += [_unseen(path)] if is_out_of_sight(path, os.environ) else _remove(path)
+        if path in anothers:
+            _say(f"{path}: stays: another program has written it since")
+        else:
+            kept += [_unseen(path)] if is_out_of_sight(path, os.environ) else _remove(path)
     for path in sweep(kubelet_dir):
         _say(f"{path}: removed")
     refused = _refusal(take_back, told)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from support.waiting import eventually
 
-from agent.cdi import CdiDirectory, Specs, keep
+from agent.cdi import CdiDirectory, Note, Specs, keep
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 
@@ -23,7 +23,7 @@ EMPTY: Specs = {"acme": {NAME: "{}"}}
 
 @asynccontextmanager
 async def kept(
-    path: Path, specs: Cell[Specs], every: float = 0.01, note: Callable[[Path], object] = id
+    path: Path, specs: Cell[Specs], every: float = 0.01, note: Note = lambda path, text: None
 ) -> AsyncIterator[CdiDirectory]:
     directory = CdiDirectory(path, specs, every, note)
     task = asyncio.create_task(directory.run())
@@ -47,18 +47,18 @@ def test_a_spec_is_readable_by_all_and_nothing_lies_beside_it(tmp_path: Path) ->
 
 
 def test_each_file_that_is_ours_is_told_and_one_of_another_vendor_once(tmp_path: Path) -> None:
-    told: list[Path] = []
+    told: list[tuple[Path, str]] = []
 
-    keep(tmp_path, {"acme": {NAME: SPEC}, "other": {NAME: SPEC}}, told.append)
+    keep(tmp_path, {"acme": {NAME: SPEC}, "other": {NAME: SPEC}}, lambda *it: told.append(it))
 
-    assert told == [tmp_path / NAME]
+    assert told == [(tmp_path / NAME, SPEC)]
 
 
 def test_a_file_that_could_not_be_written_is_not_told(tmp_path: Path) -> None:
-    told: list[Path] = []
+    told: list[tuple[Path, str]] = []
     (tmp_path / "cdi").touch()
 
-    keep(tmp_path / "cdi", SPECS, told.append)
+    keep(tmp_path / "cdi", SPECS, lambda *it: told.append(it))
 
     assert told == []
 
@@ -155,11 +155,11 @@ def test_a_pipe_in_the_place_of_a_spec_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_a_spec_without_content_is_no_file(tmp_path: Path) -> None:
-    told: list[Path] = []
+    told: list[tuple[Path, str]] = []
     keep(tmp_path, SPECS)
 
-    assert keep(tmp_path, {"acme": {NAME: ""}}, told.append) == {}
-    assert keep(tmp_path, {"acme": {NAME: ""}}, told.append) == {}
+    assert keep(tmp_path, {"acme": {NAME: ""}}, lambda *it: told.append(it)) == {}
+    assert keep(tmp_path, {"acme": {NAME: ""}}, lambda *it: told.append(it)) == {}
 
     assert list(tmp_path.iterdir()) == []
     assert told == []
@@ -202,7 +202,7 @@ class Late:
         self.hangs = True
         self.writes, self.goes_on = threading.Event(), threading.Event()
 
-    def note(self, _: Path) -> None:
+    def note(self, _path: Path, _text: str) -> None:
         if self.hangs:
             self.writes.set()
             self.goes_on.wait(30)

@@ -10,6 +10,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
+from agent.cdi import keep
 from agent.cli import main
 from agent.cli.arguments import MISUSED
 from agent.cluster.access import find
@@ -283,6 +284,34 @@ def test_a_file_that_is_named_counts_as_ours(machine: Machine, tmp_path: Path) -
     machine.uninstall("--also", str(named))
 
     assert not named.exists()
+
+
+def test_a_spec_that_another_program_has_written_since_stays_and_is_told(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, nvidias = tmp_path / "ours.json", tmp_path / "k8s.device-plugin.nvidia.com-gpu.json"
+    for it in (ours, nvidias):
+        keep(tmp_path, {"nvidia": {it.name: "ours"}}, Remains(machine.state / "agent.remains").note)
+    nvidias.write_text("NVIDIA's plugin is back")
+
+    assert machine.uninstall() == 0
+
+    assert nvidias.read_text() == "NVIDIA's plugin is back"
+    assert not ours.exists()
+    assert f"{nvidias}: stays: another program has written it since" in capsys.readouterr().out
+    assert "agent.remains" not in machine.left()
+
+
+def test_a_spec_that_another_program_has_written_goes_where_it_is_named(
+    machine: Machine, tmp_path: Path
+) -> None:
+    spec = tmp_path / "spec.json"
+    keep(tmp_path, {"nvidia": {spec.name: "ours"}}, Remains(machine.state / "agent.remains").note)
+    spec.write_text("another's")
+
+    assert machine.uninstall("--also", str(spec)) == 0
+
+    assert not spec.exists()
 
 
 async def labelled(server: SimApiServer, kubeconfig: Path) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -19,10 +20,14 @@ from agent.state import private
 #: In the state directory.
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
+#: Of a file that is written down; a longer one is none that the agent wrote.
+LARGEST = 8 << 20
 #: Before a namespace, a Device, and the file of labels; the path of a CDI spec stands alone.
 _NAMESPACE = "namespace:"
 _DEVICE = "device:"
 _FEATURES = "features:"
+#: Before the SHA-256 of what the agent last wrote into a CDI spec, and its path.
+_WRITTEN = "written:"
 #: Of a node, and of characters in it.
 _NAME, LONGEST = rf"{LABEL}(?:\.{LABEL})*", 253
 
@@ -40,9 +45,14 @@ class Remains:
         self._known: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
-    def note(self, path: Path) -> None:
-        """Write down that this file is ours. Where the disk does not take it, the next time tries again."""
+    def note(self, path: Path, text: str = "") -> None:
+        """Write down that this file is ours, and what we wrote into it, where that is given.
+
+        Where the disk does not take it, the next time tries again.
+        """
         self._note(str(path))
+        if text:
+            self._note(f"{_WRITTEN}{_digest(text.encode())}:{path}", durable=False)
 
     def note_features(self, path: Path) -> None:
         """Write down that this file of labels is ours."""
@@ -56,17 +66,17 @@ class Remains:
         """Write down that cards of ours are in the Device of that name."""
         self._note(f"{_DEVICE}{name}")
 
-    def _note(self, line: str) -> None:
+    def _note(self, line: str, *, durable: bool = True) -> None:
         if line in self._noted or not line.isprintable():
             return
         with self._lock:
             try:
                 lines = self._lines()
                 if line not in lines:
-                    self._write([*lines, line])
+                    self._write([*_without(line, lines), line], durable=durable)
             except OSError:
                 return
-            self._noted.add(line)
+            self._noted = {*_without(line, self._noted), line}
 
     def write_again(self) -> None:
         """Write the list where it is gone with its directory, as far as it was read or written here."""
@@ -117,6 +127,18 @@ class Remains:
             dict.fromkeys(Path(it) for it in _absolute(it.removeprefix(_FEATURES) for it in self._lines()))
         )
 
+    def is_anothers(self, path: Path) -> bool:
+        """Whether the file has another content than the agent wrote into it: somebody else keeps it now.
+
+        Raises:
+            OSError: The list can not be read.
+        """
+        written = dict(map(_written, self._lines())).get(str(path))
+        try:
+            return written is not None and _digest(files.read(path, LARGEST)) != written
+        except OSError:
+            return False
+
     def namespaces(self) -> tuple[str, ...]:
         """Where NodeFeature objects may be; what can not be the name of a namespace is passed over.
 
@@ -146,10 +168,10 @@ class Remains:
         self._known = (*lines,)
         return lines
 
-    def _write(self, lines: Iterable[str]) -> None:
-        """In one step and through a power cut: half an entry would name another file."""
+    def _write(self, lines: Iterable[str], *, durable: bool = True) -> None:
+        """In one step and, if `durable`, through a power cut: half an entry would name another file."""
         written = (*lines,)
-        private.replace(self._path, "".join(f"{it}\n" for it in written).encode(), durable=True)
+        private.replace(self._path, "".join(f"{it}\n" for it in written).encode(), durable=durable)
         self._known = written
 
 
@@ -165,3 +187,19 @@ def is_pod(environ: Mapping[str, str]) -> bool:
 
 def _absolute(lines: Iterable[str]) -> Iterable[str]:
     return (it for it in lines if it.startswith("/"))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _written(line: str) -> tuple[str, str]:
+    """A file's path and the digest of what was written into it; two empty ones where the line tells none."""
+    digest, _, path = line.removeprefix(_WRITTEN).partition(":")
+    return (path, digest) if line.startswith(_WRITTEN) else ("", "")
+
+
+def _without(line: str, lines: Iterable[str]) -> list[str]:
+    """The lines, but for the one that told before what was written into the same file."""
+    path, _ = _written(line)
+    return [it for it in lines if not path or _written(it)[0] != path]

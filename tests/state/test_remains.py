@@ -239,3 +239,42 @@ def test_a_list_that_was_removed_with_its_directory_is_written_again(tmp_path: P
     path.unlink()
     remains.note_namespace("kube-system")
     assert Remains(path).all() == (SPEC, LABELS)
+
+
+def test_a_file_that_has_another_content_than_we_wrote_is_anothers(tmp_path: Path) -> None:
+    remains, spec = Remains(tmp_path / "agent.remains"), tmp_path / "spec:1.json"
+    for text in ("first", "second"):
+        spec.write_text(text)
+        remains.note(spec, text)
+        assert not remains.is_anothers(spec)
+
+    spec.write_text("first")
+    assert remains.is_anothers(spec)
+    assert Remains(tmp_path / "agent.remains").is_anothers(spec)
+
+
+def test_what_we_write_again_after_another_content_is_ours_again(tmp_path: Path) -> None:
+    remains, spec = Remains(tmp_path / "agent.remains"), tmp_path / "spec.json"
+    for text in ("first", "second", "first"):
+        spec.write_text(text)
+        remains.note(spec, text)
+
+    assert not Remains(tmp_path / "agent.remains").is_anothers(spec)
+
+
+def test_a_file_that_is_gone_or_whose_content_was_never_written_down_is_nobody_elses(tmp_path: Path) -> None:
+    remains, of_before = Remains(tmp_path / "agent.remains"), tmp_path / "of-before.json"
+    of_before.write_text("whatever")
+    remains.note(of_before)
+    remains.note(tmp_path / "gone.json", "ours")
+
+    assert not remains.is_anothers(of_before)
+    assert not remains.is_anothers(tmp_path / "gone.json")
+
+
+def test_what_was_written_into_a_file_is_no_file_and_no_object(tmp_path: Path) -> None:
+    remains = Remains(tmp_path / "agent.remains")
+    remains.note(SPEC, "ours")
+
+    assert remains.all() == (SPEC,)
+    assert (remains.features(), remains.namespaces(), remains.devices()) == ((), (), ())
