@@ -13,6 +13,7 @@ from agent.config import ConfigState
 from agent.core.cell import Cell
 from agent.core.claims import Candidate
 from agent.core.errors import NotServing
+from agent.core.forever import for_ever
 from agent.core.model import Command
 from agent.core.view import Glance, View
 from agent.kubelet.lock import UNKNOWN, DirectoryRemoved, NodeLock
@@ -100,8 +101,8 @@ class Agent:
             self._standby = ""
             self.serving.set(True)
             async with anyio.create_task_group() as group:
-                group.start_soon(self._keep_lock, self._line)
-                await self._line.run()
+                group.start_soon(for_ever, self._keep_lock, self._line)
+                await for_ever(self._line.run)
 
     async def _take_lock(self) -> bool:
         """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""

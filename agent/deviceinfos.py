@@ -25,6 +25,7 @@ import structlog
 from agent import files
 from agent.core.cell import Cell
 from agent.core.errors import AgentError, ConfigError
+from agent.core.forever import for_ever
 from agent.core.koordinator.feed import cards, device_infos, told, unlisted
 from agent.core.koordinator.mode import Telling
 from agent.core.koordinator.report import Report
@@ -122,7 +123,7 @@ class DeviceInfosFile:
     async def run(self) -> None:
         """Follow what is to be told for ever."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._hear)
+            group.start_soon(for_ever, self._hear)
             while True:
                 self._news.clear()
                 await self.once()

@@ -16,6 +16,7 @@ import structlog
 from agent import files
 from agent.core.cell import Cell
 from agent.core.errors import AgentError, ConfigError
+from agent.core.forever import for_ever
 from agent.core.labels import Heard, Wanted, as_lines, domain, from_lines
 
 log = structlog.get_logger()
@@ -77,7 +78,7 @@ class FeaturesFile:
     async def run(self) -> None:
         """Follow what is wanted for ever. The file stays when the agent ends, for pods depend on it."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._hear)
+            group.start_soon(for_ever, self._hear)
             while True:
                 self._news.clear()
                 self._tell(await self._kept())

@@ -17,6 +17,7 @@ from agent.config.rules import doubts, overlaps
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES
 from agent.core.errors import VendorError
+from agent.core.forever import for_ever
 from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
 from agent.core.offers import Wish
@@ -89,7 +90,7 @@ class Fleet:
 
         async def serve() -> None:
             with scope:
-                await process.run(former)
+                await for_ever(process.run, former)
 
         group.start_soon(serve, name=f"vendor {vendor.name}")
 

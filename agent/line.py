@@ -19,6 +19,7 @@ from agent.core.attribution import places
 from agent.core.cell import Cell
 from agent.core.errors import NotOnDisk
 from agent.core.evidence import FOREIGN
+from agent.core.forever import for_ever
 from agent.core.model import Command
 from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
@@ -248,15 +249,15 @@ class Line:
         """Run every loop of the line; a bug in one ends all, nothing else does."""
         sweep(self._directory.path)
         loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
-            lambda: self._fleet.run(self._config),
+            partial(self._fleet.run, self._config),
             self._directory.run,
             self._sessions.run,
             self._let_time_pass,
             self._reconciler.run,
-            lambda: self._reconciler.follow(self._directory.checkpoint),
-            lambda: self._strangers.run(self._directory.checkpoint),
+            partial(self._reconciler.follow, self._directory.checkpoint),
+            partial(self._strangers.run, self._directory.checkpoint),
             self._renewals.run,
-            lambda: self._beside.run(self._directory.checkpoint),
+            partial(self._beside.run, self._directory.checkpoint),
             self._rivals.run,
             self._save_on_change,
             self._schedulers.run,
@@ -272,7 +273,7 @@ class Line:
         try:
             async with anyio.create_task_group() as group:
                 for loop in loops:
-                    group.start_soon(loop)
+                    group.start_soon(for_ever, loop)
         finally:
             # What changed since the last write may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):

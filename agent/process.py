@@ -18,6 +18,7 @@ from agent.app import Agent
 from agent.cluster.access import Access
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.notices import Notice
 from agent.core.pauses import Pauses
 from agent.kubelet.session import differs, first
@@ -56,17 +57,29 @@ async def serve(
         kubelet_dir=str(settings.kubelet_dir),
         state_dir=str(settings.state_dir),
     )
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with anyio.create_task_group() as group:
-            group.start_soon(watch.run)
-            group.start_soon(agent.run)
-            group.start_soon(_views, agent)
-            if access is not None:
-                group.start_soon(_cluster, agent, access, node_name, labels or Cell(None), watch.cell)
-            group.start_soon(_follow, watch)
-            await _until_told_to_end(signals, watch)
-            group.cancel_scope.cancel()
+    try:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async with anyio.create_task_group() as group:
+                group.start_soon(for_ever, watch.run)
+                group.start_soon(for_ever, agent.run)
+                group.start_soon(for_ever, _views, agent)
+                if access is not None:
+                    cells = labels or Cell(None), watch.cell
+                    group.start_soon(for_ever, _cluster, agent, access, node_name, *cells)
+                group.start_soon(for_ever, _follow, watch)
+                await _until_told_to_end(signals, watch)
+                group.cancel_scope.cancel()
+    except Exception as exc:
+        # Also for those who read the log alone, which outlasts the process.
+        log.critical("ending, a part of the agent has failed", error=_cause(exc))
+        raise
     log.info("ended")
+
+
+def _cause(exc: BaseException) -> str:
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return f"{type(exc).__name__}: {exc}"
 
 
 async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
@@ -112,7 +125,7 @@ async def _views(agent: Agent) -> None:
         await agent.registered.until(True)
     async with anyio.create_task_group() as group:
         if agent.settings.http:
-            group.start_soon(_keep_serving, agent.settings.http, agent)
+            group.start_soon(for_ever, _keep_serving, agent.settings.http, agent)
         # The admin socket belongs to the agent that serves the node, not to one that stands by.
         await agent.serving.until(True)
         while True:
@@ -157,8 +170,8 @@ async def _cluster(
 
     async with anyio.create_task_group() as group:
         told = agent.told
-        group.start_soon(opened.run, told.labels, told.annotations, told.receipts, told.extended)
-        group.start_soon(follow, agent.glance, lambda: agent.pods.value, tell)
+        group.start_soon(for_ever, opened.run, told.labels, told.annotations, told.receipts, told.extended)
+        group.start_soon(for_ever, follow, agent.glance, lambda: agent.pods.value, tell)
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:

@@ -9,6 +9,7 @@ import anyio
 
 from agent.config import ConfigState
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.ledger import Ledger
 from agent.core.view import Reported, View
 from agent.deviceinfos import DeviceInfosFile
@@ -77,9 +78,9 @@ class Told:
         """Keep all of it, for ever."""
         async with anyio.create_task_group() as group:
             for it in (self._labelling, self._annotating, self._extending, self._receipting, self._reporting):
-                group.start_soon(it.run)
+                group.start_soon(for_ever, it.run)
             for file in (self._features, self._infos):
-                group.start_soon(file.run)
+                group.start_soon(for_ever, file.run)
 
     @property
     def reported(self) -> Reported:

@@ -46,6 +46,7 @@ vendors:
     settings: {{devices: 2}}
     resources: [{{name: {resource}}}]
 """
+WITH_ANOTHER = f"{CONFIG}  another: {{{{enabled: true}}}}\n"
 
 
 class Running:
@@ -111,6 +112,65 @@ async def test_a_signal_to_end_is_an_exit_of_0_that_leaves_no_socket(number: sig
 
         assert list(it.kubelet.plugin_dir.glob("xpu-*")) == []
         assert not (it.root / "state" / "agent.sock").exists()
+
+
+#: A plugin that sends the agent a signal while it loads, and swallows whatever comes of it.
+SIGNALS = """\
+import os, signal, weakref
+
+class It: pass
+
+def gone(_):
+    os.kill(os.getpid(), signal.{signal})
+    for _ in range(1000): pass
+
+it = It()
+watched = weakref.ref(it, gone)
+try:
+    del it
+    gone(None)
+except BaseException:
+    pass
+"""
+
+
+#: A plugin that breaks a part of the agent: what follows the kubelet's checkpoint is done at once.
+BREAKS = """\
+from agent.registering.strangers import Strangers
+
+async def run(self, checkpoint): pass
+
+Strangers.run = run
+"""
+
+
+def another(folder: Path, code: str) -> str:
+    """Install a plugin named `another`, as pip leaves one."""
+    (folder / "another.py").write_text(code)
+    (info := folder / "another-1.dist-info").mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: another\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[xpu_agent.backends]\nanother = another\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_a_signal_while_a_plugin_loads_that_swallows_all_ends_the_agent_all_the_same(
+    number: signal.Signals, status: int, tmp_path: Path
+) -> None:
+    path = another(tmp_path, SIGNALS.format(signal=number.name))
+
+    async with running(config=WITH_ANOTHER, PYTHONPATH=path) as it:
+        assert await it.process.wait() == status
+
+
+async def test_a_part_of_the_agent_that_ends_by_itself_ends_the_agent_and_is_named(tmp_path: Path) -> None:
+    async with running(config=WITH_ANOTHER, PYTHONPATH=another(tmp_path, BREAKS)) as it:
+        assert await it.process.wait() == 1
+        assert it.process.stderr is not None
+        told = (await it.process.stderr.read()).decode().splitlines()
+
+    assert '"level": "critical"' in told[-2]
+    assert told[-1].startswith("xpu-agent: another.run returned, and is to run as long as the agent does")
 
 
 async def test_an_allocate_that_runs_is_answered_before_the_end() -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from agent.core.errors import AgentError, ConfigError, UsageError
 from agent.core.vendor import SettingsError
 
-from .arguments import MISUSED, REFUSED, tell
+from .arguments import INTERRUPTED, MISUSED, REFUSED, tell
 from .parser import Parser
 
 #: In the order of the help; each is a module here, whose `add` makes its parser.
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell(str(refusal))
         return MISUSED if isinstance(refusal, ConfigError | SettingsError | UsageError) else REFUSED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 def _refusal(exc: BaseException) -> BaseException | None:

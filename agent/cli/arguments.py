@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 REFUSED = 1
 #: It was used wrongly: an argument, a variable, or a file that it needs and that can not be used.
 MISUSED = 2
+#: Somebody pressed ^C, as shells tell of it.
+INTERRUPTED = 130
 
 #: How often a flag of NVIDIA's stands, and whether it needs a value. Switches also stand alone.
 _ARITY: dict[str, dict[str, Any]] = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 
-from .arguments import api_server, configuration, given_by, node_name_of
+from .arguments import INTERRUPTED, api_server, configuration, given_by, node_name_of
 from .parser import Verbs
 
 
@@ -19,9 +18,7 @@ def add(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """`xpu-agent run`: serve until SIGTERM."""
-    # Before there is a loop to receive them: an end is an end, and there is nothing to read again yet.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    _end_at_once()
 
     import anyio
     import structlog
@@ -44,3 +41,14 @@ def run(args: argparse.Namespace) -> int:
         structlog.get_logger().warning(warning)
     anyio.run(serve, watch, node_name, None, access, labels)
     return 0
+
+
+def _end_at_once() -> None:
+    """Take signals before there is a loop to receive them: nothing is begun that would have to be ended.
+
+    An exception would not do: raised while a plugin loads, or in the callback of a weak reference, which
+    each import has, somebody catches it.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing to read again yet
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))

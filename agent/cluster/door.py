@@ -29,6 +29,7 @@ from agent.core.annotations import Annotated
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, Listed
 from agent.core.extended import Extended
+from agent.core.forever import for_ever
 from agent.core.labels import Wanted
 from agent.core.parts import part_of
 from agent.core.pauses import Pauses
@@ -201,18 +202,18 @@ class Door:
         try:
             async with anyio.create_task_group() as group:
                 self._follow(group, "nodes", nodes)
-                group.start_soon(node.follow, nodes.cell, self._node_name, self.node, self._labels)
+                group.start_soon(for_ever, node.follow, nodes.cell, self._node_name, self.node, self._labels)
                 if self._candidates is not None:
                     self._scheduled.ask = partial(self._list_pods, api)
-                    group.start_soon(self._follow_pods, api, self._candidates)
-                group.start_soon(self._writer.run, self._returns)
-                group.start_soon(self._annotations.run, self._returns)
-                group.start_soon(self._extended.run, self._returns)
-                group.start_soon(self._receipts.run, self._returns)
-                group.start_soon(self._koordinator.run, self._returns)
-                group.start_soon(self._follow_locks)
-                group.start_soon(self._locks.run)
-                group.start_soon(self.events.run, api, self._returns)
+                    group.start_soon(for_ever, self._follow_pods, api, self._candidates)
+                group.start_soon(for_ever, self._writer.run, self._returns)
+                group.start_soon(for_ever, self._annotations.run, self._returns)
+                group.start_soon(for_ever, self._extended.run, self._returns)
+                group.start_soon(for_ever, self._receipts.run, self._returns)
+                group.start_soon(for_ever, self._koordinator.run, self._returns)
+                group.start_soon(for_ever, self._follow_locks)
+                group.start_soon(for_ever, self._locks.run)
+                group.start_soon(for_ever, self.events.run, api, self._returns)
         finally:
             self._scheduled.ask = None
             with anyio.move_on_after(GOODBYE, shield=True):
@@ -259,7 +260,7 @@ class Door:
             async with anyio.create_task_group() as group:
                 its_pods = self._pods(api)
                 self._follow(group, "pods", its_pods)
-                group.start_soon(pods.follow, its_pods.cell, candidates, self._scheduled.follow_to)
+                group.start_soon(for_ever, pods.follow, its_pods.cell, candidates, self._scheduled.follow_to)
                 await self._reads.changed()
                 group.cancel_scope.cancel()
 
@@ -269,8 +270,8 @@ class Door:
 
     def _follow(self, group: TaskGroup, what: str, reflector: Reflector[Any]) -> None:
         self._mirrors[what] = reflector.cell
-        group.start_soon(reflector.run)
-        group.start_soon(self._tell, what, reflector.cell)
+        group.start_soon(for_ever, reflector.run)
+        group.start_soon(for_ever, self._tell, what, reflector.cell)
 
     async def _tell(self, what: str, mirror: Cell[Mirror[Any]]) -> None:
         """Say once when something goes wrong with this list, and when it is well again."""

@@ -19,6 +19,7 @@ from agent.cluster.node import OwnNode
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.cluster.withdrawal import Withdrawal
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.koordinator.device import told
 from agent.core.koordinator.mode import Shown
 from agent.core.koordinator.report import Report
@@ -84,15 +85,15 @@ class Koordinator:
     async def run(self, returns: Cell[int]) -> None:
         """Look for ever, while somebody wants to know. `returns` counts the server's comings back."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._withdrawal.run, returns)
-            group.start_soon(self._look_on, returns)
+            group.start_soon(for_ever, self._withdrawal.run, returns)
+            group.start_soon(for_ever, self._look_on, returns)
 
     async def _look_on(self, returns: Cell[int]) -> None:
         looks = self._exchange.looks
         while True:
             await looks.until(True)
             async with anyio.create_task_group() as group:
-                group.start_soon(self._see, returns)
+                group.start_soon(for_ever, self._see, returns)
                 await looks.until(False)
                 group.cancel_scope.cancel()
             self._exchange.shown.set(None)
@@ -139,10 +140,10 @@ class Koordinator:
         try:
             async with anyio.create_task_group() as group:
                 for loop in (devices.run, koordlets.run, partial(writer.run, returns)):
-                    group.start_soon(loop)
+                    group.start_soon(for_ever, loop)
                 ours = self._exchange.telling, self._exchange.elsewhere
                 for cell in (devices.cell, koordlets.cell, writer.overwritten, *ours):
-                    group.start_soon(hear, cell)
+                    group.start_soon(for_ever, hear, cell)
                 while not await self._is_gone(devices.cell.value):
                     self._judge(devices.cell.value, koordlets.cell.value, writer)
                     with anyio.move_on_after(min(self._look, self._standing.ends(self._clock()))):

@@ -16,6 +16,7 @@ from agent.cluster.api import Api
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden, NotFound
 from agent.cluster.upkeep import LONGEST, QUIET
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.pauses import Pauses
 from agent.core.receipts import Owed
 
@@ -113,8 +114,8 @@ class ReceiptWriter:
     async def run(self, returns: Cell[int]) -> None:
         """Follow what is owed for ever. `returns` counts how often the server was away and came back."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._hear)
-            group.start_soon(self._come_back, returns)
+            group.start_soon(for_ever, self._hear)
+            group.start_soon(for_ever, self._come_back, returns)
             while True:
                 self._news = anyio.Event()
                 pause = await self.once()

@@ -13,6 +13,7 @@ import structlog
 from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict
 from agent.cluster.restart import rest
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.pauses import Pauses
 
 log = structlog.get_logger()
@@ -114,7 +115,7 @@ class Upkeep:
         """Follow the cells that decide for ever. `returns`: how often the server was away and came back."""
         async with anyio.create_task_group() as group:
             for cell in cells:
-                group.start_soon(self._hear, cell)
+                group.start_soon(for_ever, self._hear, cell)
             live = False
             while True:
                 self._news = anyio.Event()

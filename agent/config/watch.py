@@ -23,6 +23,7 @@ from agent.config.settings import Config
 from agent.config.source import DEFAULTS, Seen, Source
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
+from agent.core.forever import for_ever
 
 _NOTHING = Remembered()
 #: What was in force before the start, as long as nobody looked: something.
@@ -83,7 +84,7 @@ class ConfigWatch:
         """Follow the source, and the Node's labels, for ever."""
         async with asyncio.TaskGroup() as group:
             if self._labels is not None:
-                group.create_task(self._hear(self._labels))
+                group.create_task(for_ever(self._hear, self._labels))
             while True:
                 await self._pause(self._every)
                 await self.once()

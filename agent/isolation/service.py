@@ -12,6 +12,7 @@ import anyio.lowlevel
 import structlog
 
 from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
+from agent.core.forever import for_ever
 from agent.core.model import VendorState
 from agent.core.vendor import Device, Fault, HealthEvent, Link, State
 from agent.isolation import answers, contact
@@ -201,10 +202,10 @@ class Service:
     async def _open_and_serve(self) -> None:
         await self.contact.connect()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.contact.listen, self)
-            tasks.start_soon(self._watch_memory)
+            tasks.start_soon(for_ever, self.contact.listen, self)
+            tasks.start_soon(for_ever, self._watch_memory)
             await self._open()
-            tasks.start_soon(self._answer_calls)
+            tasks.start_soon(for_ever, self._answer_calls)
             while True:
                 devices = await self.ask("discover")
                 await self._specify(devices)

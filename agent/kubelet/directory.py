@@ -13,6 +13,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 
 log = structlog.get_logger()
 
@@ -106,8 +107,8 @@ class KubeletDirectory:
         """Watch until cancelled."""
         self.refresh()
         async with anyio.create_task_group() as group:
-            group.start_soon(self._look_often)
-            group.start_soon(self._keep_listening)
+            group.start_soon(for_ever, self._look_often)
+            group.start_soon(for_ever, self._keep_listening)
 
     def refresh(self) -> None:
         """Look now; whoever waits for a change learns of it."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 import anyio
 
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.model import Plan
 from agent.kubelet.checkpoint import KubeletCheckpoint
 from agent.kubelet.directory import FileIdentity
@@ -50,7 +51,7 @@ class Beside:
     async def run(self, checkpoint: Cell[FileIdentity | None]) -> None:
         """Look whenever the kubelet has written its checkpoint, for ever; it writes of nobody who goes."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._look_again)
+            group.start_soon(for_ever, self._look_again)
             async for _ in checkpoint.watch():
                 await self.look()
 

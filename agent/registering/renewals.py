@@ -10,6 +10,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.renewal import Look, Registration, Standing, Why, on_list, on_look, standing
 from agent.kubelet.directory import Neighbour
 from agent.kubelet.errors import KubeletError
@@ -58,7 +59,7 @@ class Renewals:
     async def run(self) -> None:
         """Look for ever."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._follow_neighbours)
+            group.start_soon(for_ever, self._follow_neighbours)
             while True:
                 with anyio.move_on_after(self._every):
                     await self._wanted.wait()

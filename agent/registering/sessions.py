@@ -10,6 +10,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.model import Resource, SessionStatus
 from agent.core.renewal import Registration
 from agent.kubelet.deviceplugin import Answers, PluginStats
@@ -65,7 +66,7 @@ class Sessions:
     async def _serve(self, name: str, resource: Cell[Resource]) -> None:
         """One resource from its first plan to its last; a resource that comes back begins again."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._watch_status, name, self.statuses[name])
+            group.start_soon(for_ever, self._watch_status, name, self.statuses[name])
             session = KubeletSession(
                 name,
                 resource,

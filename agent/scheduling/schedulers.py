@@ -11,6 +11,7 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.core.claims import Cards
+from agent.core.forever import for_ever
 from agent.core.koordinator.external import changes, external
 from agent.core.koordinator.locks import LOCKS, ahead, locks, over, stale
 from agent.core.ledger import Ledger
@@ -75,7 +76,7 @@ class Schedulers:
         )
         async with anyio.create_task_group() as group:
             for cell in cells:
-                group.start_soon(self._hear, cell)
+                group.start_soon(for_ever, self._hear, cell)
             while True:
                 self._news = anyio.Event()
                 await self.once()

@@ -17,6 +17,7 @@ from agent import deviceinfos
 from agent.config import Config, ConfigState, ReportSettings
 from agent.config.rules import replicas_as_cards
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 from agent.core.koordinator.mode import Choice, Mode, Telling, choice
 from agent.core.koordinator.report import Report, is_served, passed_over, report
 from agent.core.koordinator.resources import WHOLE_CARDS
@@ -104,7 +105,7 @@ class Reporting:
         """Follow what decides for ever."""
         async with anyio.create_task_group() as group:
             for cell in (self._config, self._snapshot, self._plan, self.exchange.shown):
-                group.start_soon(self._hear, cell)
+                group.start_soon(for_ever, self._hear, cell)
             while True:
                 with anyio.move_on_after(self._every if self._missing else math.inf):
                     await self._news.wait()

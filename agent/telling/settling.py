@@ -11,6 +11,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
+from agent.core.forever import for_ever
 
 log = structlog.get_logger()
 
@@ -34,7 +35,7 @@ class Settling(ABC):
         """Follow the cells for ever."""
         async with anyio.create_task_group() as group:
             for cell in self._cells:
-                group.start_soon(self._hear, cell)
+                group.start_soon(for_ever, self._hear, cell)
             while True:
                 await self._news.wait()
                 await anyio.sleep(self._settle)
