@@ -13,7 +13,10 @@ import pytest
 import yaml
 
 from agent.config import given_flags, parse, parse_address
+from agent.core.koordinator.locks import LOCKS
+from agent.core.labels import domain
 from agent.doctor.agents import RIVAL
+from agent.plugins import load
 
 from .chart import CHART, ROOT, Chart, Rendered
 
@@ -289,6 +292,10 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"admissionPolicy": {"enabled": False}, "nodeStatus": {"resources": ["acme.com/count"]}},
         ("nodeStatus.resources gives the right to patch nodes/status, which the admission policy alone",),
     ),
+    ({"nodeKeys": ["a.kubernetes.io"]}, ("/nodeKeys/0",)),
+    ({"nodeKeys": ["k8s.io"]}, ("/nodeKeys/0",)),
+    ({"nodeKeys": ["com"]}, ("/nodeKeys/0",)),
+    ({"nodeKeys": ['x.com)/" || true || "(']}, ("/nodeKeys/0",)),
     ({"nodeStatus": {"resources": ["cpu"]}}, ("/nodeStatus/resources/0",)),
     ({"nodeStatus": {"resources": ["a.kubernetes.io/x"]}}, ("/nodeStatus/resources/0",)),
     ({"nodeStatus": {"resources": ['x"] || true || k in ["']}}, ("/nodeStatus/resources/0",)),
@@ -911,6 +918,17 @@ def test_the_admission_policy_is_about_the_agent_s_account_alone(chart: Chart) -
 
     [condition] = rendered.one("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
     assert '"system:serviceaccount:xpu:robot"' in condition["expression"]
+
+
+def test_what_the_policy_lets_the_agent_write_on_its_node_is_what_vendors_in_tree_write() -> None:
+    listed = yaml.safe_load((CHART / "files/node-keys.yaml").read_text())
+    written, locks = {"xpu-agent.io"}, set(LOCKS)
+    for vendor in (it.vendor for it in load({}) if it.vendor is not None):
+        keys = (vendor.resource, vendor.machine_label, vendor.time_label, *vendor.annotation_keys)
+        written |= {domain(it) for it in keys if it}
+        locks |= {key for it in vendor.dialects for key in it.locks}
+
+    assert listed == {"domains": sorted(written), "locks": sorted(locks)}
 
 
 def test_only_where_the_agent_may_write_to_pods_the_policy_looks_at_them(chart: Chart) -> None:

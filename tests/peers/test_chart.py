@@ -209,9 +209,13 @@ async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(
         "kubernetes.io/hostname=x",
         "kubernetes.io/hostname-",
         "topology.k8s.io/zone=x",
+        "pool=x",
+        "cloud.example.com/pool=x",
+        "evil-nvidia.com/x=y",
+        "a.nvidia.com/x=y",
     ],
 )
-async def test_labels_by_which_a_cluster_keeps_nodes_apart_are_not_the_agent_s(
+async def test_labels_of_its_node_that_are_no_vendor_s_are_not_the_agent_s(
     agents: list[Agent], api_server: RealApiServer, label: str
 ) -> None:
     one = agents[0]
@@ -219,28 +223,61 @@ async def test_labels_by_which_a_cluster_keeps_nodes_apart_are_not_the_agent_s(
 
     refusal = await one.does("label", "node", one.node, "--overwrite", label)
 
-    assert "xpu-agent may not change labels of kubernetes.io or k8s.io" in refusal
+    assert "xpu-agent may change labels of its node that are of enflame.com, metax-tech.com" in refusal
     assert await one.labels(one.node) == ""
+
+
+LOCK = "hami.io/mutex.lock"
 
 
 @pytest.mark.parametrize(
     "annotation",
-    ["volumes.kubernetes.io/attach=false", "volumes.kubernetes.io/attach-", "autoscaler.k8s.io/keep=true"],
+    [
+        "volumes.kubernetes.io/attach=false",
+        "volumes.kubernetes.io/attach-",
+        "autoscaler.k8s.io/keep=true",
+        "hami.io/node-handshake=x",
+        f"{LOCK}=another",
+    ],
 )
-async def test_an_agent_annotates_its_own_node_and_changes_nothing_that_is_kubernetes_own(
+async def test_an_agent_annotates_its_own_node_and_changes_nothing_that_is_no_vendor_s(
     agents: list[Agent], api_server: RealApiServer, annotation: str
 ) -> None:
     one, other = agents
-    key = "volumes.kubernetes.io/attach"
-    await api_server.kubectl("annotate", "node", one.node, "--overwrite", f"{key}=true")
+    there = ["volumes.kubernetes.io/attach=true", f"{LOCK}=a-scheduler"]
+    await api_server.kubectl("annotate", "node", one.node, "--overwrite", *there)
 
     refusal = await one.does("annotate", "node", one.node, "--overwrite", annotation)
 
-    assert "xpu-agent may not change annotations of kubernetes.io or k8s.io" in refusal
+    assert "xpu-agent may change annotations of its node that are of enflame.com" in refusal
     vendors = "metax-tech.com/node-gpu-devices=[]"
     assert await one.does("annotate", "node", one.node, vendors) == ""
     assert await one.does("annotate", "node", one.node, "metax-tech.com/node-gpu-devices-") == ""
     assert "may write to that node alone" in await one.does("annotate", "node", other.node, vendors)
+
+
+async def test_a_scheduler_s_lock_may_go_from_its_node_and_an_agent_may_set_none(
+    agents: list[Agent], api_server: RealApiServer
+) -> None:
+    one = agents[0]
+    await api_server.kubectl("annotate", "node", one.node, f"{LOCK}=a-scheduler")
+
+    assert await one.does("annotate", "node", one.node, f"{LOCK}-") == ""
+    assert "may change annotations of its node" in await one.does(
+        "annotate", "node", one.node, f"{LOCK}=of-ours"
+    )
+
+
+async def test_domains_that_the_values_name_may_be_written_too(
+    chart: Chart, api_server: RealApiServer, namespace: str
+) -> None:
+    values = {"labels": {"output": "node"}, "nodeKeys": ["brand.example.com"]}
+    shown = chart.render(values, namespace=namespace)
+    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    one = (await two(api_server, namespace, "xpu-agent"))[0]
+
+    assert await one.does("label", "node", one.node, "brand.example.com/cards=8") == ""
+    assert "brand.example.com" in await one.does("label", "node", one.node, "other.example.com/cards=8")
 
 
 async def test_who_cleans_a_node_writes_to_that_node_alone(

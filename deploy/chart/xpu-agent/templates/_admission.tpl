@@ -1,9 +1,12 @@
 {{/*
 Keeps what one account writes to the node that its token was issued on. Takes root, name, account and metadata, and in
 receipts the keys of the annotations that it may write to pods, in extended the names of the extended resources that it may
-write to its Node's status.
+write to its Node's status. files/node-keys.yaml has the domains of the vendors in tree, nodeKeys those of others.
 */}}
 {{- define "xpu-agent.keptToItsNode" -}}
+{{- $keys := .root.Files.Get "files/node-keys.yaml" | fromYaml }}
+{{- $domains := concat $keys.domains .root.Values.nodeKeys | uniq | sortAlpha }}
+{{- $theirs := printf "of %s, and of domains that nodeKeys names" (join ", " $domains) }}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -64,9 +67,12 @@ spec:
       expression: 'variables.isStatus ? dyn(oldObject).?status.orValue({}) : {}'
     - name: counts
       expression: '["capacity", "allocatable"]'
-    # By such labels clusters keep nodes apart; a kubelet's own token may not change them either.
-    - name: reserved
-      expression: '"^([^/]*[.])?(kubernetes|k8s)[.]io/"'
+    # Of the vendors, and of whom nodeKeys names: a token that is stolen attracts no pods by any other.
+    - name: ours
+      expression: '"^({{ join "|" $domains | replace "." "[.]" }})/"'
+    # Locks of schedulers, which a dead one leaves: they may go, and nobody here may set one.
+    - name: locks
+      expression: '{{ toJson $keys.locks }}'
   validations:
     - expression: variables.node != "" && variables.about == variables.own
       messageExpression: >-
@@ -86,16 +92,21 @@ spec:
       reason: Forbidden
     - expression: >-
         request.resource.resource != "nodes" || (
-        variables.after.all(k, !k.matches(variables.reserved) || (k in variables.before && variables.before[k] == variables.after[k]))
-        && variables.before.all(k, !k.matches(variables.reserved) || k in variables.after))
-      message: xpu-agent may not change labels of kubernetes.io or k8s.io
+        variables.after.all(k, k.matches(variables.ours) || (k in variables.before && variables.before[k] == variables.after[k]))
+        && variables.before.all(k, k.matches(variables.ours) || k in variables.after))
+      message: xpu-agent may change labels of its node that are {{ $theirs }}; no others
       reason: Forbidden
-    # By those the kubelet and autoscalers go.
     - expression: >-
         request.resource.resource != "nodes" || (
-        variables.notes.all(k, !k.matches(variables.reserved) || (k in variables.noted && variables.noted[k] == variables.notes[k]))
-        && variables.noted.all(k, !k.matches(variables.reserved) || k in variables.notes))
-      message: xpu-agent may not change annotations of kubernetes.io or k8s.io
+        variables.notes.all(k, k.matches(variables.ours) || (k in variables.noted && variables.noted[k] == variables.notes[k]))
+        && variables.noted.all(k, k.matches(variables.ours) || k in variables.notes || k in variables.locks))
+      message: xpu-agent may change annotations of its node that are {{ $theirs }}; no others
+      reason: Forbidden
+    # What node-feature-discovery makes labels of the Node out of.
+    - expression: >-
+        request.resource.resource != "nodefeatures" || request.operation == "DELETE"
+        || dyn(object).?spec.?labels.orValue({}).all(k, k.matches(variables.ours))
+      message: xpu-agent may tell of its node labels that are {{ $theirs }}; no others
       reason: Forbidden
     {{- $extended := .extended | default list }}
     - expression: >-
