@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agent.core import hearing
 from agent.core.claims import Candidate, Cards, Claim, Dialect
 from agent.core.evidence import Granted
 from agent.core.model import Allocation
-from agent.core.text import shorten
 
-#: Characters of what is wrong with an annotation.
-WORDS = 240
 #: A container's place: pod uid, container name.
 Place = tuple[str, str]
 #: The cards on which a claim that names none may lie with so many IDs, the one that suits it best first.
@@ -217,7 +215,7 @@ class _Room:
             # Only a scheduler can have written on the Node, whatever the pod says of who bound it.
             if pod and (pod.namespace, pod.name) in its.locked:
                 pod = replace(pod, scheduler="")
-            found = _claims(pod, self._resource, its.dialects, its.devices, self.wrong) if pod else ()
+            found = hearing.claims(pod, self._resource, its.dialects, its.devices, self.wrong) if pod else ()
             self._claims[uid] = [it for it in found if it.uid == uid]
         return self._claims[uid]
 
@@ -299,31 +297,8 @@ def heard(
 ) -> tuple[Sequence[Claim], Sequence[str]]:
     """The claims of a pod; where it has none, what is wrong with its annotations, a sentence each."""
     wrong: list[str] = []
-    found = _claims(pod, resource, dialects, devices, wrong)
+    found = hearing.claims(pod, resource, dialects, devices, wrong)
     return (found, ()) if found else ((), tuple(wrong))
-
-
-def _claims(
-    pod: Candidate, resource: str, dialects: Sequence[Dialect], devices: Cards, wrong: list[str]
-) -> Sequence[Claim]:
-    """What the first dialect that speaks of the pod makes of it."""
-    for dialect in dialects:
-        try:
-            if found := [_fit(it, dialect.name) for it in dialect.claims(pod, resource, devices)]:
-                return found
-        except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
-            wrong.append(
-                f"{pod.namespace}/{pod.name}: {dialect.name}: {shorten(str(exc) or repr(exc), WORDS)}"
-            )
-    return ()
-
-
-def _fit(claim: Claim, dialect: str) -> Claim:
-    """The claim with its dialect, fit to be written down; raises ValueError or what else a wrong one does."""
-    texts = (claim.uid, claim.namespace, claim.pod, claim.container, claim.remark, *claim.devices)
-    for text in (*texts, *claim.parameters.keys(), *claim.parameters.values()):
-        text.encode()
-    return replace(claim, dialect=dialect)
 
 
 def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
@@ -336,7 +311,7 @@ def promised(
     resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Cards
 ) -> Claim | None:
     """The claim of a container that is known to be the one, as its pod says it now."""
-    found = () if pod.over else _claims(pod, resource, dialects, devices, [])
+    found = () if pod.over else hearing.claims(pod, resource, dialects, devices, [])
     return next((it for it in found if _place(it) == (pod.uid, container)), None)
 
 

@@ -29,6 +29,8 @@ HAMI_KEYS = (
     re.compile(r"hami\.io/[a-z0-9-]+-devices-allocated"),
 )
 _NUMBER = re.compile(r"[0-9]{1,19}")
+#: Devices and containers that an annotation may name; HAMi gives out some for each container.
+MAX_PARTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,10 @@ def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """The claims that HAMi's annotations make; raises ValueError where they make no sense."""
     for pattern in HAMI_KEYS:
         for key in sorted(filter(pattern.fullmatch, pod.annotations)):
-            given = [_hami_parts(it, key) for it in pod.annotations[key].removesuffix(";").split(";")]
+            text = pod.annotations[key]
+            if text.count(":") + text.count(";") > MAX_PARTS:
+                raise ValueError(f"{key} names more than {MAX_PARTS} devices and containers")
+            given = [_hami_parts(it, key) for it in text.removesuffix(";").split(";")]
             if any(it.uuid in cards for its in given for it in its):
                 return _claims(pod, resource, cards, _by_container(pod, resource, given, key), key)
     return ()

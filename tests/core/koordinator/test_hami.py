@@ -148,6 +148,8 @@ def test_hamis_words_are_read(
         ("GPU-a,NVIDIA,1,1:GPU-z,NVIDIA,1,1:;", "GPU-z, which is not here"),
         ("GPU-a,NVIDIA,1,1:GPU-a,NVIDIA,1,1:;", "names a card twice"),
         ("GPU-a,NVIDIA,1,1:;;", "speaks of 2 containers"),
+        (";" * 1025, f"{KEY} names more than 1024 devices and containers"),
+        ("GPU-a,NVIDIA,1,1:" * 1025, f"{KEY} names more than 1024 devices and containers"),
     ],
 )
 def test_what_hamis_scheduler_does_not_write_is_refused(text: str, why: str) -> None:
