@@ -74,7 +74,7 @@ class Agent:
         #: The pods bound to this node; whoever hears of them sets it.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         #: What schedulers and we have to tell each other of them.
-        self.scheduled = Scheduled(self.pods)
+        self.scheduled = Scheduled(self.pods, lists_after=self._pace.lists_after)
         if not api:
             self.scheduled.unseen = NO_SERVER
         elif not self.settings.watch_pods:

@@ -406,7 +406,7 @@ class Line:
     async def _hear_of_kubelets(self) -> None:
         async for kubelet in self._directory.kubelet.watch():
             if kubelet is not None:
-                self._scheduled.kubelet_began(kubelet.changed_ns / 1e9)
+                await self._scheduled.kubelet_began(kubelet.changed_ns / 1e9)
 
     async def _let_time_pass(self) -> None:
         """Wake when patience ends, and now and then for what is forgotten slowly."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from agent.core.health import Timing
 from agent.isolation.supervisor import Deadlines
 from agent.kubelet.session import Intervals
+from agent.scheduling.scheduled import LISTS_AFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Pace:
     rival_gone: float = 5.0
     #: What a resource whose cards schedulers choose waits for the pods of the node before it is registered.
     pods_known: float = 2.0
+    #: From a kubelet's socket to its first list of pods, which doubles of a kubelet may have at once.
+    lists_after: float = LISTS_AFTER
     #: What the pod of a refused Allocate gets to show our words, before the refusal is told.
     whose: float = 3.0
     backoff: tuple[float, float] = (0.1, 30.0)

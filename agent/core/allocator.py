@@ -32,6 +32,7 @@ from agent.core.marks import ALLOCATION, marks
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.modes import elsewhere
 from agent.core.promises import Choice, Promises, devices_of, holder, requested
+from agent.core.suspicion import RefusedRequest, answered, suspects, unexplained
 from agent.core.swaps import Swaps
 from agent.core.ties import of_others
 from agent.core.units import counted_in
@@ -70,8 +71,8 @@ class Allocator:
         #: Allocations that are being answered now, which are nobody else's business.
         self.busy: set[str] = set()
         self.swaps = Swaps(ledger, lambda: self.promises)
-        #: The uids of pods that were refused most likely, as long as they seem to wait.
-        self._refused: frozenset[str] = frozenset()
+        #: The requests that were refused, as long as a pod that may have sent one seems to wait.
+        self._refused: tuple[RefusedRequest, ...] = ()
         #: Allocations whose containers may run, for they were let start; and those that were not, to the
         #: parameters that their hardware was made with.
         self._started: frozenset[str] = frozenset()
@@ -86,8 +87,8 @@ class Allocator:
         async with self._turn:
             try:
                 return await self._served(resource, containers)
-            except Exception:
-                self._suspect(resource, containers)
+            except Exception as exc:
+                self._suspect(resource, containers, str(exc))
                 raise
 
     async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
@@ -123,17 +124,22 @@ class Allocator:
         granted = await self._witness.granted()
         return granted is not None and bool(self.swaps.exchange(granted))
 
-    def _suspect(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
-        promises = self.promises
-        # Those that seem to wait no more are forgotten.
-        self._refused = promises.refused.union(promises.suspect(resource, ids) for ids in containers)
+    def _suspect(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
+        promises, life = self.promises, self._witness.life
+        pods = promises.scene.candidates
+        others = frozenset(pod.uid for pod in pods if text in pod.message)
+        its = (RefusedRequest(text, promises.suspects(resource, ids), others, life) for ids in containers)
+        self._refused = unexplained((*self._of_this_life(life), *its), pods)
+
+    def _of_this_life(self, life: str) -> Sequence[RefusedRequest]:
+        return [it for it in self._refused if it.life == life]
 
     @property
     def promises(self) -> Promises:
         """What schedulers promised, as of now."""
-        scene, refused = self._scene(), self._refused
-        if refused:
-            refused = refused.intersection(it.uid for it in scene.candidates if it.waits)
+        scene, refused = self._scene(), frozenset[str]()
+        if self._refused:
+            refused = suspects(self._of_this_life(self._witness.life), scene.candidates)
         return Promises(scene, self._ledger.in_use(), refused)
 
     async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
@@ -254,7 +260,7 @@ class Allocator:
         # The kubelet's time to write the answer down begins now, however long it took to make it.
         self._ledger.record(replace(known, state=AllocationState.DONE, since=self._clock()))
         if choice.claim is not None:
-            self._refused -= {choice.claim.uid}
+            self._refused = answered(choice.claim.uid, self._refused)
         return replace(edits, annotations={**edits.annotations, **marks(allocation)})
 
     async def _placed(self, resource: str, ids: Sequence[str]) -> tuple[Sequence[Device], Choice]:

@@ -114,6 +114,11 @@ def suspect(resource: str, count: int, cards: Collection[str], waiting: Waiting)
     return next((pod.uid for pod, _ in _Room(resource, waiting).pods(count)), "")
 
 
+def may_ask(resource: str, count: int, waiting: Waiting) -> tuple[str, ...]:
+    """The uids of the pods that may ask next for as many IDs: several where nobody knows their order."""
+    return tuple(pod.uid for pod, _ in _Room(resource, waiting).may_ask(count))
+
+
 @dataclass(frozen=True, slots=True)
 class Intention:
     """Who most likely asks next: its claim, and the cards that it is to get; or the cards of others."""
@@ -190,7 +195,13 @@ class _Room:
                 yield pod, asking
 
     def askers(self, count: int) -> Iterator[Claim | None]:
-        """What each container was promised that may ask as well as the first one.
+        """What each container was promised that may ask as well as the first one."""
+        for pod, asking in self.may_ask(count):
+            claims = {it.container: it for it in self.of(pod.uid)}
+            yield from (claims.get(name) for name in sorted(asking))
+
+    def may_ask(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
+        """The pods that may ask as well as the first one, with the containers that ask for as many IDs.
 
         Those before it, too, that seem to be refused, where some of one second make that a guess.
         """
@@ -199,8 +210,7 @@ class _Room:
             turn = self._turn(pod)[:-1]
             first = first or turn
             if turn == first or (turn < first and self._is_order_unknown()):
-                claims = {it.container: it for it in self.of(pod.uid)}
-                yield from (claims.get(name) for name in sorted(asking))
+                yield pod, asking
 
     def _is_order_unknown(self) -> bool:
         """Whether the kubelet, as it began, found some of one second: who was refused since is a guess."""

@@ -17,6 +17,7 @@ from agent.core.attribution import (
     attribute,
     due,
     exchanged,
+    may_ask,
     places,
     promised,
     suspect,
@@ -89,6 +90,13 @@ class Promises:
             return ""
         cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
         return suspect(resource, len(set(ids)), cards, self._waiting(resource))
+
+    def suspects(self, resource: str, ids: Collection[str]) -> tuple[str, ...]:
+        """The uids of the pods that a refused request may have come from, the most likely one first."""
+        if not (first := self.suspect(resource, ids)):
+            return ()
+        others = may_ask(resource, len(set(ids)), self._waiting(resource))
+        return tuple(dict.fromkeys((first, *others)))
 
     def preferred(
         self, planned: Resource, available: Sequence[str], required: Sequence[str], size: int

@@ -30,6 +30,7 @@ PACE = Pace(
     save=0.05,
     directory=0.5,
     pod_resources=0.1,
+    lists_after=0.0,
     backoff=(0.1, 1.0),
     health=Timing(good_for=0.4),
     session=Intervals(shortest_pause=0.05, longest_pause=0.5),

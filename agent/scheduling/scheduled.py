@@ -15,6 +15,12 @@ from agent.core.koordinator.locks import Lock
 SOON = 0.5
 #: Seconds after which a list counts no more: who does not show among those that are followed is gone.
 SHOWN_AFTER = 10.0
+#: Seconds from a kubelet's socket to its first list of pods. A kubelet lists them once it has read its Node.
+#: As it begins it has not, and looks again after a second (pkg/kubelet/config/apiserver.go,
+#: WaitForAPIServerSyncPeriod; the same in 1.32, 1.35 and 1.36); it serves its socket early in that second.
+LISTS_AFTER = 0.9
+#: Seconds after that list in which those that wait are taken for those that were in it.
+SEEN_WITHIN = 0.5
 
 
 class Scheduled:
@@ -24,6 +30,8 @@ class Scheduled:
         self,
         pods: Cell[tuple[Candidate, ...]] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        lists_after: float = LISTS_AFTER,
     ) -> None:
         #: The pods that are followed.
         self.pods: Cell[tuple[Candidate, ...]] = pods or Cell(())
@@ -46,8 +54,10 @@ class Scheduled:
         #: Why no pod is ever seen, and what would have it so; empty where they are, or will be.
         self.unseen = ""
         self._clock = clock
-        #: When the first kubelet began that was seen here, and who waited as the last one did after it.
-        self._began: float | None = None
+        self._wall = wall
+        self._lists_after = lists_after
+        #: When the last kubelet listed the pods, Unix seconds; and the uids of those that waited then.
+        self._listed_at = 0.0
         self._found: frozenset[str] | None = None
         #: The last list, and when it came.
         self._listed: Listed | None = None
@@ -66,23 +76,28 @@ class Scheduled:
         self.reached = version
         self.followed.set(True)
 
-    def kubelet_began(self, at: float) -> None:
-        """A kubelet serves its socket since then, Unix seconds: it has found the pods that wait now.
+    async def kubelet_began(self, at: float) -> None:
+        """A kubelet serves its socket since then, Unix seconds; return once it has listed the pods.
 
-        Of the first one that is seen here, which may have begun long before, the time alone is known.
+        Until then it asks for no pod of the API server. Which pods it finds is seen here as it lists them; of
+        a kubelet that began long before, or before the pods were followed, the times tell it.
         """
-        if self._began is None:
-            self._began = at
-        else:
-            self._found = frozenset(it.uid for it in self.candidates if it.waits)
+        self._listed_at, self._found = at + self._lists_after, None
+        left = self._listed_at - self._wall()
+        if left > -SEEN_WITHIN:
+            await asyncio.sleep(min(max(left, 0.0), self._lists_after))  # the clock may have been set
+            if self.followed.value:
+                self._found = frozenset(pod.uid for pod in self.candidates if pod.waits)
 
     def found(self, candidates: Iterable[Candidate]) -> frozenset[str]:
-        """The uids of the pods that the kubelet found as it began, of these where only its time is known."""
+        """The uids of the pods that the kubelet found as it began, of these where the times tell it.
+
+        Times are of whole seconds. Pods of the second of the list count as found: more are bound while a
+        kubelet is away than in what is left of a second.
+        """
         if self._found is not None:
             return self._found
-        # Times are of whole seconds: of those of the same second nobody knows.
-        before = int(self._began or 0.0)
-        return frozenset(it.uid for it in candidates if it.waits and 0 < it.bound < before)
+        return frozenset(pod.uid for pod in candidates if pod.waits and 0 < pod.bound <= self._listed_at)
 
     def waited(self, now: float) -> dict[Lock, float]:
         """Seconds since those locks were seen that were of a time to come; `now` on their clock."""

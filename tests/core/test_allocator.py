@@ -631,6 +631,28 @@ async def test_who_was_refused_and_is_gone_is_not_remembered() -> None:
     assert room.allocator.promises.refused == frozenset()
 
 
+async def test_who_was_taken_for_refused_is_so_no_more_once_the_status_of_another_says_that_it_was() -> None:
+    early, late = bound("early", "c0"), bound("late", "c1")
+    room = heeding(early, late)
+    with pytest.raises(UnhealthyDevice) as refused:
+        await room.allocator.allocate(WHOLE, [["sick"]])
+    assert room.allocator.promises.refused == {"uid-early"}
+
+    room.candidates = (early, replace(late, over=True, message=f"Pod was rejected: {refused.value}"))
+
+    assert room.allocator.promises.refused == frozenset()
+
+
+async def test_a_kubelet_that_begins_anew_asks_again_for_those_that_the_one_before_refused() -> None:
+    room = heeding(bound("early", "c0"))
+    with pytest.raises(UnhealthyDevice):
+        await room.allocator.allocate(WHOLE, [["sick"]])
+
+    room.life = "k2"
+
+    assert room.allocator.promises.refused == frozenset()
+
+
 # Devices that the kubelet gives out while a pod has them
 
 

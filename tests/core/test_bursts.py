@@ -23,6 +23,7 @@ from agent.core.ledger import Ledger
 from agent.core.model import Owner
 from agent.core.plan import plan
 from agent.core.promises import Promises
+from agent.core.suspicion import RefusedRequest, answered, suspects, unexplained
 from agent.core.swaps import Swaps
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, Edits, Request, ResourceRule, Sharing, Vendor
@@ -63,9 +64,11 @@ class Node:
     ledger: Ledger = field(default_factory=Ledger)
     answered: dict[str, Mapping[str, str]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
-    #: The uids of pods that were bound after the kubelet began, and of those taken for one that was refused.
+    #: The uids of pods that were bound after the kubelet began.
     late: frozenset[str] = frozenset()
-    suspected: frozenset[str] = frozenset()
+    requests: tuple[RefusedRequest, ...] = ()
+    #: What the kubelet says of pods that were refused.
+    why: dict[str, str] = field(default_factory=dict)
     #: Whether the status of a pod that was refused says so before the next one asks.
     shows: bool = True
 
@@ -83,8 +86,7 @@ class Node:
         )
 
     def promises(self) -> Promises:
-        waits = {it.uid for it in self.pods if it.waits}
-        return Promises(self.scene(), self.ledger.in_use(), self.suspected & waits)
+        return Promises(self.scene(), self.ledger.in_use(), suspects(self.requests, self.pods))
 
     def free(self) -> list[str]:
         held = {one for it in self.ledger.in_use() for one in it.ids}
@@ -100,14 +102,17 @@ class Node:
         devices = admit(promises.scene, GPU, [device_id])
         try:
             choice = promises.choice(GPU, [device_id], devices, self.ledger.in_use())
-        except AllocationError:
+        except AllocationError as exc:
             self.refused.append(pod.name)
-            self.suspected = promises.refused.union({promises.suspect(GPU, [device_id])})
+            others = frozenset(it.uid for it in self.pods if str(exc) in it.message)
+            request = RefusedRequest(str(exc), promises.suspects(GPU, [device_id]), others)
+            self.requests = unexplained((*self.requests, request), self.pods)
+            self.why[pod.uid] = f"Pod was rejected: Allocate failed due to {exc}, which is unexpected"
             if self.shows:
-                self.pods = [replace(it, over=it.over or it.uid == pod.uid) for it in self.pods]
+                self.ends(pod)
             return False
         if choice.claim is not None:
-            self.suspected -= {choice.claim.uid}
+            self.requests = answered(choice.claim.uid, self.requests)
         name = f"answer-{len(self.answered)}"
         answer = allocation(name, [device_id], claim=choice.claim)
         self.ledger.record(replace(answer, diverged=choice.instead))
@@ -117,6 +122,15 @@ class Node:
         )
         self.ledger.confirm(name, Owner(pod.uid, "main", "default", pod.name))
         return True
+
+    def ends(self, pod: Candidate) -> None:
+        """Let it show that the pod is over, and that it was refused if it was."""
+        over = replace(pod, over=True, message=self.why.get(pod.uid, ""))
+        self.pods = [over if it.uid == pod.uid else it for it in self.pods]
+
+    def has(self) -> Mapping[str, str]:
+        """The card of each pod that has one."""
+        return {it.owner.pod: it.cards[0] for it in self.ledger.in_use() if it.owner}
 
     def granted(self) -> Iterable[Granted]:
         owned = (it for it in self.ledger.in_use() if it.owner)
@@ -135,6 +149,15 @@ class Node:
         if self.container_edits is limits:
             counts.append(lambda name, _: self.answered[name])
         return all(max(self.given(card, count)) <= 100 for card in CARDS for count in counts)
+
+
+def filled(**percent: int) -> Node:
+    """A node on whose cards so much is given out."""
+    its = Node([])
+    for n, (card, part) in enumerate(percent.items()):
+        its.pods.append(pod(f"on-{card}", card, (part, part), bound=1.0))
+        assert its.asks(its.pods[n], f"{card}::0")
+    return its
 
 
 @st.composite
@@ -200,17 +223,14 @@ def test_a_place_is_given_only_where_it_has_room_for_whichever_pod_asks() -> Non
 
 
 def test_a_pod_that_only_seemed_to_be_refused_may_still_ask_after_a_later_one_was_bound() -> None:
-    """Of two of one second nobody knows whose request was refused until a status shows it."""
-    others = [pod("other", "a", (50, 50), bound=1.0), pod("another", "b", (60, 60), bound=1.0)]
-    its = Node([others[0]])
-    assert its.asks(others[0], "a::0")
-    its.pods.append(others[1])
-    assert its.asks(others[1], "b::0")
-    its.pods += [pod("c-full", "c", (100, 100))]
-    assert its.asks(its.pods[-1], "c::0")
+    """The one that was refused is deleted before its status shows it."""
+    its = filled(a=50, b=60, c=100)
     small, large = pod("small", "a", (30, 30)), pod("large", "b", (60, 60))
     its.pods += [small, large]
+    its.shows = False
     assert not its.asks(small, "b::1")
+    its.why.clear()
+    its.ends(small)
     later = replace(pod("later", "a", (30, 30), appeared=9), created=8.0)
     its.pods.append(later)
     its.late = frozenset({later.uid})
@@ -220,12 +240,57 @@ def test_a_pod_that_only_seemed_to_be_refused_may_still_ask_after_a_later_one_wa
     assert its.is_within()
 
 
+def test_a_pod_is_suspected_no_more_once_the_status_of_another_says_that_it_was_refused() -> None:
+    its = filled(a=50, b=60, c=50)
+    first, second = pod("first", "a", (30, 30)), pod("second", "b", (60, 60))
+    its.pods += [first, second]
+    later = replace(pod("later", "c", (30, 30), appeared=9), created=8.0)
+
+    assert not its.asks(second, its.preferred())
+    its.pods.append(later)
+    its.late = frozenset({later.uid})
+    for asking in (first, later):
+        assert its.asks(asking, its.preferred())
+
+    assert (its.has()["first"], its.has()["later"]) == ("a", "c")
+
+
+@given(data=st.data())
+def test_who_is_left_of_one_second_has_its_card_where_it_shows_who_was_refused(data: st.DataObject) -> None:
+    """Those that were refused have room nowhere. Their statuses come before the one that is left asks."""
+    full = {card: data.draw(st.integers(41, 60)) for card in CARDS}
+    its = filled(**full)
+    names = data.draw(st.permutations("12345"))
+    home, *homes = data.draw(st.permutations(CARDS))
+    left = pod(names[0], home, (100 - full[home],) * 2)
+    large = [pod(name, data.draw(st.sampled_from(CARDS)), (60, 60)) for name in names[1:]]
+    its.pods += [left, *large]
+    coming = [
+        replace(pod(f"later-{n}", card, (100 - full[card],) * 2, appeared=9 + n), created=8.0 + n)
+        for n, card in enumerate(homes)
+    ]
+
+    for asking in data.draw(st.permutations(large)):
+        its.shows = data.draw(st.booleans())
+        assert not its.asks(asking, its.preferred())
+    for asking in data.draw(st.permutations(large)):
+        its.ends(asking)
+    its.pods += coming
+    its.late = frozenset(it.uid for it in coming)
+    for asking in (left, *coming):
+        assert its.asks(asking, its.preferred())
+
+    assert its.has() == {f"on-{card}": card for card in CARDS} | {
+        it.name: it.annotations["card"] for it in (left, *coming)
+    }
+
+
 @pytest.mark.parametrize("container_edits", [edits, limits], ids=["plain", "limits"])
 @given(data=st.data())
 def test_pods_that_are_bound_while_those_of_one_second_are_taken_have_no_card_give_more_than_all_of_it(
     container_edits: Edits, data: st.DataObject
 ) -> None:
-    """Whether or not it shows who was refused."""
+    """Whether or not it shows who was refused, and whoever is over by itself."""
     pods = data.draw(promised())
     late = data.draw(st.lists(st.sampled_from(pods), unique_by=attrgetter("uid"))) if pods else []
     names = frozenset(it.uid for it in late)
@@ -237,7 +302,10 @@ def test_pods_that_are_bound_while_those_of_one_second_are_taken_have_no_card_gi
     for n, asking in enumerate(data.draw(st.permutations(its.pods))):
         if n == bound:
             its.pods = [*its.pods, *coming]
-        its.asks(asking, its.preferred())
+        if data.draw(st.booleans()) and its.refused:
+            its.ends(data.draw(st.sampled_from([asking, *(it for it in pods if it.name in its.refused)])))
+        if any(it.uid == asking.uid and it.waits for it in its.pods):
+            its.asks(asking, its.preferred())
         assert its.is_within()
     its.pods += [it for it in coming if it not in its.pods]
     for asking in coming:

@@ -128,6 +128,26 @@ async def test_pods_that_a_kubelet_finds_as_it_begins_end_on_their_cards_in_what
     assert [await node.cards_of(pod) for pod in pods] == [uuids(node, n) for n in range(4)]
 
 
+async def test_pods_that_are_bound_before_a_kubelet_that_begins_lists_them_end_on_their_cards(
+    node: Node,
+) -> None:
+    lists_after = 2.0  # more than the real kubelet takes, for a slow machine
+    node.pace = replace(node.pace, lists_after=lists_after)
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    pods = [one(f"pod-{n}", GPU) for n in range(4)]
+
+    await node.kubelet.restart()
+    await node.counts({GPU: (4, 4)})
+    for n, pod in enumerate(pods):
+        node.shows_one(pod, n, written(node, n), appeared=9 - n)
+    await anyio.sleep(lists_after)
+    for pod in pods:  # by their age
+        await node.admit_pod(pod)
+
+    assert [await node.cards_of(pod) for pod in pods] == [uuids(node, n) for n in range(4)]
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_pods_of_one_second_get_no_more_of_a_card_than_all_of_it_in_whatever_order_they_come(
     node: Node, seed: int

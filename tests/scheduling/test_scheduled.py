@@ -26,7 +26,7 @@ class Clock:
 
 def following(its: Scheduled, *pods: Candidate, to: int) -> None:
     """Let the watch have these pods, up to this resourceVersion."""
-    its.reached = to
+    its.follow_to(to)
     its.pods.set(pods)
 
 
@@ -185,28 +185,59 @@ async def test_without_an_api_server_nobody_is_listed() -> None:
 # Whom the kubelet found
 
 
-def test_a_kubelet_that_begins_has_found_who_waits_then_and_nobody_who_comes_later() -> None:
-    its = Scheduled()
-    its.kubelet_began(100.0)
-    following(its, WEB, replace(JOB, pending=False), to=11)
+def bound(pod: Candidate, at: float) -> Candidate:
+    return replace(pod, bound=at)
 
-    its.kubelet_began(200.0)
-    following(its, WEB, OTHER, to=12)
+
+async def test_a_kubelet_finds_who_waits_as_it_lists_the_pods_and_nobody_who_comes_later() -> None:
+    """The API server's clock may be another one."""
+    its = Scheduled(wall=lambda: 200.0, lists_after=0.05)
+    following(its, bound(WEB, 900.0), replace(JOB, pending=False), to=11)
+    async with anyio.create_task_group() as group:
+        group.start_soon(its.kubelet_began, 200.0)
+        await anyio.wait_all_tasks_blocked()
+        following(its, bound(WEB, 900.0), bound(JOB, 900.0), to=12)  # before the list
+
+    following(its, bound(WEB, 900.0), bound(JOB, 900.0), bound(OTHER, 100.0), to=13)
+
+    assert its.found(its.candidates) == {WEB.uid, JOB.uid}
+
+
+async def test_a_kubelet_that_begins_anew_finds_others_than_the_one_before() -> None:
+    its = Scheduled(wall=lambda: 200.0, lists_after=0.0)
+    following(its, WEB, to=11)
+    await its.kubelet_began(200.0)
+    following(its, replace(WEB, pending=False), JOB, to=12)
+
+    await its.kubelet_began(200.0)
+
+    assert its.found(its.candidates) == {JOB.uid}
+
+
+async def test_a_kubelet_that_begins_before_pods_are_followed_finds_who_was_bound_before_its_list() -> None:
+    its = Scheduled(wall=lambda: 200.3, lists_after=0.0)
+    await its.kubelet_began(100.0)  # a dead one's socket is there still
+    await its.kubelet_began(200.3)
+
+    following(its, bound(WEB, 199.0), bound(JOB, 200.0), bound(OTHER, 201.0), to=12)
+
+    assert its.found(its.candidates) == {WEB.uid, JOB.uid}
+
+
+async def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_it_listed_them() -> None:
+    """Of one without a time nobody knows it."""
+    its = Scheduled(wall=lambda: 300.0, lists_after=0.9)
+    following(its, bound(WEB, 101.0), bound(JOB, 102.0), bound(OTHER, 0.0), to=12)
+
+    with anyio.fail_after(0.5):  # nothing is waited for
+        await its.kubelet_began(100.5)
 
     assert its.found(its.candidates) == {WEB.uid}
 
 
-def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_it() -> None:
-    its = Scheduled()
-    its.kubelet_began(100.5)
+async def test_a_clock_that_was_set_back_makes_no_kubelet_list_its_pods_any_later() -> None:
+    its = Scheduled(wall=lambda: 200.0, lists_after=0.01)
+    following(its, WEB, to=11)
 
-    following(its, *(replace(it, bound=at) for it, at in ((WEB, 99.0), (JOB, 100.0), (OTHER, 0.0))), to=12)
-
-    assert its.found(its.candidates) == {WEB.uid}
-
-
-def test_nobody_was_found_by_a_kubelet_of_which_nothing_is_known() -> None:
-    its = Scheduled()
-    following(its, replace(WEB, bound=99.0), to=11)
-
-    assert its.found(its.candidates) == frozenset()
+    with anyio.fail_after(5):
+        await its.kubelet_began(900.0)
