@@ -491,6 +491,7 @@ class Promises:
             if it.id in idle and it.claim is not None and it.claim.devices
             if {*it.claim.devices} != {*it.cards} and well.issuperset(it.claim.devices)
             if self.may_move(it, it.claim.devices)
+            if all(elsewhere(planned, uuid, self.in_use) is None for uuid in it.claim.devices)
         }
         amounts = self._amounts(planned)
         while found:
