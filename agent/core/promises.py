@@ -136,8 +136,8 @@ class Promises:
         if planned.rule.sharing.kind == "exclusive" and planned.rule.placement != "local":
             return frozenset()
         there = {it.uid for it in self.scene.candidates if not it.ended}
-        its = (it for it in self.in_use if it.resource == planned.name and it.owner is not None)
-        had = chain.from_iterable(it.ids for it in its if it.owner and it.owner.uid in there)
+        its = (it for it in self.in_use if it.resource == planned.name and it.place is not None)
+        had = chain.from_iterable(it.ids for it in its if it.place and it.place[0] in there)
         return frozenset(available).intersection(had) if there else frozenset()
 
     def _room(self, planned: Resource, free: Collection[str]) -> Mapping[str, int] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Claim
 from agent.core.model import Allocation
 from agent.core.vendor import Placement
 
@@ -115,9 +115,12 @@ def test_an_id_that_a_pod_has_which_is_there_is_preferred_last() -> None:
     web, runs = share("web", "c4"), share("runs", pending=False)
     has = held("runs", "c4::0", resource=SHARE)
     its = promises(web, runs, in_use=[has])
+    claim = Claim("uid-runs", "default", "runs", "main", ("c4",))
+    answered = promises(web, runs, in_use=[replace(has, owner=None, claim=claim)])
     ended = promises(web, replace(runs, over=True, ended=True), in_use=[has])
 
     assert prefer(its, SHARE, ["c4::0", "c4::1", "c5::0"], [], 1) == ["c4::1"]
+    assert prefer(answered, SHARE, ["c4::0", "c4::1", "c5::0"], [], 1) == ["c4::1"]
     assert prefer(its, SHARE, ["c4::0", "c5::0"], [], 1) == ["c5::0"]
     assert prefer(its, SHARE, ["c4::0", "c4::1"], ["c4::0"], 1) == ["c4::0"]
     assert {*prefer(its, SHARE, ["c4::0", "c4::1"], [], 2)} == {"c4::0", "c4::1"}
