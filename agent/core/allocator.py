@@ -41,6 +41,8 @@ from agent.core.witness import MakeRoom, Prepare, ReleaseSlices, Store, Witness
 
 #: Seconds that are spent on making room; an Allocate has 10 in all, and has asked the kubelet before.
 ROOM_WITHIN = 4.5
+#: Why a request is refused where others have what it is to get; slices aside.
+TAKEN = (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares)
 
 
 class Allocator:
@@ -92,31 +94,44 @@ class Allocator:
                 raise
 
     async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
-        """Answer; else once more with what the kubelet says of the answers before; where slices are in the
-        way, once more without those that are over.
+        """Answer; else once more with what the kubelet says of the answers before; where something is in the
+        way, each time that something was let go of which is over, until there is room or no more time.
 
         Who was taken for the pod of an answer before may be who asks now.
         A scheduler gives away the room of a pod that has ended before its slices are gone, and its card, also
         in another way than the pod had it, before the ledger has let go of it.
         """
+        refusal: AllocationError
         try:
             return await self._answers(resource, containers)
         except (InsufficientRoom, NotServable) as exc:
+            refusal = exc
             if await self._follow_kubelet():
                 with suppress(InsufficientRoom):
                     return await self._answers(resource, containers)
-            if isinstance(exc, NotServable) or not await self._made_room():
-                raise
-        except (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares):
-            if not self.promises.is_kept_by_ended(resource) or not await self._made_room():
-                raise
-        return await self._answers(resource, containers)
+        except TAKEN as exc:
+            refusal = exc
+        until = _now() + ROOM_WITHIN
+        while self._may_be_over(resource, refusal) and await self._made_room(until):
+            try:
+                return await self._answers(resource, containers)
+            except (InsufficientRoom, *TAKEN) as exc:  # what was let go of was not in the way of this one
+                refusal = exc
+        raise refusal
 
-    async def _made_room(self) -> bool:
+    def _may_be_over(self, resource: str, refusal: AllocationError) -> bool:
+        """Whether what is in the way may be over; of slices that is known once they are looked at."""
+        if isinstance(refusal, TAKEN):
+            return self.promises.is_kept_by_ended(resource)
+        return isinstance(refusal, InsufficientRoom)
+
+    async def _made_room(self, until: float) -> bool:
         """Whether something that is over was let go of, in time for the pod to be told why it is refused."""
+        if self._make_room is None or _now() >= until:
+            return False
         with suppress(TimeoutError):
-            async with asyncio.timeout(ROOM_WITHIN):
-                return self._make_room is not None and await self._make_room()
+            async with asyncio.timeout_at(until):
+                return await self._make_room()
         return False
 
     async def _follow_kubelet(self) -> bool:
@@ -177,11 +192,12 @@ class Allocator:
             return
         its = (it for it in self._ledger.in_use() if it.resource == resource)
         if any(it.owner is None and it.claim is not None for it in its):
+            life = self._witness.life  # before its checkpoint is read: what that said was this one's
             granted = [it for it in await self._witness.granted() or () if self._is_of(it, resource)]
             self.swaps.exchange(granted)
             for grant in granted:
                 if (known := self._ledger.get(grant.allocation)) is not None and known.owner is None:
-                    self._ledger.confirm(known.id, Owner(grant.uid, grant.container), self._witness.life)
+                    self._ledger.confirm(known.id, Owner(grant.uid, grant.container), life)
         await self._bring_home(resource)
 
     def _is_of(self, grant: Granted, resource: str) -> bool:
@@ -272,8 +288,10 @@ class Allocator:
         try:
             return self._chosen(resource, ids, others)
         except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
-            there = await still_there(self._witness, others, self._clock())
-            if len(there) == len(others):
+            shown = await still_there(self._witness, others, self._clock())
+            gone = {it.id for it in others} - {it.id for it in shown}
+            there = [it for it in self._others(resource, ids) if it.id not in gone]  # asking took time
+            if {it.id for it in there} >= {it.id for it in others}:
                 raise
         return self._chosen(resource, ids, there)
 
@@ -379,7 +397,7 @@ class Allocator:
             with suppress(InsufficientRoom):
                 return await self._ensure(vendor, allocation)
             await self._ensure_beside(vendor, allocation)
-            await self._made_room()
+            await self._made_room(_now() + ROOM_WITHIN)
             return await self._ensure(vendor, allocation)
         except InsufficientRoom as exc:
             it = self._ledger.get(allocation)
@@ -429,6 +447,11 @@ def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) 
     for uuid in dict.fromkeys(uuids):
         if (it := elsewhere(planned, uuid, promises.in_use)) is not None:
             raise InOtherMode(resource, uuid, it.resource, holder(it, it.resource))
+
+
+def _now() -> float:
+    """What deadlines are counted in."""
+    return asyncio.get_running_loop().time()
 
 
 def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:

@@ -104,9 +104,8 @@ def due(resource: str, waiting: Waiting) -> tuple[Claim, ...]:
     return tuple(it for it in its if it.devices and it.uid not in waiting.refused)
 
 
-def suspect(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> str:
+def suspect(found: Attribution, resource: str, count: int, waiting: Waiting) -> str:
     """The uid of the pod that is refused most likely with this request; empty where none is known."""
-    found = attribute(resource, count, cards, waiting)
     if found.claim is not None:
         return found.claim.uid
     if found.elsewhere and not found.unclaimed:

@@ -76,13 +76,26 @@ class Ledger:
                     cards.setdefault(uuid, {})[it.unit] = None
         return {name: {uuid: (*its,) for uuid, its in cards.items()} for name, cards in found.items()}
 
-    def lying(self) -> Mapping[str, frozenset[str]]:
-        """Resource to the cards on which allocations in use lie though their IDs are of others."""
-        found: dict[str, set[str]] = {}
+    def lying(self) -> Mapping[str, Mapping[str, Collection[str]]]:
+        """Resource to the cards on which allocations in use lie though their IDs are of others, with those
+        of the IDs by which nobody has their own cards.
+        """
+        found: dict[str, dict[str, set[str]]] = {}
         for it in self.in_use():
             if it.diverged:
-                found.setdefault(it.resource, set()).update(it.diverged)
-        return {resource: frozenset(cards) for resource, cards in found.items()}
+                cards, ids = found.setdefault(it.resource, {}), self._away(it)
+                for uuid in it.diverged:
+                    cards.setdefault(uuid, set()).update(ids)
+        return found
+
+    def _away(self, it: Allocation) -> frozenset[str]:
+        """Its IDs without those that stand in another allocation, too, which lies on their cards."""
+        holding = self._holding[it.resource]
+        shared = (one for one in it.ids if len(holding[one]) > 1)
+        at_home = (
+            one for one in shared if any(not self._allocations[name].diverged for name in holding[one])
+        )
+        return frozenset(it.ids).difference(at_home)
 
     def forgotten(self) -> Mapping[str, frozenset[str]]:
         """Resource to device IDs that the kubelet takes for free and that are not."""
@@ -109,7 +122,7 @@ class Ledger:
     def owners_on(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
         """Those of the resource's allocations on the devices; None for one that is not known yet."""
         its = (it for it in self.in_use() if it.resource == resource)
-        on = (it for it in its if not devices.isdisjoint((*it.devices, *it.diverged)))
+        on = (it for it in its if not devices.isdisjoint(it.cards))
         return tuple(dict.fromkeys(it.owner for it in on))
 
     def owners_in(self, resource: str, unit: str) -> tuple[Owner | None, ...]:

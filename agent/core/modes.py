@@ -33,7 +33,8 @@ def _meet(one: ResourceRule, other: ResourceRule) -> bool:
 def elsewhere(resource: Resource, uuid: str, in_use: Iterable[Allocation]) -> Allocation | None:
     """Who has the card by another resource; the kubelet may not know it yet, and counts by resource alone.
 
-    What a scheduler gave by its word alone is measured elsewhere.
+    A share that lies on another card than that of its ID has that one. What a scheduler gave by its word
+    alone is measured elsewhere.
     """
     its = (it for it in in_use if it.resource != resource.name and it.source is not Source.ANNOTATION)
-    return next((it for it in its if uuid in it.devices or uuid in it.diverged), None)
+    return next((it for it in its if uuid in it.cards), None)

@@ -43,8 +43,9 @@ def plan(
     given out. `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given
     out. `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given
     whole to nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of
-    it lie by IDs of other cards. `counted`: what IDs in use count memory in, which is said of all of them.
-    `theirs`: resources in use that other plugins serve: they hold their cards, and are none of ours.
+    it lie by IDs of other cards, with these IDs: they take nothing of their own cards, and stay listed there.
+    `counted`: what IDs in use count memory in, which is said of all of them. `theirs`: resources in use that
+    other plugins serve: they hold their cards, and are none of ours.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from math import floor
 from operator import itemgetter
 
@@ -88,8 +89,9 @@ class Promises:
         planned = self.scene.plan.get(resource)
         if planned is None or planned.vendor not in self.scene.vendors:
             return ""
-        cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
-        return suspect(resource, len(set(ids)), cards, self._waiting(resource))
+        unique = tuple(dict.fromkeys(ids))
+        found = self._whose(planned, unique, self._waiting(resource))
+        return suspect(found, resource, len(unique), self._waiting(resource))
 
     def suspects(self, resource: str, ids: Collection[str]) -> tuple[str, ...]:
         """The uids of the pods that a refused request may have come from, the most likely one first."""
@@ -102,25 +104,28 @@ class Promises:
         self, planned: Resource, available: Sequence[str], required: Sequence[str], size: int
     ) -> list[str]:
         """The IDs to take; of a card that went to another resource a moment ago, or that is no more given out
-        like that, where no others do.
+        like that, and those that pods have which are there, where no others do.
         """
-        gone = self._gone(planned) | planned.former
+        had = self._had(planned, available)
+        gone = self._gone(planned) | planned.former | had
         others = [one for one in available if one not in gone or one in required] if gone else available
-        chosen = self._among(planned, others, available, required, size)
+        free = [one for one in available if one not in had] if had else available
+        chosen = self._among(planned, others, free, required, size)
         return chosen if chosen or not gone else self._among(planned, available, available, required, size)
 
     def _among(
         self,
         planned: Resource,
         among: Sequence[str],
-        available: Sequence[str],
+        free: Sequence[str],
         required: Sequence[str],
         size: int,
     ) -> list[str]:
-        topology, room = self.scene.topology, self._room(planned, available)
+        """`free`: the IDs that nobody has."""
+        topology, room = self.scene.topology, self._room(planned, free)
         if planned.vendor not in self.scene.vendors or planned.rule.placement == "local":
             return prefer(planned, among, required, size, topology, room)
-        waiting = self._waiting(planned.name, available)
+        waiting = self._waiting(planned.name, free)
         return steering.steered(planned, among, required, size, topology, waiting, room)
 
     def _gone(self, planned: Resource) -> frozenset[str]:
@@ -130,6 +135,18 @@ class Promises:
         theirs = [it for it in self.in_use if it.resource in planned.beside]
         cards = (it for it in planned.cards if it.healthy and elsewhere(planned, it.uuid, theirs))
         return frozenset(one for card in cards for one in card)
+
+    def _had(self, planned: Resource, available: Collection[str]) -> frozenset[str]:
+        """Those of the IDs that pods have which are there: the kubelet errs, and their Allocate is refused.
+
+        None of whole cards where a scheduler chooses: no other card would do.
+        """
+        if planned.rule.sharing.kind == "exclusive" and planned.rule.placement != "local":
+            return frozenset()
+        there = {it.uid for it in self.scene.candidates if not it.ended}
+        its = (it for it in self.in_use if it.resource == planned.name and it.place is not None)
+        had = chain.from_iterable(it.ids for it in its if it.place and it.place[0] in there)
+        return frozenset(available).intersection(had) if there else frozenset()
 
     def _room(self, planned: Resource, free: Collection[str]) -> Mapping[str, int] | None:
         """Card to how much memory is left by the ledger, less those whose IDs the kubelet gives out now."""
@@ -173,7 +190,7 @@ class Promises:
         """
         planned, scene = self.scene.plan[resource], self.scene
         others = self._in_the_way(planned, others)
-        found = self._attributed(resource, ids, devices)
+        found = self._attributed(resource, ids)
         given = sorted({it.uuid for it in devices})
         by_amount = cards_with_room.knows_room(scene.vendors[planned.vendor], planned)
         if found.claim is not None and by_amount and not found.claim.devices:
@@ -190,29 +207,43 @@ class Promises:
             return Choice(None, () if {*given} == {*its[: len(ids)]} else its[: len(ids)])
         return Choice(None, self._with_room(planned, ids, given, others))
 
-    def _attributed(self, resource: str, ids: Sequence[str], devices: Sequence[Device]) -> Attribution:
+    def _attributed(self, resource: str, ids: Sequence[str]) -> Attribution:
         planned, scene = self.scene.plan[resource], self.scene
         if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
             why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
             return Attribution(doubt=why)
-        found = attribute(resource, len(ids), {it.uuid for it in devices}, self._waiting(resource, ids))
-        if all(map(planned.shares, ids)) and (asks := self._asks_instead(found)) is not None:
-            # The IDs of its own card could not be had; what another one was promised is not its own.
-            doubt = f"claims are on other cards: {asks.namespace}/{asks.pod} on {', '.join(asks.devices)}"
-            found = replace(found, claim=None, doubt=doubt, elsewhere=(asks,), unclaimed=False)
+        found = self._whose(planned, ids, self._waiting(resource, ids))
         cards = [it.devices for it in found.askers if it is not None and it.devices]
         # What may still be moved once it is known who asked is given to the first.
         moves = self._names_no_card(scene.vendors[planned.vendor], resource, ids, cards)
         return replace(found, askers=()) if moves else found
 
-    def _asks_instead(self, found: Attribution) -> Claim | None:
-        """The claim of who asks, where its turn says so and the cards of the IDs are another's."""
-        # Several containers of one pod may ask for as much.
-        asks = found.askers[0] if len({it and it.uid for it in found.askers}) == 1 else None
-        if asks is None or found.claim is None or not (asks.devices and found.claim.devices):
-            return None
+    def _whose(self, planned: Resource, ids: Sequence[str], waiting: Waiting) -> Attribution:
+        """The claim behind a request for these IDs; where its turn says who asks, that one's."""
+        cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
+        found = attribute(planned.name, len(ids), cards, waiting)
+        if not all(map(planned.shares, ids)) or not (asking := self._asks_instead(found)):
+            return found
+        # The IDs of its own card could not be had; what another one was promised is not its own.
+        names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in asking)
+        doubt = f"claims are on other cards: {names}"
+        return replace(found, claim=None, doubt=doubt, elsewhere=asking, unclaimed=False)
+
+    def _asks_instead(self, found: Attribution) -> tuple[Claim, ...]:
+        """The claims of who asks, where its turn says so and the cards of the IDs are not its own.
+
+        Several containers of one pod may ask for as much.
+        """
+        asking = tuple(it for it in found.askers if it is not None and it.devices)
+        if len({it and it.uid for it in found.askers}) != 1 or not asking:
+            return ()
+        uid = asking[0].uid
+        if found.claim is not None and (not found.claim.devices or found.claim.uid == uid):
+            return ()
+        if found.claim is None and all(it.uid != uid for it in found.elsewhere):
+            return ()
         heard = {it.uid for it in self.scene.candidates if it.appeared} - self.scene.found - self.refused
-        return asks if asks.uid in heard and asks.uid != found.claim.uid else None
+        return asking if uid in heard else ()
 
     def _on_its_card(
         self,
@@ -499,6 +530,7 @@ class Promises:
             if it.id in idle and it.claim is not None and it.claim.devices
             if {*it.claim.devices} != {*it.cards} and well.issuperset(it.claim.devices)
             if self.may_move(it, it.claim.devices)
+            if all(elsewhere(planned, uuid, self.in_use) is None for uuid in it.claim.devices)
         }
         amounts = self._amounts(planned)
         while found:

@@ -35,7 +35,8 @@ def reconcile(
     old = [
         it
         for it in allocations
-        if it.id not in busy and (now - it.since >= grace or it.id in freed or _was_shown(it, evidence))
+        if it.id not in busy
+        and (now - it.since >= grace or it.id in freed or _was_known(it, grants, evidence))
     ]
     cases = _cases(allocations, old, owners, lives, superseded, freed, evidence)
     verdicts = (_verdict(it, evidence) for it in cases)
@@ -142,12 +143,14 @@ def _verdict(case: _Case, evidence: Evidence) -> Change | None:
     return Release(it.id, "pod gone" if case.owner else "never used")
 
 
-def _was_shown(it: Allocation, evidence: Evidence) -> bool:
-    """Whether this very life of the kubelet has shown its pod, whose name it says nowhere else.
+def _was_known(it: Allocation, grants: Collection[str], evidence: Evidence) -> bool:
+    """Whether this very life of the kubelet has shown its pod, whose name it says nowhere else, or has let go
+    of what it had written down.
 
     What it showed once it shows until the pod is over: no grace is needed for it to appear.
     """
-    return it.owner is not None and it.owner.pod != "" and _granted_before(it, evidence)
+    known = it.owner is not None and (it.owner.pod != "" or it.id not in grants)
+    return known and _granted_before(it, evidence)
 
 
 def _granted_before(it: Allocation, evidence: Evidence) -> bool:
@@ -170,7 +173,8 @@ def _cases(
 ) -> Iterable[_Case]:
     pods, granted = evidence.pods or {}, evidence.granted or ()
     grants = {it.allocation for it in granted}
-    shown = {it.id for it in allocations if it.id not in superseded and _shown(it, owners[it.id], pods)}
+    current = (it for it in allocations if it.id not in superseded)
+    shown = {it.id for it in current if _shown(it, _by_name(owners[it.id]), pods)}
     running = {owner.uid for name, owner in owners.items() if owner and name in shown} | (
         evidence.running or frozenset()
     )
@@ -361,6 +365,11 @@ def _shown(it: Allocation, owner: Owner | None, pods: Pods) -> bool:
     if owner is None:
         return any(_holds(it, resources) for containers in pods.values() for resources in containers.values())
     return _holds(it, pods.get((owner.namespace, owner.pod), {}).get(owner.container, {}))
+
+
+def _by_name(owner: Owner | None) -> Owner | None:
+    """The owner where its pod is known by name; else whoever is shown with the IDs may be it."""
+    return owner if owner and owner.pod else None
 
 
 def _holds(it: Allocation, resources: Mapping[str, frozenset[str]]) -> bool:

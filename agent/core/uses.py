@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from agent.core.model import AdvertisedDevice, DeviceStatus, share
 
 #: Resource name to device ID to the uuid of its card.
 Held = Mapping[str, Mapping[str, str]]
-#: Resource name to the cards on which shares of it lie by IDs of other cards.
-Lying = Mapping[str, Collection[str]]
+#: Resource name to the cards on which shares of it lie by IDs of other cards, with these IDs.
+Lying = Mapping[str, Mapping[str, Collection[str]]]
 #: Resource to card to what the IDs in use there count memory in, empty of those that do not.
 Counted = Mapping[str, Mapping[str, Collection[str]]]
 
@@ -23,6 +24,7 @@ class Uses:
         self._lying = lying
         self._counted = counted
         self._ids = {resource: _by_card(ids) for resource, ids in held.items()}
+        self._lies_on = {name: lies_on(held.get(name, {}), lying.get(name, {})) for name in {*held, *lying}}
         self._others: dict[tuple[str, AdvertisedDevice], list[str]] = {}
 
     def cards(self, resource: str) -> Iterable[str]:
@@ -30,17 +32,17 @@ class Uses:
         return self._ids.get(resource, {})
 
     def elsewhere(self, resource: str, uuid: str) -> bool:
-        """Whether another resource is in use on the card, or any on its slices or its own card."""
+        """Whether shares of another resource lie on the card, or of any on its slices or its own card."""
         kin = self._kin.get(uuid, ())
         return any(
             (uuid in cards and name != resource) or any(it in cards for it in kin)
-            for name, cards in (*self._ids.items(), *self._lying.items())
+            for name, cards in self._lies_on.items()
         )
 
     def mode(self, resource: str, card: AdvertisedDevice, beside: Collection[str]) -> str:
         """Which of the resources beside this one has the card, or a slice of it; empty where none has."""
         places = {card.uuid, *self._kin.get(card.uuid, ())}
-        its = (*self._ids.items(), *self._lying.items())
+        its = self._lies_on.items()
         return min(
             (name for name, cards in its if name in beside and not places.isdisjoint(cards)), default=""
         )
@@ -71,6 +73,14 @@ class Uses:
         """Those of its range's IDs that are in use, highest first."""
         its = (share(it) for it in self.listed(resource, card))
         return sorted((it.number for it in its if it), reverse=True)
+
+
+def lies_on(ids: Mapping[str, str], lying: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """The cards on which a resource's shares lie. `ids`: those in use, to their cards."""
+    if not lying:
+        return frozenset(ids.values())
+    away = frozenset(chain.from_iterable(lying.values()))
+    return frozenset(lying).union(uuid for one, uuid in ids.items() if one not in away)
 
 
 def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:

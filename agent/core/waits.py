@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.core.dealing import Offer, beside, dealt
 from agent.core.model import NodeSnapshot, Owner
 from agent.core.units import UNKNOWN
-from agent.core.uses import Counted, Held, Lying, kin
+from agent.core.uses import Counted, Held, Lying, kin, lies_on
 
 #: Pods that a sentence names.
 NAMED = 5
@@ -21,7 +21,7 @@ class Wait:
     resource: str
     holder: str
     cards: tuple[str, ...]
-    #: The cards or slices on which IDs of the holder are in use.
+    #: The cards or slices on which shares of the holder lie.
     held: frozenset[str]
 
 
@@ -34,7 +34,7 @@ def waits(
 ) -> tuple[Wait, ...]:
     """What of the config waits until pods end, by resource and holder; that may be the resource itself."""
     slices = kin(snapshot.devices)
-    busy = {name: frozenset(ids.values()).union((lying or {}).get(name, ())) for name, ids in held.items()}
+    busy = {name: lies_on(ids, (lying or {}).get(name, {})) for name, ids in held.items()}
     found: list[Wait] = []
     for offer, rule, chosen in dealt(offers, snapshot):
         for holder in sorted(busy.keys() - {rule.name} - beside(offer, rule)):

@@ -584,6 +584,62 @@ async def test_the_room_of_a_pod_that_has_just_ended_is_there_once_the_kubelet_s
             await room.allocator.allocate(SHARE, [["c5::1"]])
 
 
+async def test_room_is_made_until_there_is_enough_for_what_asks() -> None:
+    """What is let go of first may be another pod's, on another card."""
+    calls: list[str] = []
+
+    async def make_room() -> bool:
+        calls.append("room")
+        its = [it for it in (gone, *old) if room.ledger.get(it.id) in room.ledger.in_use()]
+        for it in its[:1]:
+            room.ledger.release(it.id, "over", 1.0)
+        return bool(its)
+
+    room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
+    old, gone = full_c5(room.now), held("gone", "c4::1", resource=SHARE, since=room.now)
+    record(room, gone, *old)
+
+    await room.allocator.allocate(SHARE, [["c5::1"]])
+
+    assert room.ledger.in_use()[-1].cards == ("c5",)
+    assert calls == ["room", "room"]
+
+
+async def test_no_more_room_is_made_once_nothing_is_left_that_is_over() -> None:
+    calls: list[str] = []
+
+    async def make_room() -> bool:
+        calls.append("room")
+        room.ledger.release(gone.id, "over", 1.0)
+        return True
+
+    lives = [bound(it, resource=SHARE, pending=False) for it in ("a", "b")]
+    room = heeding(bound("web", "c5", resource=SHARE), *lives, make_room=make_room)
+    gone = held("gone", "c4::1", resource=SHARE, since=room.now)
+    record(room, gone, *full_c5(room.now))
+
+    with pytest.raises(PromisedElsewhere):
+        await room.allocator.allocate(SHARE, [["c5::1"]])
+
+    assert calls == ["room"]
+
+
+async def test_room_is_made_for_so_long_only_that_the_pod_is_told_in_time_why_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def make_room() -> bool:
+        await asyncio.sleep(0.01)
+        return True
+
+    monkeypatch.setattr("agent.core.allocator.ROOM_WITHIN", 0.05)
+    room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
+    record(room, *full_c5(room.now))
+
+    async with asyncio.timeout(5):
+        with pytest.raises(PromisedElsewhere):
+            await room.allocator.allocate(SHARE, [["c5::1"]])
+
+
 @pytest.mark.parametrize(("listed", "named"), [({"old"}, True), (set(), False)])
 async def test_a_pod_that_is_gone_is_not_named_as_who_has_the_card(listed: set[str], named: bool) -> None:
     room = heeding(bound("web", "c1"), listed=frozenset(listed))

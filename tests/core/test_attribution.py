@@ -508,14 +508,16 @@ def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
 def test_who_is_refused_is_who_most_likely_asked(
     pods: Sequence[Candidate], cards: Sequence[str], expected: str
 ) -> None:
-    assert suspect(GPU, 1, cards, Waiting(pods, (DIALECT,), CARDS)) == expected
+    waiting = Waiting(pods, (DIALECT,), CARDS)
+
+    assert suspect(attribute(GPU, 1, cards, waiting), GPU, 1, waiting) == expected
 
 
 def test_who_is_refused_is_who_has_a_lock_of_the_node() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c1", created=2)
     waiting = Waiting((web, job), (DIALECT,), CARDS, locked={("default", "job")})
 
-    assert suspect(GPU, 1, ["c2"], waiting) == job.uid
+    assert suspect(attribute(GPU, 1, ["c2"], waiting), GPU, 1, waiting) == job.uid
 
 
 @pytest.mark.parametrize(

@@ -264,8 +264,16 @@ def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_
     lying = ledger.lying()
     ledger.release("one", "its pod is gone", 2.0)
 
-    assert lying == {GPU: {"b"}}
+    assert lying == {GPU: {"b": {"a::0"}}}
     assert ledger.lying() == {}
+
+
+def test_a_card_is_held_by_an_id_by_which_one_of_several_pods_lies_there() -> None:
+    """The kubelet gave it out again, and the ledger has not let go of who had it before."""
+    on_a, on_b = allocation("one", ["a::0", "a::1"]), replace(allocation("two", ["a::0"]), diverged=("b",))
+
+    assert Ledger([on_b]).lying() == {GPU: {"b": {"a::0"}}}
+    assert Ledger([on_a, on_b]).lying() == {GPU: {"b": set()}}
 
 
 def test_who_has_a_card_is_also_who_lies_there_by_the_id_of_another() -> None:
@@ -273,4 +281,5 @@ def test_who_has_a_card_is_also_who_lies_there_by_the_id_of_another() -> None:
     ledger = Ledger([replace(allocation("one", ["a::0"], owner=owner), diverged=("b",))])
 
     assert ledger.owners_on(GPU, frozenset({"b"})) == (owner,)
+    assert ledger.owners_on(GPU, frozenset({"a"})) == ()
     assert ledger.owners_on(GPU, frozenset({"c"})) == ()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent.core.admission import Scene, admit
 from agent.core.dealing import Offer
 from agent.core.errors import InOtherMode
+from agent.core.ledger import Ledger
 from agent.core.model import AdvertisedDevice, DeviceStatus, Plan, Resource
 from agent.core.modes import elsewhere, twins
 from agent.core.plan import plan
@@ -63,9 +64,23 @@ def test_a_card_in_use_is_offered_by_its_mode_alone_and_still_listed_by_the_othe
 
 
 def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_in_that_mode() -> None:
-    its = planned({SHARE: {"b::0": "b"}}, lying={SHARE: {"a"}})
+    its = planned({SHARE: {"b::0": "b", "b::1": "b"}}, lying={SHARE: {"a": ["b::0"]}})
 
     assert [card(its[WHOLE], uuid).mode for uuid in ("a", "b")] == [SHARE, SHARE]
+
+
+def test_a_card_whose_ids_in_use_all_lie_on_other_cards_is_free_for_every_mode() -> None:
+    """The IDs stay well for who has them, also once the card is given out in another way."""
+    lying = {SHARE: {"b": ["a::1"]}}
+
+    free = planned({SHARE: {"a::1": "a"}}, lying=lying)
+    taken = planned({SHARE: {"a::1": "a"}, WHOLE: {"a": "a"}}, lying=lying)
+
+    assert counts(free) == {WHOLE: (2, 1), SHARE: (4, 4), UNIT: (6, 3)}
+    assert [card(free[WHOLE], uuid).mode for uuid in ("a", "b")] == ["", SHARE]
+    assert card(taken[WHOLE], "a").healthy
+    it = card(taken[SHARE], "a")
+    assert (it.healthy, it.held, it.mode) == (False, ("a::1",), WHOLE)
 
 
 def test_a_card_whose_slice_is_in_use_is_in_that_mode() -> None:
@@ -153,6 +168,7 @@ def test_who_has_a_card_by_a_resource_beside_is_found_where_it_really_lies() -> 
 
     assert elsewhere(its[WHOLE], "a", [on_a]) == on_a
     assert elsewhere(its[WHOLE], "b", [on_a, moved]) == moved
+    assert elsewhere(its[WHOLE], "a", [moved]) is None
     assert elsewhere(its[SHARE], "a", [on_a]) is None
 
 
@@ -185,3 +201,42 @@ def test_whatever_is_taken_and_let_go_no_card_is_ever_in_two_modes(
         for uuid, names in modes.items():
             offering = {key for key, it in after.items() if card(it, uuid).healthy}
             assert offering == (names or {WHOLE, SHARE, UNIT})
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([WHOLE, SHARE, UNIT]), st.integers(0, 4), st.booleans(), st.sampled_from("ab")
+        ),
+        max_size=30,
+    )
+)
+def test_nor_where_shares_lie_on_other_cards_than_those_of_their_ids(
+    steps: list[tuple[str, int, bool, str]],
+) -> None:
+    """A scheduler chooses the card of each share; a whole card is that of its ID."""
+    ledger = Ledger()
+    for number, (name, at, takes, chosen) in enumerate(steps):
+        its = planned(ledger.held(), lying=ledger.lying())
+        held = ledger.held().get(name, {})
+        free = [(one, it.uuid) for it in its[name].cards if it.healthy for one in it if one not in held]
+        mine = [it.id for it in ledger.in_use() if it.resource == name]
+        if takes and at < len(free):
+            one, own = free[at]
+            uuid = own if name == WHOLE else chosen
+            if elsewhere(its[name], uuid, ledger.in_use()) is None:
+                answer = replace(allocation(f"{number}", [one], resource=name), devices=(own,))
+                ledger.record(replace(answer, diverged=(uuid,) if uuid != own else ()))
+        elif not takes and at < len(mine):
+            ledger.release(mine[at], "over", 1.0)
+        after = planned(ledger.held(), lying=ledger.lying())
+        for uuid in ("a", "b"):
+            names = {it.resource for it in ledger.in_use() if uuid in it.cards}
+            assert len(names) <= 1
+            assert {key for key, it in after.items() if card(it, uuid).healthy} == (
+                names or {WHOLE, SHARE, UNIT}
+            )
+        for it in ledger.in_use():  # who has an ID keeps it, well
+            at_home = card(after[it.resource], it.devices[0])
+            assert it.ids[0] in at_home
+            assert at_home.healthy or it.ids[0] in at_home.held

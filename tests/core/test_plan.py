@@ -833,7 +833,7 @@ def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
 
 SHARES, WHOLES = "example.com/share", "example.com/whole"
 #: By its ID the share is of GPU-a; it lies on GPU-b.
-ELSEWHERE: tuple[Held, Lying] = ({SHARES: {"GPU-a::0": "GPU-a"}}, {SHARES: {"GPU-b"}})
+ELSEWHERE: tuple[Held, Lying] = ({SHARES: {"GPU-a::0": "GPU-a"}}, {SHARES: {"GPU-b": ["GPU-a::0"]}})
 
 
 @pytest.mark.parametrize("sharing", [Sharing(), replicas(2)])

@@ -347,6 +347,25 @@ def test_who_asks_first_does_not_get_the_card_of_who_asks_next_by_the_next_ones_
         )
 
 
+def test_nor_does_it_get_that_card_by_ids_of_both() -> None:
+    web, job = share("web", "c4", count=2, appeared=1), share("job", "c5", count=2, appeared=2)
+    taken = held("a", "c4::0", resource=SHARE)
+
+    with pytest.raises(PromisedElsewhere, match="default/web on c4, which have no room"):
+        choose(promises(web, job, in_use=[taken]), SHARE, "c4::1", "c5::0")
+    assert of(choose(promises(web, job), SHARE, "c4::1", "c5::0")) == ("web", ("c4",))
+    its = promises(web, job, in_use=[taken], refused={"uid-web"})
+    assert of(choose(its, SHARE, "c4::1", "c5::0")) == ("job", ("c5",))
+
+
+def test_nor_where_a_pod_of_which_no_scheduler_spoke_asks_for_as_much_later() -> None:
+    web, mute = share("web", "c4", appeared=1), share("mute", appeared=2)
+    full = [held("a", "c4::0", resource=SHARE), held("b", "c4::1", resource=SHARE)]
+
+    with pytest.raises(PromisedElsewhere, match="default/web on c4"):
+        choose(promises(web, mute, in_use=full), SHARE, "c5::0")
+
+
 def test_nor_does_a_pod_of_which_two_containers_ask_for_as_much() -> None:
     two = share("web", "c4", appeared=1)
     web = replace(two, containers=(*two.containers, replace(two.containers[0], name="side")))

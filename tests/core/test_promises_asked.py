@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agent.core.claims import Candidate
+from agent.core.claims import Candidate, Claim
 from agent.core.model import Allocation
 from agent.core.vendor import Placement
 
-from .promising import TOGETHER, counted, prefer, promises
+from .promising import TOGETHER, counted, prefer, promises, share
 from .scenes import SHARE, UNCUT, WHOLE, bound, held
 
 # Which IDs are preferred
@@ -110,6 +110,41 @@ def test_a_card_that_went_to_another_resource_a_moment_ago_is_preferred_last() -
     assert prefer(its, SHARE, ["c4::1", "c5::0"], [], 1)
 
 
+def test_an_id_that_a_pod_has_which_is_there_is_preferred_last() -> None:
+    """The kubelet may take it for free (manager.go:577), and the pod that gets it is refused."""
+    web, runs = share("web", "c4"), share("runs", pending=False)
+    has = held("runs", "c4::0", resource=SHARE)
+    its = promises(web, runs, in_use=[has])
+    claim = Claim("uid-runs", "default", "runs", "main", ("c4",))
+    answered = promises(web, runs, in_use=[replace(has, owner=None, claim=claim)])
+    ended = promises(web, replace(runs, over=True, ended=True), in_use=[has])
+
+    assert prefer(its, SHARE, ["c4::0", "c4::1", "c5::0"], [], 1) == ["c4::1"]
+    assert prefer(answered, SHARE, ["c4::0", "c4::1", "c5::0"], [], 1) == ["c4::1"]
+    assert prefer(its, SHARE, ["c4::0", "c5::0"], [], 1) == ["c5::0"]
+    assert prefer(its, SHARE, ["c4::0", "c4::1"], ["c4::0"], 1) == ["c4::0"]
+    assert {*prefer(its, SHARE, ["c4::0", "c4::1"], [], 2)} == {"c4::0", "c4::1"}
+    assert prefer(ended, SHARE, ["c4::0", "c4::1", "c5::0"], [], 1) == ["c4::0"]
+
+
+def test_a_whole_card_that_a_pod_has_which_is_there_is_preferred_last_unless_it_was_chosen() -> None:
+    web, runs = bound("web", "c0"), bound("runs", pending=False)
+    its = promises(web, runs, in_use=[held("runs", "c0")])
+    local = promises(web, runs, in_use=[held("runs", "c0")], placement="local")
+
+    assert prefer(its, WHOLE, ["c0", "c1"], [], 1) == ["c0"]
+    assert prefer(local, WHOLE, ["c0", "c1"], [], 1) == ["c1"]
+
+
+def test_what_a_pod_has_which_is_there_takes_room_though_the_kubelet_gives_it_out() -> None:
+    runs = share("runs", pending=False)
+    its = promises(runs, in_use=[held("runs", "c4::0", resource=SHARE, on=["c5"])], placement="local")
+    its = replace(its, scene=counted(its.scene, TOGETHER))
+
+    assert prefer(its, SHARE, ["c4::0", "c4::1", "c5::0", "c5::1"], [], 2) == ["c4::0", "c4::1"]
+    assert prefer(its, SHARE, ["c4::0", "c5::0", "c5::1"], [], 1) == ["c5::0"]
+
+
 @pytest.mark.parametrize(
     ("in_use", "available", "expected"),
     [
@@ -182,3 +217,11 @@ def test_the_pod_whose_card_was_asked_for_is_the_one_that_is_refused(
 
     assert its.suspect(resource, ["c1", "c1", "unknown"]) in (uid, "")
     assert its.suspect(resource, ["c1", "c1"]) == uid
+
+
+def test_who_asks_and_finds_no_id_of_its_card_is_refused_and_not_the_pod_whose_card_it_is_given() -> None:
+    web, job = share("web", "c4", appeared=1), share("job", "c5", appeared=2)
+    full = [held("a", "c4::0", resource=SHARE), held("b", "c4::1", resource=SHARE)]
+
+    assert promises(web, job, in_use=full).suspect(SHARE, ["c5::0"]) == "uid-web"
+    assert promises(web, job, in_use=full, refused={"uid-web"}).suspect(SHARE, ["c5::0"]) == "uid-job"

@@ -12,10 +12,10 @@ from agent.core.claims import Candidate, Claim, Dialect
 from agent.core.evidence import Granted
 from agent.core.model import Allocation, Owner, Source
 from agent.core.promises import DIALECTS, by_minor, devices_of, dialects, holder, requested
-from agent.core.vendor import Edits, Placement, Request
+from agent.core.vendor import ContainerEdits, Edits, Placement, Request
 
 from .promising import promises, share
-from .scenes import LIMITED, PLAIN, SHARE, SLICE, WHOLE, bound, edits, held, limits, scene, shown
+from .scenes import LIMITED, PLAIN, SHARE, SLICE, UNCUT, WHOLE, bound, edits, held, limits, scene, shown
 from .values import node, status
 
 # Whose an allocation was
@@ -208,3 +208,20 @@ def test_a_slice_has_no_minor_of_its_own() -> None:
 
 def test_devices_that_are_not_there_are_left_out() -> None:
     assert [it.uuid for it in devices_of(scene(), ["c1", "gone", "c0"])] == ["c1", "c0"]
+
+
+def test_a_share_is_not_brought_to_its_card_where_that_has_gone_to_another_resource() -> None:
+    """Of which the plan has not heard yet."""
+    claim = Claim("uid-web", "default", "web", "main", ("c4",))
+    astray, whole = held("web", "c5::0", resource=SHARE, claim=claim), held("job", "c4", resource=UNCUT)
+    by_name: dict[str, Any] = {
+        "dynamic": True,
+        "prepares": True,
+        "container_edits": lambda *_: ContainerEdits(cdi_devices=("acme.com/slice=it",)),
+    }
+
+    free = promises(in_use=[astray], **by_name)
+    taken = promises(in_use=[astray, whole], **by_name)
+
+    assert free.astray(SHARE, {"web"}) == [(astray, ("c4",))]
+    assert taken.astray(SHARE, {"web"}) == []

@@ -210,9 +210,21 @@ def test_what_this_life_of_the_kubelet_has_shown_needs_no_grace_to_appear() -> N
     def found(it: Allocation) -> list[Change]:
         return changes([it], [], pods(), life=LIFE, proven=True, steady=True)
 
-    assert found(gone) == [Release("gone", "pod gone")]
-    assert not any(isinstance(it, Release) for it in [*found(nameless), *found(older)])
+    assert found(gone) == found(nameless) == [Release("gone", "pod gone")]
+    assert not any(isinstance(it, Release) for it in found(older))
     assert changes([gone], [], pods(), life=LIFE, proven=True, steady=False) == []
+
+
+@pytest.mark.parametrize("age", [1, GRACE + 1])
+def test_a_pod_whose_name_is_not_known_lives_while_a_pod_is_shown_with_its_ids(age: float) -> None:
+    """The kubelet may write its checkpoint twice at once, and the older one last."""
+    it = allocation("one", ["a", "b"], since=NOW - age, owner=Owner("uid-web", "main"), life=LIFE)
+
+    def found(*ids: str) -> list[Change]:
+        return changes([it], [], pods(web={"main": [*ids]}), life=LIFE, steady=True)
+
+    assert found("a", "b", "c") == []
+    assert found("a") == [Release("one", "pod gone")]
 
 
 def test_a_kubelet_that_has_just_begun_ends_nothing_that_was_answered() -> None:

@@ -521,6 +521,18 @@ async def test_room_is_waited_for_where_a_pass_before_has_asked_the_kubelet_alre
     assert node.states() == {"a1": "released"}
 
 
+async def test_room_is_waited_for_again_where_something_else_was_let_go_of_first() -> None:
+    others = held("a0", since=1.0, ids=("a::0",), owner=Owner("uid-job", "main", "default", "job"))
+    node = Node([others, held("a1", since=999.0)], entries=[entry("a1")], prepares=True)
+
+    assert await node.reconciler.make_room()
+    assert node.states() == {"a0": "released", "a1": "done"}
+    node.before_pods = lambda: setattr(node, "entries", ())
+    assert await node.reconciler.make_room()
+
+    assert node.states() == {"a0": "released", "a1": "released"}
+
+
 class Stuck(Node):
     """Its hardware lets go of the second allocation only once it is told to."""
 
