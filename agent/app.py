@@ -102,7 +102,7 @@ class Agent:
             self.serving.set(True)
             async with anyio.create_task_group() as group:
                 group.start_soon(for_ever, self._keep_lock, self._line)
-                await for_ever(self._line.run)
+                group.start_soon(for_ever, self._line.run)
 
     async def _take_lock(self) -> bool:
         """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 #: How the keys begin of the annotations in which schedulers promise devices. No others of a pod are kept.
 PROMISES = (
@@ -66,6 +67,8 @@ class Candidate:
     bound: float = 0.0
     #: The resourceVersion of what was read here; 0 where nobody knows. An API server's only grow (KEP-5504).
     version: int = field(default=0, compare=False)
+    #: What `agent.core.hearing` made of it already; it goes with this version of the pod.
+    heard: dict[tuple[str, str], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def waits(self) -> bool:
@@ -106,7 +109,7 @@ def merged(known: Iterable[Candidate], reached: int, listed: Listed) -> tuple[Ca
         other = others.pop((it.namespace, it.name, it.uid), None)
         if other is None:
             found.append(replace(it, over=it.over or 0 < it.version <= listed.version))
-        elif it.over or other.version < it.version:
+        elif it.over or other.version < it.version or 0 < other.version == it.version:
             found.append(it)
         else:
             found.append(replace(other, appeared=it.appeared or other.appeared))

@@ -23,7 +23,9 @@ class LoopEnded(AgentError):
 
 
 async def for_ever(loop: Callable[..., Awaitable[object]], *args: Any) -> NoReturn:
-    """Run the loop until the scope around it is cancelled.
+    """Run the loop until the scope around it is cancelled; as a task of a group.
+
+    Groups inside the loop take a cancellation of the task itself for their own, and none can be told here.
 
     Raises:
         LoopEnded: It returned, or raised a cancellation that nothing had asked for, of which a task group

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.core.claims import Candidate, Cards, Claim, Dialect
@@ -10,23 +10,17 @@ from agent.core.text import shorten
 
 #: Characters of what is wrong with a pod's annotations.
 WORDS = 240
-#: Answers that are remembered: of a node full of pods, in some dialects and for some resources.
-REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What decides the answer beside the pod and the resource: two questions alike have one answer.
+    """What decides the answer beside the pod's own words and the resource."""
 
-    All that a pod says is of its version; what is known of it beside that is here.
-    """
-
-    version: int
-    annotations: int
+    dialect: Dialect
+    cards: Mapping[str, int | None]
+    #: What is known better than the pod says it.
     scheduler: str
     over: bool
-    dialect: Dialect
-    cards: tuple[tuple[str, int | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +31,6 @@ class _Answer:
     wrong: str = ""
 
 
-class _Memory:
-    """The last answer of each pod, resource and dialect; the one that was needed longest ago goes first."""
-
-    def __init__(self) -> None:
-        self._answers: dict[tuple[str, str, str], _Answer] = {}
-
-    def answer(self, pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
-        its = (*cards.items(),)
-        question = _Question(pod.version, len(pod.annotations), pod.scheduler, pod.over, dialect, its)
-        key = (pod.uid, resource, dialect.name)
-        known = self._answers.pop(key, None)
-        if known is None or known.question != question or not pod.version:
-            known = _read(question, pod, resource, cards)
-        self._answers[key] = known
-        if len(self._answers) > REMEMBERED:
-            del self._answers[next(iter(self._answers))]
-        return known
-
-
-_memory = _Memory()
-
-
 def claims(
     pod: Candidate, resource: str, dialects: Sequence[Dialect], cards: Cards, wrong: list[str]
 ) -> Sequence[Claim]:
@@ -67,12 +39,20 @@ def claims(
     `wrong` gets a sentence for each dialect that can make no sense of it.
     """
     for dialect in dialects:
-        answer = _memory.answer(pod, resource, dialect, cards)
+        answer = _answer(pod, resource, dialect, cards)
         if answer.claims:
             return answer.claims
         if answer.wrong:
             wrong.append(f"{pod.namespace}/{pod.name}: {dialect.name}: {answer.wrong}")
     return ()
+
+
+def _answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
+    question, place = _Question(dialect, cards, pod.scheduler, pod.over), (resource, dialect.name)
+    known: _Answer | None = pod.heard.get(place)
+    if known is None or known.question != question:
+        known = pod.heard[place] = _read(question, pod, resource, cards)
+    return known
 
 
 def _read(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:

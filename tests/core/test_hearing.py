@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-
-import pytest
+from typing import Any
 
 from agent.core import hearing
-from agent.core.claims import Candidate, Cards, Claim, Dialect
+from agent.core.claims import Candidate, Cards, Claim, Dialect, Listed, merged
 
 GPU = "acme.com/gpu"
 CARDS = {"a": 0, "b": 1}
@@ -34,78 +33,61 @@ class Scheduler:
         return wrong
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "_memory", hearing._Memory())
-
-
-POD = Candidate("uid-1", "default", "web", annotations={"a": "b"}, version=7)
+def pod(**more: Any) -> Candidate:
+    return Candidate("uid-1", "default", "web", annotations={"a": "b"}, **more)
 
 
 def test_a_pod_is_read_once_and_its_claims_are_the_same_each_time() -> None:
-    scheduler = Scheduler()
-    first, second = (hearing.claims(POD, GPU, [scheduler.dialect], CARDS, []) for _ in range(2))
+    scheduler, it = Scheduler(), pod()
+    first, second = (hearing.claims(it, GPU, [scheduler.dialect], CARDS, []) for _ in range(2))
 
     assert first == second == [Claim("uid-1", "default", "web", "main", ("a",))]
     assert scheduler.asked == 1
 
 
 def test_nonsense_is_read_once_and_told_each_time() -> None:
-    scheduler = Scheduler(raises=True)
+    scheduler, it = Scheduler(raises=True), pod()
 
-    told = [scheduler.heard(POD) for _ in range(3)]
+    told = [scheduler.heard(it) for _ in range(3)]
 
     assert told == [["default/web: counted: it is nonsense"]] * 3
     assert scheduler.asked == 1
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(POD, version=8),
-        replace(POD, over=True),
-        replace(POD, scheduler="default-scheduler"),
-        replace(POD, annotations={"a": "b", "c": "d"}),
-        replace(POD, uid="uid-2"),
-    ],
-    ids=["version", "over", "scheduler", "annotations that are kept", "uid"],
-)
-def test_another_pod_or_state_of_it_is_read_anew(other: Candidate) -> None:
-    scheduler = Scheduler()
-    scheduler.heard(POD)
+def test_what_is_known_of_a_pod_beside_its_own_words_has_it_read_anew_where_it_may_count() -> None:
+    scheduler, it = Scheduler(), pod()
 
-    scheduler.heard(other)
+    for other in (it, replace(it, appeared=7), replace(it, over=True), replace(it, scheduler="another")):
+        scheduler.heard(other)
+
+    assert scheduler.asked == 3
+
+
+def test_another_version_of_a_pod_is_read_anew() -> None:
+    scheduler = Scheduler()
+
+    for version in (7, 8):
+        scheduler.heard(pod(version=version))
 
     assert scheduler.asked == 2
 
 
-def test_another_resource_and_other_cards_are_another_question() -> None:
-    scheduler = Scheduler()
-    scheduler.heard(POD)
+def test_another_resource_other_cards_and_another_dialect_are_another_question() -> None:
+    scheduler, other, it = Scheduler(), Scheduler(), pod()
+    scheduler.heard(it)
 
-    scheduler.heard(POD, resource="acme.com/other")
-    scheduler.heard(POD, cards={"a": 0})
+    scheduler.heard(it, resource="acme.com/other")
+    scheduler.heard(it, cards={"a": 0})
+    other.heard(it)
 
-    assert scheduler.asked == 3
-
-
-def test_what_has_no_version_is_read_each_time() -> None:
-    scheduler = Scheduler()
-
-    for _ in range(3):
-        scheduler.heard(replace(POD, version=0))
-
-    assert scheduler.asked == 3
+    assert (scheduler.asked, other.asked) == (3, 1)
 
 
-def test_so_many_answers_are_remembered_and_no_more() -> None:
-    scheduler = Scheduler()
-    pods = [replace(POD, uid=f"uid-{n}") for n in range(hearing.REMEMBERED + 1)]
-    for pod in pods:
-        scheduler.heard(pod)
-    scheduler.heard(pods[-1])
-    assert scheduler.asked == len(pods)
+def test_a_list_that_shows_the_version_that_is_known_has_nothing_read_anew() -> None:
+    scheduler, known, listed = Scheduler(), pod(version=7), pod(version=7)
+    scheduler.heard(known)
 
-    scheduler.heard(pods[0])
+    [it] = merged([known], 7, Listed((listed,), 9))
+    scheduler.heard(it)
 
-    assert scheduler.asked == len(pods) + 1
+    assert scheduler.asked == 1
