@@ -16,9 +16,11 @@ def reconcile(
     now: float,
     grace: float,
     busy: Collection[str] = (),
+    fresh: Collection[str] = (),
 ) -> list[Change]:
     """What must change for these allocations in use, given oldest first. `busy` are being answered now.
 
+    `fresh` were given, or got their owner, while the evidence was read: some of it may be older.
     A source that could not be read leaves everything as it is.
     """
     grants = {it.allocation: it for it in evidence.granted or ()}
@@ -36,7 +38,11 @@ def reconcile(
         it
         for it in allocations
         if it.id not in busy
-        and (now - it.since >= grace or it.id in freed or _was_known(it, grants, evidence))
+        and (
+            now - it.since >= grace
+            or it.id in freed
+            or (it.id not in fresh and _was_known(it, grants, evidence))
+        )
     ]
     cases = _cases(allocations, old, owners, lives, superseded, freed, evidence)
     verdicts = (_verdict(it, evidence) for it in cases)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import anyio
@@ -158,7 +158,7 @@ class Reconciler:
     async def _pass(self, making: Sequence[str], *, full: bool) -> Sequence[Change | Recall]:
         # What a new life of the kubelet has kept is told from what it forgot while it still lists all of it.
         prove = full or self._sources.life != self._known_life
-        began = self._clock()
+        began, owned = self._clock(), self._owned()
         evidence = await self._sources.evidence(making, prove=prove)
         if full:
             self._count_foreign(making, evidence)
@@ -166,12 +166,12 @@ class Reconciler:
             self._known_life = evidence.life
         recalled = await self._recaller.once(evidence)
         self.actions["recall"] += len(recalled)
-        changes = self._decided(evidence, began)
+        changes = self._decided(evidence, began, owned)
         if any(isinstance(it, Release) for it in changes) and not evidence.proven:
             # What is let go of is not let go of on a file that nobody has proven.
-            began = self._clock()
+            began, owned = self._clock(), self._owned()
             evidence = await self._sources.evidence(prove=True)
-            changes = self._decided(evidence, began)
+            changes = self._decided(evidence, began, owned)
         # Nothing is awaited from here to the last change that needs no hardware: what was decided on is so.
         exchanged = self._recognise() if evidence.granted is None else self._exchange(evidence.granted)
         done: list[Change] = [
@@ -189,12 +189,19 @@ class Reconciler:
         before = {key: count for key, count in self.foreign.items() if key[0] in unread}
         self.foreign = {**before, **foreign(read)}
 
-    def _decided(self, evidence: Evidence, now: float) -> list[Change]:
-        """What follows; `now` is from before the first source was read, as old as the oldest word of it."""
+    def _owned(self) -> frozenset[str]:
+        """The allocations that have an owner."""
+        return frozenset(it.id for it in self._ledger.in_use() if it.owner is not None)
+
+    def _decided(self, evidence: Evidence, now: float, owned: Collection[str]) -> list[Change]:
+        """What follows; `now` and `owned` are from before the first source was read, as old as the oldest
+        word of it.
+        """
         busy = self._allocator.busy
         # Of what a scheduler alone gave, the kubelet knows nothing.
         in_use = [it for it in self._ledger.in_use() if it.source is not Source.ANNOTATION]
-        changes = reconcile(in_use, evidence, now, self._grace, busy)
+        fresh = {it.id for it in in_use}.difference(owned)
+        changes = reconcile(in_use, evidence, now, self._grace, busy, fresh)
         said = {it.allocation for it in changes if isinstance(it, Release | Forget)}
         mine = slices(in_use, evidence, busy)
         kept = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]

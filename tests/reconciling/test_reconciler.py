@@ -167,6 +167,19 @@ def here(*marks: str | None) -> list[Partition]:
 # A pass
 
 
+async def test_what_gets_its_owner_while_the_evidence_is_read_is_not_judged_by_it() -> None:
+    """An Allocate reads the kubelet's checkpoint, too, and may read a newer one than the pass has."""
+    its = Node([held(since=999.0, owner=None)])
+    its.before_pods = lambda: its.ledger.confirm("a1", Owner("uid-web", "main"), "k1")
+
+    await its.reconciler.once()
+
+    assert [it.state for it in its.ledger.all()] == [AllocationState.DONE]
+    its.before_pods = lambda: None
+    await its.reconciler.once()
+    assert [it.state for it in its.ledger.all()] == [AllocationState.RELEASED]
+
+
 async def test_the_owner_is_the_one_whose_answer_the_kubelet_kept() -> None:
     it = Node([held(owner=None)], [entry("a1")], ALIVE)
 
