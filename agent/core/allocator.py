@@ -266,7 +266,8 @@ class Allocator:
         try:
             return self._chosen(resource, ids, others)
         except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
-            there = await still_there(self._witness, others, self._clock())
+            alive = {it.uid for it in self._scene().candidates if not it.ended}
+            there = await still_there(self._witness, others, self._clock(), alive)
             if len(there) == len(others):
                 raise
         return self._chosen(resource, ids, there)
