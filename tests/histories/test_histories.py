@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from support.steps import Step
 
 from agent import logs
 from agent.core.claims import Candidate, PodContainer
@@ -27,8 +27,6 @@ from .life import DOUBT_AGAIN, GRACE, SETTLE, Killed, Life, listed
 from .plugins import Plugin
 from .uses import Kind, Use, beyond
 
-T = TypeVar("T")
-
 #: What of a card a pod of slices asks for by its limits: percent, and bytes.
 AMOUNTS = (None, (10, 1 << 30), (60, 40 << 30), (100, 64 << 30))
 _BYTES = {"1": 1 << 30}
@@ -37,20 +35,6 @@ _BYTES = {"1": 1 << 30}
 def _counted(numbers: Iterator[int], size: int) -> str:
     """A name as `secrets.token_hex` makes it, the next one."""
     return f"{next(numbers):0{2 * size}x}"
-
-
-class Step:
-    """Runs one coroutine after another on a loop of the machine's own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-
-    def __call__(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(work)
-
-    def close(self) -> None:
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
 
 
 @dataclass
