@@ -119,7 +119,9 @@ class Admitting(Node):
         pod.entries.append(entry)
         pod.uses += fresh
         pod.alive = True
-        self.holds({it.card for it in fresh} or set(self.cards.named(answer)), agent, resource)
+        cards = {it.card for it in fresh} or set(self.cards.named(answer))
+        self.is_new_on(cards, resource)
+        self.holds(cards, agent, resource)
         self.kubelet.gives(entry)
         return True
 

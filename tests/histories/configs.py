@@ -36,7 +36,9 @@ OF: Mapping[str, Sequence[str]] = {
         _rules("nvidia"),
         _rules("nvidia", {"name": "nvidia.com/gpu", "sharing": _shares(2)}),
         _rules("nvidia", {"name": "nvidia.com/gpu", "sharing": _shares(4)}),
+        _rules("nvidia", {"name": "nvidia.com/gpu", "ids": "minor", "sharing": _shares(2)}),
         _rules("nvidia", {"name": "example.com/card"}),
+        _rules("nvidia", {"name": "example.com/card", "ids": "short"}),
         _rules("nvidia", {"name": "example.com/card", "sharing": _shares(3)}),
         _rules(
             "nvidia",
@@ -46,6 +48,7 @@ OF: Mapping[str, Sequence[str]] = {
         _rules("nvidia", _MEMORY),
         _rules("nvidia", {"name": "nvidia.com/gpu"}, _MEMORY, modes="dynamic"),
         json.dumps({"version": "v1", "resources": {"gpus": [{"pattern": "*", "name": "a100"}]}}),
+        json.dumps({"version": "v1", "flags": {"plugin": {"deviceIDStrategy": "index"}}}),
         _time_slicing(),
         _time_slicing(rename="nvidia.com/gpu.shared"),
         _time_slicing(rename="nvidia.com/gpu.shared", devices=2),

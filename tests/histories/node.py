@@ -68,6 +68,8 @@ class Node(RuleBasedStateMachine):
         self.agent: Life | None = None
         self.knows_pods = True
         self.has_failed = False
+        #: Cards that an operator has given to nobody new.
+        self.cordoned: frozenset[str] = frozenset()
 
     # What the agent meets
 
@@ -140,12 +142,17 @@ class Node(RuleBasedStateMachine):
         self.keeps()
 
     def keeps(self) -> None:
-        """The kubelet takes a pod back after its restart only where its IDs are listed as healthy."""
+        """The kubelet takes a pod back after its restart only where its IDs are listed as healthy.
+
+        Those that it has forgotten, and gives to the next pod of whatever plugin, are nobody's.
+        """
         assert self.agent is not None
-        for entry in (it for pod in self.pods if pod.alive for it in pod.entries):
+        gone, its = self.forgotten(), [it for pod in self.pods if pod.alive for it in pod.entries]
+        hidden = {(it.resource, one) for it in its if it.place in gone for one in it.ids}
+        for entry in its:
             if entry.resource in self.agent.plan:
                 well = self.kubelet.lists.get(entry.resource, {})
-                lost = [one for one in entry.ids if not well.get(one)]
+                lost = [one for one in entry.ids if not (well.get(one) or (entry.resource, one) in hidden)]
                 self.has_failed = bool(lost)
                 assert not lost, f"{entry.resource} does not list {lost} of {entry.uid} as healthy"
 
@@ -154,6 +161,14 @@ class Node(RuleBasedStateMachine):
         assert self.agent is not None
         self.run(self.agent.reconciler.once(full=full))
         self.speak()
+
+    def forgotten(self) -> set[tuple[str, str, str]]:
+        """What of living pods the kubelet knows no more."""
+        return self.had() - {(it.uid, it.container, it.resource) for it in self.kubelet.books}
+
+    def had(self) -> set[tuple[str, str, str]]:
+        """Pod, container and resource of all that living pods were given."""
+        return {(pod.uid, it.container, it.resource) for pod in self.pods if pod.alive for it in pod.entries}
 
     # What pods have
 
@@ -200,6 +215,11 @@ class Node(RuleBasedStateMachine):
                 yield Use("others", it.card, "slice", frozenset(), by="others")
             elif owner is not None and owner.alive:
                 yield Use(owner.uid, it.card, "slice", frozenset())
+
+    def is_new_on(self, cards: set[str], resource: str) -> None:
+        cordoned = cards & self.cordoned
+        self.has_failed = bool(cordoned)
+        assert not cordoned, f"{resource} is given on {cordoned}, which an operator has cordoned"
 
     def holds(self, cards: set[str], agent: Life, resource: str) -> None:
         sharing = agent.sharing(resource)

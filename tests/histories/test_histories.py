@@ -11,15 +11,15 @@ from hypothesis.stateful import initialize, rule
 from agent.core.claims import PodContainer
 
 from . import configs, plugins
-from .admitting import Admitting
 from .cards import MAKES
 from .kubelet import Entry
 from .life import DOUBT_AGAIN, GRACE, SETTLE, Life, listed
+from .mishaps import Mishaps
 from .plugins import Plugin
 from .uses import Use
 
 
-class History(Admitting):
+class History(Mishaps):
     def teardown(self) -> None:
         try:
             if self.agent is not None and not self.has_failed:
@@ -100,72 +100,20 @@ class History(Admitting):
             pod.entries.append(Entry(pod.uid, "main", plugin.with_it, of_memory, plugin.answer([])))
             self.kubelet.gives(pod.entries[-1])
 
-    # Time and mishaps
-
-    @rule(seconds=st.sampled_from([1.0, 30.0, 200.0]), full=st.booleans())
-    def time_passes(self, seconds: float, full: bool) -> None:
-        self.now += seconds
-        self.follow(full=full)
-
-    @rule(data=st.data())
-    def mishap(self, data: Any) -> None:
-        """One of several, so that more of a node's life is the life of pods."""
-        kinds = [self.agent_restarts, self.kubelet_restarts, self.api_server_is_away]
-        if not self.forgotten() and not any(use.sized for pod in self.pods if pod.alive for use in pod.uses):
-            # Into how many shares another plugin cut a card stands in our checkpoint alone once we serve.
-            kinds += [self.our_checkpoint_is_lost, self.our_checkpoint_is_an_older_one]
-        if self.cards.vendor != "nvidia":
-            kinds.append(self.others_slice_a_card)
-        data.draw(st.sampled_from(kinds), "mishap")(data)
-
-    def agent_restarts(self, data: Any) -> None:
-        self.start()
-
-    def our_checkpoint_is_lost(self, data: Any) -> None:
-        self.kubelet.write()
-        self.saved = [b""]
-        self.start()
-
-    def our_checkpoint_is_an_older_one(self, data: Any) -> None:
-        self.kubelet.write()
-        self.saved = self.saved[: data.draw(st.integers(1, len(self.saved)), "older")]
-        self.start()
-
-    def kubelet_restarts(self, data: Any) -> None:
-        self.kubelet.begins(self.kubelet.books)
-        assert self.agent is not None
-        self.agent.registered.clear()
-        self.speak()
-
-    def api_server_is_away(self, data: Any) -> None:
-        """Until it answers again; what the kubelet forgot meanwhile nobody could tell from what ended."""
-        self.knows_pods = not self.knows_pods or bool(self.forgotten())
-
-    def others_slice_a_card(self, data: Any) -> None:
-        free = [it.uuid for it in self.cards.plain if all(use.card != it.uuid for use in self.uses())]
-        if free and self.cards.others_slice(data.draw(st.sampled_from(free), "card")):
-            assert self.agent is not None
-            self.agent.discover()
-            self.speak()
-
-    def forgotten(self) -> set[tuple[str, str, str]]:
-        """What of living pods the kubelet knows no more."""
-        kept = {(it.uid, it.container, it.resource) for it in self.kubelet.books}
-        its = ((pod.uid, it.container, it.resource) for pod in self.pods if pod.alive for it in pod.entries)
-        return {*its} - kept
-
     def in_the_end_all_cards_can_be_had_again(self) -> None:
         for pod in self.pods:
             pod.alive = pod.waits = pod.listed = False
         self.cards.slices = [it for it in self.cards.slices if it.mark is not None]
         self.knows_pods = True
+        assert self.agent is not None
+        for card in self.cordoned:
+            self.agent.command("uncordon", card)
         self.now += SETTLE
         for _ in range(3):
             self.frees()
             self.kubelet.write()
             self.now += max(GRACE, DOUBT_AGAIN)
             self.follow(full=True)
-        assert self.agent is not None
         self.agent.discover()
         self.speak()
         assert not self.agent.ledger.in_use(), "what is over is still in use"
