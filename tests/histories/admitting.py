@@ -11,6 +11,7 @@ from hypothesis.stateful import precondition, rule
 from agent.core.claims import PodContainer
 from agent.core.errors import AllocationError, VendorError
 
+from . import scheduler
 from .kubelet import Entry
 from .life import Killed
 from .node import Node, Pod
@@ -32,7 +33,12 @@ class Admitting(Node):
         if not served:
             return
         names = [f"web-{self.count}-{n}" for n in range(data.draw(st.sampled_from([1, 1, 2]), "pods"))]
-        pods = [self.bound(name, data, served) for name in names]
+        if any(map(self.is_heard, served)):
+            names = names[:1]  # whose request it is where several wait is bursts' and the campaign's matter
+        bound = [self.bound(name, data, served) for name in names]
+        pods = data.draw(st.permutations(bound), "the kubelet's order")
+        for pod in pods:
+            pod.appeared = self.appeared = self.appeared + 1
         assert self.agent is not None
         self.agent.dies_at = data.draw(st.sampled_from([""] * 12 + ["intent", "prepared", "done"]), "dies at")
         self.agent.dies_after = data.draw(st.booleans(), "dies after it") if self.agent.dies_at else False
@@ -41,22 +47,38 @@ class Admitting(Node):
         self.speak()
         if hears_late:
             self.kubelet.lists = before
-        for pod in data.draw(st.permutations(pods), "the kubelet's order"):
+        for pod in pods:
             self.admitted(pod, data)
         assert self.agent is not None
         self.agent.dies_at = ""
 
     def bound(self, name: str, data: Any, served: Sequence[str]) -> Pod:
-        """A pod as Kubernetes' own scheduler binds it, which counts."""
+        """A pod as its scheduler binds it; one that promises cards knows of its own pods alone."""
         resource = data.draw(st.sampled_from(served), "resource")
+        assert self.agent is not None
+        if self.is_heard(resource) and data.draw(st.sampled_from([True, True, False]), "a scheduler chooses"):
+            percent = data.draw(st.sampled_from([10, 25, 40, 60]), "percent")
+            promised = [it.chosen for it in self.pods if it.chosen and (it.alive or it.waits)]
+            if cards := scheduler.with_room(self.cards.plain, promised, percent):
+                card = data.draw(st.sampled_from(cards), "its choice")
+                pod = self.pod(name, (PodContainer("main", {resource: 1, **scheduler.limits(percent)}),))
+                pod.chosen, pod.annotations = (card.uuid, percent), scheduler.said(card, percent)
+                return pod
         return self.pod(name, self.shape(data, resource))
+
+    def is_heard(self, resource: str) -> bool:
+        """Whether a scheduler's choice is asked for: of shares of several cards no answer says how many."""
+        assert self.agent is not None
+        planned = self.agent.plan.get(resource)
+        return planned is not None and planned.rule.placement == "auto" and self.cards.vendor == "nvidia"
 
     def shape(self, data: Any, resource: str) -> tuple[PodContainer, ...]:
         """Containers of one resource each; the setup first, as the kubelet takes it."""
         names = data.draw(st.sampled_from([("main",), ("main",), ("setup", "main"), ("main", "side")]), "has")
         found = []
         for name in names:
-            limits: dict[str, int] = {resource: data.draw(st.sampled_from([1, 1, 1, 2, 4]), "count")}
+            counts = [1] if self.is_heard(resource) else [1, 1, 1, 2, 4]
+            limits: dict[str, int] = {resource: data.draw(st.sampled_from(counts), "count")}
             amount = data.draw(st.sampled_from(AMOUNTS), "amount") if self.cards.vendor == "metax" else None
             if amount is not None:
                 limits |= {"koordinator.sh/gpu-core": amount[0], "koordinator.sh/gpu-memory": amount[1]}

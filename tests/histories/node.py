@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from unittest.mock import patch
@@ -16,6 +16,7 @@ from agent.core.claims import Candidate, PodContainer
 from agent.core.evidence import Pods
 from agent.core.marks import ALLOCATION
 
+from . import scheduler
 from .cards import Cards
 from .kubelet import Entry, Kubelet
 from .life import Killed, Life
@@ -35,6 +36,11 @@ class Pod:
     uid: str
     shape: tuple[PodContainer, ...]
     created: float
+    #: The card that a scheduler chose, and percent of it.
+    chosen: tuple[str, int] | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    #: The place in the order in which the kubelet hears of pods; 0 where nobody knows.
+    appeared: int = 0
     waits: bool = True
     alive: bool = False
     listed: bool = True
@@ -62,6 +68,7 @@ class Node(RuleBasedStateMachine):
         self.run = Step()
         self.now = 1000.0
         self.count = 0
+        self.appeared = 0
         self.pods: list[Pod] = []
         self.kubelet = Kubelet()
         self.saved: list[bytes] = [b""]
@@ -103,10 +110,13 @@ class Node(RuleBasedStateMachine):
                 "default",
                 it.name,
                 it.shape,
+                it.annotations,
                 created=it.created,
+                scheduler=scheduler.NAME if it.chosen else "",
                 over=not it.alive and not it.waits,
                 ended=not it.alive and not it.waits,
                 pending=it.waits,
+                appeared=it.appeared,
             )
             for it in self.pods
             if it.listed
@@ -190,7 +200,8 @@ class Node(RuleBasedStateMachine):
         said = {one: card.uuid for one in entry.ids if (card := its.card_of(one)) and card.uuid in on}
         for one in sorted(entry.ids, key=lambda one: one not in said):
             on[said.get(one) or self.emptiest(on, of)].add(one)
-        return [Use(pod.uid, card, kind, frozenset(ids), of) for card, ids in on.items()]
+        percent = pod.chosen[1] if pod.chosen and kind == "share" else 0
+        return [Use(pod.uid, card, kind, frozenset(ids), of, percent=percent) for card, ids in on.items()]
 
     def emptiest(self, on: Mapping[str, set[str]], of: int) -> str:
         """Of the cards that an answer names and its IDs do not: how much it has of each, it does not say."""
@@ -225,6 +236,8 @@ class Node(RuleBasedStateMachine):
         sharing = agent.sharing(resource)
         shares = sharing.replicas if sharing.kind == "replicas" and not agent.makes(resource) else 0
         its = [it for it in self.uses() if it.card in cards]
+        if agent.plan[resource].rule.placement == "local":
+            its = [replace(it, percent=0) for it in its]  # promises are heard no more: shares are counted
         found = list(beyond(its, self.cards.memory, shares))
         self.has_failed = bool(found)
         assert not found, f"{resource} is given beyond its share: {'; '.join(found)}"
