@@ -288,7 +288,8 @@ class Allocator:
         try:
             return self._chosen(resource, ids, others)
         except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
-            shown = await still_there(self._witness, others, self._clock())
+            alive = {it.uid for it in self._scene().candidates if not it.ended}
+            shown = await still_there(self._witness, others, self._clock(), alive)
             gone = {it.id for it in others} - {it.id for it in shown}
             there = [it for it in self._others(resource, ids) if it.id not in gone]  # asking took time
             if {it.id for it in there} >= {it.id for it in others}:

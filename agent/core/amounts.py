@@ -60,14 +60,16 @@ class Amounts:
     def measured(self, it: Allocation, uuid: str) -> Part | None:
         """What an allocation takes of its card; None where its IDs say it.
 
-        What its container was answered with can not be changed, and what it was promised is its right: it
-        counts with what is more.
+        What its container was answered with can not be changed, and what it was promised is its right, which
+        is what its IDs say where nobody promised it anything: it counts with what is more.
         """
         parts = [self.promised(it.claim, uuid, len({*it.cards}))]
         if it.handed:
             memory = self.memory.get(uuid, 0)
             parts += [_part(measure, it.handed, memory) for measure in self.measures.values()]
         said = [part for part in parts if part is not None]
+        if said and it.claim is None and not it.partitions:  # hardware is as large as it was made
+            said.append(self.of_ids(it.resource, uuid, len(_ids_on(uuid, it))))
         return most(said) if said else None
 
     def is_gone(self, it: Allocation, uids: Collection[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.ledger import Ledger
@@ -41,8 +41,17 @@ async def refuse_held(witness: Witness, ledger: Ledger, resource: str, ids: Sequ
             raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)
 
 
-async def still_there(witness: Witness, its: Sequence[Allocation], now: float) -> list[Allocation]:
-    """Those whose pods the kubelet shows, and those that are so young that they may not show yet."""
-    old = {it.owner for it in its if it.owner is not None and now - it.since >= SHOWN_AFTER}
-    shown = await witness.shows(old) if old else ()
-    return [it for it in its if it.owner not in old or it.owner in shown]
+async def still_there(
+    witness: Witness, its: Sequence[Allocation], now: float, alive: Collection[str] = ()
+) -> list[Allocation]:
+    """Those whose pods may be there, as those do that are so young that they may not show yet.
+
+    `alive`: uids of the pods that the API server has, and that have not ended.
+    """
+    old = {
+        it.owner
+        for it in its
+        if it.owner is not None and it.owner.uid not in alive and now - it.since >= SHOWN_AFTER
+    }
+    gone = await witness.gone(old) if old else ()
+    return [it for it in its if it.owner not in gone]

@@ -38,5 +38,8 @@ class Witness(Protocol):
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
         """Those of them whose pods it lists now; in doubt it does not."""
 
+    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+        """Those of them whose pods are over; in doubt they are not."""
+
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         """Those of the IDs with which it lists a pod now: to its namespace and name; in doubt none."""

@@ -94,6 +94,22 @@ class Sources:
         pods = await self.pods_now()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
+    async def gone(self, owners: Collection[Owner]) -> frozenset[Owner]:
+        """Those of them whose pods are over: they have no cgroup or, where none can be seen, a kubelet that
+        has served for long lists them no more.
+
+        In doubt they are there, for what they have would be given twice: whose pod nobody has named yet is
+        found in no list, and a kubelet that begins lists the pods that it has come to, the oldest first.
+        """
+        running = await asyncio.to_thread(self._running)
+        if running is not None:
+            return frozenset(it for it in owners if it.uid and it.uid not in running)
+        life = self.life
+        pods = await self.pods_now()
+        if pods is None or not (life and life == self.life and self._settled(life)):
+            return frozenset()
+        return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) not in pods)
+
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         """Those of the IDs with which the kubelet lists a pod now: to namespace and name. In doubt none."""
         pods = await self.pods_now()

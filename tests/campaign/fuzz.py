@@ -162,6 +162,9 @@ class Node:
     async def shows(self, owners: object) -> tuple[()]:
         return ()
 
+    async def gone(self, owners: object) -> tuple[()]:
+        return ()
+
     async def shown_with(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
         return {}
 

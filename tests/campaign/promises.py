@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -173,6 +173,9 @@ class Kubelet:
 
     async def shows(self, owners: object) -> tuple[()]:
         return ()
+
+    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+        return {it for it in owners if it.uid not in self.has}
 
     async def shown_with(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
         return {}

@@ -87,6 +87,9 @@ class Room:
         self.log.append(f"list {','.join(sorted(it.pod for it in owners))}")
         return {it for it in owners if it.pod in self.listed}
 
+    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+        return {*owners} - {*await self.shows(owners)}
+
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         self.log.append(f"list {','.join(sorted(ids))}")
         return {it: self.shown[it] for it in ids if it in self.shown}

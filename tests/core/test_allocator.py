@@ -561,6 +561,16 @@ async def test_the_room_of_a_pod_that_is_gone_is_there_before_it_is_released(
         assert room.ledger.in_use()[-1].cards == ("c5",)
 
 
+async def test_the_room_of_a_pod_that_the_api_server_has_is_its_own_though_it_is_not_listed() -> None:
+    """A kubelet that begins lists the pods that it has come to, the oldest first."""
+    pods = (bound("web", "c5", resource=SHARE), *(bound(name, "c5", resource=SHARE) for name in "ab"))
+    room = heeding(*pods)
+    record(room, *full_c5(1.0))
+
+    with pytest.raises(PromisedElsewhere):
+        await room.allocator.allocate(SHARE, [["c5::1"]])
+
+
 @pytest.mark.parametrize("over", [True, False])
 async def test_the_room_of_a_pod_that_has_just_ended_is_there_once_the_kubelet_says_so_too(
     over: bool,

@@ -17,6 +17,7 @@ from .values import GPU, allocation, shared, whole
 
 GIB = 1 << 30
 HALF, THIRD = {"core": "50", "ratio": "50"}, {"core": "30", "memory": str(16 * GIB)}
+TENTH = {"core": "10", "ratio": "10"}
 AMOUNTS = Amounts({GPU: shared({"a": 4, "b": 4})}, measures((KOORDINATOR, HAMI)), {"a": 64 * GIB})
 
 
@@ -54,6 +55,12 @@ WORD = replace(takes("own", said=HALF), resource="koordinator.sh/gpu", source=So
         pytest.param([takes("web", "a::0", said=THIRD, handed=HALF)], Part(0.5, 0.5), id="given more"),
         pytest.param([takes("web", "a::0", said=HALF, handed=THIRD)], Part(0.5, 0.5), id="promised more"),
         pytest.param([takes("web", "a::0", handed=HALF)], Part(0.5, 0.5), id="promised nothing, given some"),
+        pytest.param([takes("web", "a::0", handed=TENTH)], Part(0.25, 0.25), id="given less than its share"),
+        pytest.param(
+            [replace(takes("web", "a::0", handed=TENTH), partitions=("web",))],
+            Part(0.1, 0.1),
+            id="made small",
+        ),
         pytest.param(
             [takes("web", "a::0", said=HALF, cards=("a", "b"))], Part(1, 1), id="of two cards, on one"
         ),

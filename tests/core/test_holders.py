@@ -36,6 +36,9 @@ class Kubelet:
         self.asked.append(f"pods {','.join(sorted(it.pod for it in owners))}")
         return {it for it in owners if it.pod in self.listed}
 
+    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+        return {*owners} - {*await self.shows(owners)}
+
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         self.asked.append(f"ids {','.join(sorted(ids))}")
         return {it: self.shown[it] for it in ids if it in self.shown}
@@ -151,10 +154,12 @@ async def test_a_pod_that_had_time_to_be_listed_and_is_not_is_gone(
     assert await still_there(Kubelet(frozenset(listed)), [known], age) == [known] * there
 
 
-async def test_the_kubelet_is_not_asked_where_every_pod_is_young_or_unknown() -> None:
+async def test_the_kubelet_is_not_asked_where_every_pod_is_young_unknown_or_the_api_servers() -> None:
     kubelet = Kubelet()
     young, unknown = held("web", "c0", since=90.0), held("job", "c1", owner=None)
+    known = held("api", "c2")
 
-    assert await still_there(kubelet, [young, unknown], 100.0) == [young, unknown]
+    its = [young, unknown, known]
+    assert await still_there(kubelet, its, 100.0, {"uid-api"}) == its
 
     assert kubelet.asked == []

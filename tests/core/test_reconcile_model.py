@@ -5,14 +5,14 @@ Nothing that lives is released, no slice is taken from it, no ID is given twice;
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.steps import Step
 
 from agent.core.allocator import ALLOCATION, Allocator, Scene
 from agent.core.cell import Cell
@@ -42,25 +42,9 @@ VENDOR = Vendor("acme", "", lambda devices, request: ContainerEdits(), GPU, prep
 #: Where the agent dies during an Allocate.
 STEPS = ("intent", "prepare", "prepared", "done")
 
-T = TypeVar("T")
-
 
 class Killed(Exception):
     """The agent is dead: what it would do now, it does not do."""
-
-
-class Step:
-    """Runs one coroutine after another on a loop of the machine's own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-
-    def __call__(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(work)
-
-    def close(self) -> None:
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
 
 
 @dataclass

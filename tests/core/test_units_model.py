@@ -114,6 +114,9 @@ class World:
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {it for it in owners if it.pod in self.living}
 
+    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+        return {it for it in owners if it.pod not in self.living}
+
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         return {one: ("a", it.name) for it in self.living.values() for one in it.ids if one in ids}
 

@@ -27,6 +27,10 @@ class Entry:
     answer: ContainerEdits
 
     @property
+    def place(self) -> tuple[str, str, str]:
+        return self.uid, self.container, self.resource
+
+    @property
     def holding(self) -> Holding:
         answer = ContainerAllocateResponse.parse(response(self.answer))
         return Holding(self.uid, self.container, self.resource, {NO_NODE: [*self.ids]}, answer)

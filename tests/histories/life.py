@@ -11,7 +11,7 @@ from agent.core.claims import Candidate
 from agent.core.evidence import Pods
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import Resource, VendorState, VendorStatus
+from agent.core.model import Command, Resource, VendorState, VendorStatus, Verb
 from agent.core.vendor import ContainerEdits, Partition, Request, Sharing
 from agent.kubelet import checkpoint as kubelet_checkpoint
 from agent.kubelet.checkpoint import KubeletCheckpoint
@@ -70,7 +70,7 @@ class Life:
         if rebooted:
             self.ledger.rebooted()
         self.inventory = Inventory(known.health, None, self.world.now, known.devices, known.cordons)
-        self.scheduled = Scheduled(clock=self.clock)
+        self.scheduled = Scheduled(clock=self.clock, wall=self.clock, lists_after=0.0)
         self.node = Node(self.inventory, self.ledger, self.clock, self.scheduled)
         self.sources = Sources(
             self._checkpoint,
@@ -117,6 +117,10 @@ class Life:
     def discover(self) -> None:
         self.node.discovered(self.vendor, self.world.cards.devices)
 
+    def command(self, verb: Verb, card: str) -> None:
+        """What an operator says of a card."""
+        self.node.apply(Command(verb, card, "somebody"))
+
     async def speak(self) -> None:
         """Register what is new, tell the kubelet of all that is served, leave what is no more."""
         self.scheduled.pods.set(self.world.candidates())
@@ -158,7 +162,7 @@ class Life:
         dies = bool(self.dies_at) and bool(its) and its[-1].state == self.dies_at
         if self.is_dead or (dies and not self.dies_after):
             self._die()
-        saved = Saved("", its, self.inventory.records(), self.inventory.named())
+        saved = Saved("", its, self.inventory.records(), self.inventory.named(), self.inventory.cordons())
         self.world.saved.append(sealed(saved))
         if dies:
             self._die()

@@ -60,6 +60,16 @@ def by_cdi(devices: Sequence[Device]) -> ContainerEdits:
     return ContainerEdits(cdi_devices=tuple(f"k8s.device-plugin.nvidia.com/gpu={it.uuid}" for it in devices))
 
 
+def by_index(devices: Sequence[Device]) -> ContainerEdits:
+    """The same plugin, where deviceIDStrategy is index."""
+    return ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": ",".join(str(it.index) for it in devices)})
+
+
+def passed_through(devices: Sequence[Device]) -> ContainerEdits:
+    """kubevirt-gpu-device-plugin v1.3, pkg/device_plugin/generic_device_plugin.go: for virtual machines."""
+    return ContainerEdits(env={"PCI_RESOURCE_NVIDIA_COM_A100": ",".join(it.pci or "" for it in devices)})
+
+
 def nodes(devices: Sequence[Device]) -> ContainerEdits:
     """MetaX's plugin gives device nodes; enflame's too, beside its variable."""
     return ContainerEdits(device_nodes=tuple(DeviceNode(path, path) for it in devices for path in it.paths))
@@ -72,6 +82,10 @@ def minors(devices: Sequence[Device]) -> ContainerEdits:
 
 def _uuid(it: Device, n: int) -> str:
     return it.uuid
+
+
+def _pci(it: Device, n: int) -> str:
+    return it.pci or ""
 
 
 def _share(it: Device, n: int) -> str:
@@ -90,6 +104,8 @@ NVIDIA = (
     Plugin("nvidia", "nvidia.com/gpu", "whole", _uuid, visible),
     Plugin("nvidia, mounted", "nvidia.com/gpu", "whole", _uuid, mounted),
     Plugin("nvidia, by CDI", "nvidia.com/gpu", "whole", _uuid, by_cdi),
+    Plugin("nvidia, by index", "nvidia.com/gpu", "whole", _uuid, by_index),
+    Plugin("kubevirt", "nvidia.com/A100", "whole", _pci, passed_through),
     Plugin("nvidia, in two", "nvidia.com/gpu", "share", _share, visible, of=2),
     Plugin("nvidia, renamed in four", "nvidia.com/gpu.shared", "share", _share, visible, of=4),
     Plugin(

@@ -20,7 +20,7 @@ class Use:
 
     `ids`: its device IDs there, which init containers hand on. `of`: how many shares the card was cut into,
     or how many bytes an ID stands for; 0 where it is said otherwise. `by`: who gave it. `sized`: a share is
-    so much of the card, and not just a turn beside others.
+    so much of the card, and not just a turn beside others. `percent`: what a scheduler promised it there.
     """
 
     pod: str
@@ -30,6 +30,7 @@ class Use:
     of: int = 0
     by: str = "agent"
     sized: bool = False
+    percent: int = 0
 
 
 def beyond(uses: Iterable[Use], memory: Mapping[str, int], shares: int = 0) -> Iterator[str]:
@@ -47,6 +48,10 @@ def beyond(uses: Iterable[Use], memory: Mapping[str, int], shares: int = 0) -> I
             yield f"{card} is one's whole, and others have it: {_said(its)}"
         elif several and len(kinds) > 1:
             yield f"{card} is given out in two ways, as {sorted(kinds)}: {_said(its)}"
+        elif kinds == {"share"} and any(it.percent for it in its):
+            percent = sum(it.percent or 100 * n / _cut(it, shares) for it, n in _ids(its).items())
+            if percent > 100:
+                yield f"{card} has {percent} percent given out: {_said(its)}"
         elif kinds == {"share"}:
             count, most = _count(its), shares or max(it.of for it in its)
             if count > most:
@@ -55,6 +60,11 @@ def beyond(uses: Iterable[Use], memory: Mapping[str, int], shares: int = 0) -> I
             taken = sum(it.of * n for it, n in _ids(its).items())
             if taken > memory[card]:
                 yield f"{card} has {taken} bytes given out of {memory[card]}: {_said(its)}"
+
+
+def _cut(it: Use, shares: int) -> int:
+    """Into how many shares its card is cut for it; where that is a turn beside others, as the config says."""
+    return it.of if it.sized or not shares else shares
 
 
 def _ids(its: Iterable[Use]) -> Mapping[Use, int]:
@@ -73,4 +83,6 @@ def _count(its: Iterable[Use]) -> int:
 
 
 def _said(its: Iterable[Use]) -> str:
-    return "; ".join(f"{it.pod} {it.kind} {sorted(it.ids)[:3]} of {it.of} by {it.by}" for it in its)
+    return "; ".join(
+        f"{it.pod} {it.kind} {sorted(it.ids)[:3]} of {it.of}, {it.percent} %, by {it.by}" for it in its
+    )

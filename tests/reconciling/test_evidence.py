@@ -23,6 +23,7 @@ XPU = "example.com/xpu"
 UID = "8f4e6b1a-0000-4000-8000-00000000000a"
 SHOWN: Pods = {("default", "web"): {"main": {XPU: frozenset({"a"})}}}
 WEB = Owner(UID, "main", "default", "web")
+GONE = Owner("uid-gone", "main", "default", "gone")
 SLICE = Partition("a1/0", "a", "a1")
 
 
@@ -187,9 +188,7 @@ def test_an_answer_of_ours_is_known_by_its_annotation_and_another_plugins_by_its
 
 
 async def test_a_pod_is_there_where_the_kubelet_lists_it() -> None:
-    gone = Owner("uid-gone", "main", "default", "gone")
-
-    assert await World().sources().shows([WEB, gone]) == {WEB}
+    assert await World().sources().shows([WEB, GONE]) == {WEB}
     assert await World(broken={"PodResources"}).sources().shows([WEB]) == frozenset()
 
 
@@ -198,6 +197,40 @@ async def test_a_pod_without_a_cgroup_is_over_although_it_is_listed() -> None:
     assert await World(running=frozenset({UID})).sources().shows([WEB]) == {WEB}
     world = World(running=frozenset({"another"}), hangs=True)
     assert await world.sources(patience=3600).shows([WEB]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("world", "owner", "gone"),
+    [
+        pytest.param(World(), GONE, True, id="listed no more"),
+        pytest.param(World(), WEB, False, id="listed"),
+        pytest.param(World(running=frozenset({UID})), GONE, True, id="no cgroup"),
+        pytest.param(World(running=frozenset()), Owner("", "main", "default", "gone"), False, id="no uid"),
+        pytest.param(World(), Owner("uid-gone", "main"), False, id="never named"),
+        pytest.param(World(broken={"PodResources"}), GONE, False, id="no list"),
+        pytest.param(World(hangs=True), GONE, False, id="no list in time"),
+        pytest.param(World(settled=False), GONE, False, id="a kubelet that has just begun"),
+        pytest.param(World(life=""), GONE, False, id="no kubelet"),
+    ],
+)
+async def test_a_pod_is_not_over_where_nobody_who_knows_all_pods_says_so(
+    world: World, owner: Owner, gone: bool
+) -> None:
+    assert await world.sources(patience=0.01).gone([owner]) == ({owner} if gone else set())
+
+
+async def test_a_pod_is_not_over_where_another_kubelet_has_begun_while_it_was_asked() -> None:
+    world = World()
+
+    async def in_use() -> Pods:
+        world.life = "k2"
+        return SHOWN
+
+    sources = Sources(
+        world.read, in_use, world.partitions, life=lambda: world.life, settled=lambda life: life == "k1"
+    )
+
+    assert await sources.gone([GONE]) == frozenset()
 
 
 async def test_an_allocate_waits_for_pod_resources_no_longer_than_its_patience() -> None:

@@ -143,6 +143,9 @@ class _NoKubelet:
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
         raise AssertionError("nobody holds anything")
 
+    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+        raise AssertionError("nobody holds anything")
+
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         raise AssertionError("nobody holds anything")
 

@@ -1,0 +1,101 @@
+"""Time, and what befalls a node: restarts, lost files, an operator, others' slices, an API server away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from agent.state.checkpoint import Saved
+from agent.state.envelope import opened
+
+from .admitting import Admitting
+from .kubelet import Entry
+
+
+class Mishaps(Admitting):
+    @rule(seconds=st.sampled_from([1.0, 30.0, 200.0]), full=st.booleans())
+    def time_passes(self, seconds: float, full: bool) -> None:
+        self.now += seconds
+        self.follow(full=full)
+
+    @rule(data=st.data())
+    def mishap(self, data: Any) -> None:
+        """One of several, so that more of a node's life is the life of pods."""
+        kinds = [self.agent_restarts, self.kubelet_restarts, self.api_server_is_away, self.operator_speaks]
+        if not self.forgotten() and not any(use.sized for pod in self.pods if pod.alive for use in pod.uses):
+            # Into how many shares another plugin cut a card stands in our checkpoint alone once we serve.
+            kinds += [self.our_checkpoint_is_lost, self.our_checkpoint_is_an_older_one]
+        if self.knows_pods and not self.forgotten():
+            kinds.append(self.kubelet_loses_its_checkpoint)
+        if self.cards.vendor != "nvidia":
+            kinds.append(self.others_slice_a_card)
+        data.draw(st.sampled_from(kinds), "mishap")(data)
+
+    def agent_restarts(self, data: Any) -> None:
+        self.start()
+
+    def our_checkpoint_is_lost(self, data: Any) -> None:
+        self.kubelet.write()
+        self.saved = [b""]
+        self.cordoned = frozenset()
+        self.start()
+
+    def our_checkpoint_is_an_older_one(self, data: Any) -> None:
+        self.kubelet.write()
+        self.saved = self.saved[: data.draw(st.integers(1, len(self.saved)), "older")]
+        self.cordoned = frozenset(opened(self.saved[-1], Saved).cordons) if self.saved[-1] else frozenset()
+        self.start()
+
+    def kubelet_restarts(self, data: Any) -> None:
+        self.kubelet_begins(self.kubelet.books)
+
+    def kubelet_loses_its_checkpoint(self, data: Any) -> None:
+        """Pods that run go on, and nothing is asked for them.
+
+        What the agent has not seen whose it is, nobody remembers. An older checkpoint in its place is beyond
+        what an agent can tell: a kubelet that knows something is taken to know all.
+        """
+        self.follow(full=True)
+        if not self.knows_all_that_live():
+            return
+        self.kubelet.disk = b""
+        self.kubelet_begins([])
+
+    def knows_all_that_live(self) -> bool:
+        assert self.agent is not None
+        known = {
+            (it.owner.uid, it.owner.container, it.resource)
+            for it in self.agent.ledger.in_use()
+            if it.owner is not None and it.owner.pod
+        }
+        return known.issuperset(self.had())
+
+    def kubelet_begins(self, books: Sequence[Entry]) -> None:
+        self.kubelet.begins(books)
+        assert self.agent is not None
+        self.agent.registered.clear()
+        self.run(self.agent.scheduled.kubelet_began(self.now))
+        self.speak()
+
+    def operator_speaks(self, data: Any) -> None:
+        """A card is given to nobody new from now on, or again to all."""
+        card = data.draw(st.sampled_from([it.uuid for it in self.cards.plain]), "card")
+        assert self.agent is not None
+        self.agent.command("uncordon" if card in self.cordoned else "cordon", card)
+        self.cordoned ^= {card}
+        self.run(self.agent.save(durable=True))
+        self.speak()
+
+    def api_server_is_away(self, data: Any) -> None:
+        """Until it answers again; what the kubelet forgot meanwhile nobody could tell from what ended."""
+        self.knows_pods = not self.knows_pods or bool(self.forgotten())
+
+    def others_slice_a_card(self, data: Any) -> None:
+        free = [it.uuid for it in self.cards.plain if all(use.card != it.uuid for use in self.uses())]
+        if free and self.cards.others_slice(data.draw(st.sampled_from(free), "card")):
+            assert self.agent is not None
+            self.agent.discover()
+            self.speak()
