@@ -45,7 +45,7 @@ log = structlog.get_logger()
 MAX_REQUEST = 16 * 1024 * 1024
 #: What a client may send before it is read, on each connection.
 WINDOW = 256 * 1024
-#: How much of a request is taken off the stream at once.
+#: How much is taken off a connection, or off a stream, at once.
 FRAME = 16 * 1024
 #: What is sent before others have their turn: some 2 ms.
 PIECE = 256 * 1024
@@ -206,7 +206,11 @@ class _Protocol(H2Protocol):
         self.processor.processors[StreamReset] = self._taken_back
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        # In pieces: what was read at once may be thousands of calls that are taken back.
+        for at in range(0, len(data), FRAME):
+            super().data_received(data[at : at + FRAME])
+            if self.connection.is_closing():
+                return
         if self.transport is not None and self.transport.get_write_buffer_size() > self._bounds.unread:
             self.drop("it does not read")
 
