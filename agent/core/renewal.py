@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-#: Seconds until a resource is registered again that the kubelet has not listed since the last time.
-IN_VAIN = 300.0
+#: Seconds until a resource is registered again that the kubelet has not listed since the last time: at first,
+#: and after each further one in vain twice as many, up to the last.
+IN_VAIN = 10.0, 300.0
 
 
 class Why(StrEnum):
@@ -67,8 +68,9 @@ class Standing:
     overtaken: bool = False
     #: Whether the last look found nothing of ours listed.
     missed: bool = False
-    #: When it was made anew for that, and has not been listed since.
+    #: When it was made anew for that, and has not been listed since; how long it is then left alone.
     renewed: float = -math.inf
+    pause: float = IN_VAIN[0]
     #: Those of the others that no look has seen since, and when one first did not.
     missing: Mapping[object, float] = field(default_factory=dict)
 
@@ -88,7 +90,9 @@ def standing(known: Standing | None, it: Registration, others: frozenset[object]
     """
     if known is None:
         return Standing(it, others)
-    return known if known.registration.number == it.number else Standing(it, others, renewed=known.renewed)
+    if known.registration.number == it.number:
+        return known
+    return Standing(it, others, renewed=known.renewed, pause=known.pause)
 
 
 def on_list(known: Standing, *, ours: bool) -> tuple[Standing, Why | None]:
@@ -107,13 +111,15 @@ def on_look(
     ending = frozenset(it for it, since in known.missing.items() if now - since < sure)
     well = replace(known, registration=it, others=look.others | ending, missed=False)
     if look.listed is False:
-        if now - known.renewed < IN_VAIN and not gone:
+        if now - known.renewed < known.pause and not gone:
             return known.beside(look.others), None
         if known.missed:
-            return replace(well, renewed=now), Why.LAPSED
+            again = known.renewed > -math.inf
+            pause = min(2 * known.pause, IN_VAIN[1]) if again else IN_VAIN[0]
+            return replace(well, renewed=now, pause=pause), Why.LAPSED
         return replace(known.beside(look.others), missed=True), None
     if gone - ending and it.lists != known.registration.lists:
         return well, Why.HIDDEN
     if look.listed is None or ending:
         return replace(known.beside(look.others), missed=False), None
-    return replace(well, renewed=-math.inf), None
+    return replace(well, renewed=-math.inf, pause=IN_VAIN[0]), None

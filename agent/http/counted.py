@@ -20,6 +20,7 @@ _OF_A_RESOURCE = {
     "preferred_empty": "GetPreferredAllocation calls that left the choice to the kubelet.",
     "registrations_failed": "Registrations that the kubelet refused or did not hear.",
     "streams": "ListAndWatch streams that the kubelet opened.",
+    "streams_refused": "ListAndWatch streams that were refused, or ended, beside the kubelet's.",
 }
 
 #: By the name in the view, without prefix and `_total`.

@@ -32,6 +32,9 @@ class Corked:
         self._hand_on()
         self._transport.close()
 
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._transport.get_protocol()
+
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 

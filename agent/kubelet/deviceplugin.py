@@ -28,7 +28,8 @@ from .pb.deviceplugin.v1beta1 import (
     DevicePluginOptions,
     PreferredAllocationResponse,
 )
-from .rpc import ByteStream, send, streaming, unary
+from .peers import Peer, gives_way
+from .rpc import ByteStream, caller, send, streaming, unary
 from .wire import decoded, delimited
 
 log = structlog.get_logger()
@@ -63,6 +64,7 @@ class PluginStats:
 
     registrations_failed: int = 0
     streams: int = 0
+    streams_refused: int = 0
     lists: int = 0
     list_bytes: int = 0
     lists_too_long: int = 0
@@ -80,7 +82,10 @@ class _Feed:
     """One open ListAndWatch."""
 
     task: asyncio.Task[object] | None
+    peer: Peer
     superseded: bool = False
+    #: Whether it was said that another one was refused.
+    contested: bool = False
 
 
 class DevicePlugin:
@@ -119,6 +124,8 @@ class DevicePlugin:
         self.live: Cell[bool] = Cell(False)
         #: What the kubelet was last told on the stream that is open.
         self.delivered: Cell[Resource | None] = Cell(None)
+        #: Who was asked for the registration that holds; None where that could not be seen.
+        self.kubelet: Peer | None = None
         #: Set when the agent ends: calls that come now are refused.
         self.closing = False
         self.stats = stats or PluginStats()
@@ -151,27 +158,49 @@ class DevicePlugin:
     async def _list_and_watch(self, stream: ByteStream) -> None:
         """Send the list now and after each change, until the kubelet hangs up or the socket closes.
 
-        Never ends by itself: the kubelet asks once per registration. Only a newer stream ends this one.
+        Never ends by itself: the kubelet asks once per registration. Any other stream is a stranger's, and
+        refused while this one lives; where a stranger was first it ends for the kubelet's.
         """
-        feed = self._open()
+        feed = self._open(caller(stream))
         try:
             await self._feed_list(stream)
         except asyncio.CancelledError:
             if not feed.superseded:
                 raise
+            raise self._taken() from None
         finally:
             self._close(feed)
 
-    def _open(self) -> _Feed:
-        if self._feed is not None and self._feed.task is not None:
-            log.warning("a second list stream opened, the older one ends", resource=self.name)
-            self._feed.superseded = True
-            self._feed.task.cancel()
-        self._feed = _Feed(asyncio.current_task())
+    def _open(self, peer: Peer) -> _Feed:
+        if self._feed is not None:
+            self._contest(self._feed, peer)
+        self._feed = _Feed(asyncio.current_task(), peer)
         self.stats.streams += 1
         self.delivered.set(None)
         self.live.set(True)
         return self._feed
+
+    def _contest(self, feed: _Feed, newcomer: Peer) -> None:
+        self.stats.streams_refused += 1
+        yields = gives_way(feed.peer, newcomer, self.kubelet)
+        if not feed.contested:
+            log.warning(
+                "a second list stream",
+                resource=self.name,
+                refused_pid=(feed.peer if yields else newcomer).pid,
+                served_pid=(newcomer if yields else feed.peer).pid,
+            )
+            feed.contested = True
+        if not yields:
+            raise self._taken()
+        feed.superseded = True
+        if feed.task is not None:
+            feed.task.cancel()
+
+    def _taken(self) -> GRPCError:
+        return GRPCError(
+            Status.ALREADY_EXISTS, f"{self.name}: the kubelet has the list stream; one is served at a time"
+        )
 
     def _close(self, feed: _Feed) -> None:
         if self._feed is feed:

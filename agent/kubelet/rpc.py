@@ -2,40 +2,51 @@
 
 Mended: connections are told goodbye and closed on shutdown (grpclib leaves them open, and from Python 3.12
 on then waits for ever); exceptions keep their text; messages stay bytes and have a limit; closed streams are
-forgotten; a frame of an unknown kind is ignored; the frames of an answer leave together.
+forgotten; a frame of an unknown kind is ignored; the frames of an answer leave together; what clients may
+cost is bounded (`Bounds`), and what they take back is no news.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import structlog
 from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.config import Configuration
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 from h2.connection import H2Connection
-from h2.events import UnknownFrameReceived
+from h2.errors import ErrorCodes
+from h2.events import StreamReset, UnknownFrameReceived
+from h2.exceptions import ProtocolError as H2ProtocolError
 from hyperframe.frame import Frame
 
 from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
 
+from .arriving import Arriving
 from .corked import Corked
 from .errors import KubeletError, KubeletRefused, Undecodable
+from .listener import accepted, listen
+from .peers import Peer, peer_of
 
 log = structlog.get_logger()
 
-#: sun_path of Linux without its closing zero.
-MAX_SOCKET_PATH = 107
-#: No request of a kubelet comes near: the longest device list has 4 MiB.
-MAX_REQUEST = 64 * 1024 * 1024
+#: No request of a kubelet comes near: one that names all IDs of the longest list twice has 8 MiB.
+MAX_REQUEST = 16 * 1024 * 1024
+#: What a client may send before it is read, on each connection.
+WINDOW = 256 * 1024
+#: How much is taken off a connection, or off a stream, at once.
+FRAME = 16 * 1024
 #: What is sent before others have their turn: some 2 ms.
 PIECE = 256 * 1024
 
@@ -63,6 +74,7 @@ def unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
     """Serve a call with one request and one reply."""
 
     async def serve(stream: ByteStream) -> None:
+        connection = _connection(stream)
         try:
             reply = await answer(await receive(stream))
         except GRPCError:
@@ -70,6 +82,7 @@ def unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
         except Exception as exc:
             raise as_status(exc) from exc
         await stream.send_message(reply)
+        connection.resets = 0
 
     return Handler(serve, Cardinality.UNARY_UNARY, bytes, bytes)
 
@@ -78,11 +91,16 @@ def streaming(feed: Callable[[ByteStream], Awaitable[None]]) -> Handler:
     """Serve a call with one request and any number of replies."""
 
     async def serve(stream: ByteStream) -> None:
+        connection = _connection(stream)
         try:
             await receive(stream)
         except Undecodable as exc:
             raise as_status(exc) from exc
-        await feed(stream)
+        connection.feeds += 1
+        try:
+            await feed(stream)
+        finally:
+            connection.feeds -= 1
 
     return Handler(serve, Cardinality.UNARY_STREAM, bytes, bytes)
 
@@ -90,14 +108,27 @@ def streaming(feed: Callable[[ByteStream], Awaitable[None]]) -> Handler:
 async def receive(stream: ByteStream) -> bytes:
     """Take the request off the stream; grpclib alone would buffer any length."""
     raw = stream._stream
-    try:
-        head = await raw.recv_data(5)
-        size = int.from_bytes(head[1:], "big")
-        if len(head) < 5 or head[0] or size > MAX_REQUEST:
-            _refuse(head, size)
-        return await raw.recv_data(size)
-    except AssertionError as exc:  # grpclib's way of saying that the client sent less than it announced
-        raise Undecodable("request", "ends early") from exc
+    with _connection(stream).arriving.one(partial(_give_up, stream)) as came:
+        try:
+            head = await raw.recv_data(5)
+            left = int.from_bytes(head[1:], "big")
+            if len(head) < 5 or head[0] or left > MAX_REQUEST:
+                _refuse(head, left)
+            parts: list[bytes] = []
+            while left:
+                parts.append(await raw.recv_data(min(left, FRAME)))
+                left -= len(parts[-1]) or _refuse_short()
+                came(len(parts[-1]))
+            return b"".join(parts)
+        except AssertionError:  # grpclib's way of saying that the client sent less than it announced
+            _refuse_short()
+
+
+def _give_up(stream: ByteStream) -> None:
+    """End a call whose request is still on its way."""
+    wrapper = stream._stream.wrapper
+    assert wrapper is not None, "set before the call is served"
+    wrapper.cancel(GRPCError(Status.RESOURCE_EXHAUSTED, "given up: too much has come of others since"))
 
 
 async def send(stream: ByteStream, message: bytes) -> None:
@@ -108,6 +139,10 @@ async def send(stream: ByteStream, message: bytes) -> None:
     for at in range(0, len(framed), PIECE):
         await stream._stream.send_data(framed[at : at + PIECE])
         await asyncio.sleep(0)
+
+
+def _refuse_short() -> NoReturn:
+    raise Undecodable("request", "ends early")
 
 
 def _refuse(head: bytes, size: int) -> NoReturn:
@@ -136,21 +171,75 @@ _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Status], .
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What all clients of one socket may cost. The kubelet needs one connection."""
+
+    connections: int = 32
+    #: Calls that a client takes back, one after the other without an answer.
+    resets: int = 100
+    #: Requests that are not whole yet, more than one client may have open (h2 allows 100), and their bytes.
+    requests: int = 256
+    request_bytes: int = 2 * MAX_REQUEST
+    #: Bytes that one client lets lie, answers to its pings among them; two of the longest answers.
+    unread: int = 8 * 1024 * 1024
+
+
 class _Protocol(H2Protocol):
-    """A connection that survives HTTP/2 extension frames and can say goodbye."""
+    """A connection that survives HTTP/2 extension frames, has bounds and can say goodbye."""
 
     transport: asyncio.Transport | None = None
+
+    def __init__(self, *args: Any, bounds: Bounds, arriving: Arriving) -> None:
+        super().__init__(*args)
+        self._bounds = bounds
+        self.arriving = arriving
+        #: Lists that are being sent, and calls that were taken back since the last answer.
+        self.feeds = self.resets = 0
+        self.over = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         super().connection_made(cast("asyncio.Transport", Corked(transport)))
         self.transport = transport
         self.processor.processors[UnknownFrameReceived] = lambda event: None
+        self.processor.processors[StreamReset] = self._taken_back
 
-    def say_goodbye(self) -> None:
+    def data_received(self, data: bytes) -> None:
+        # In pieces: what was read at once may be thousands of calls that are taken back.
+        for at in range(0, len(data), FRAME):
+            super().data_received(data[at : at + FRAME])
+            if self.connection.is_closing():
+                return
+        if self.transport is not None and self.transport.get_write_buffer_size() > self._bounds.unread:
+            self.drop("it does not read")
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.over.set()
+
+    @property
+    def peer(self) -> Peer:
+        assert self.transport is not None
+        return peer_of(self.transport.get_extra_info("socket"))
+
+    def _taken_back(self, event: StreamReset) -> None:
+        self.processor.process_stream_reset(event)
+        self.resets += 1
+        if self.resets > self._bounds.resets:
+            self.drop("it takes back what it asks")
+
+    def drop(self, reason: str) -> None:
+        """Hang up at once."""
+        if not self.connection.is_closing():
+            log.debug("client dropped", reason=reason, pid=self.peer.pid)
+        self.say_goodbye(ErrorCodes.ENHANCE_YOUR_CALM)
+        self.abort()
+
+    def say_goodbye(self, code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
         if self.transport is None or self.connection.is_closing():
             return
-        self.connection._connection.close_connection()
+        self.connection._connection.close_connection(code)
         self.connection.flush()
         self.processor.close(reason="Server closed")
 
@@ -159,87 +248,93 @@ class _Protocol(H2Protocol):
             self.transport.abort()
 
 
+def _connection(stream: ByteStream) -> _Protocol:
+    return cast("_Protocol", stream._stream._transport.get_protocol())
+
+
+def caller(stream: ByteStream) -> Peer:
+    """Whose call it is."""
+    return _connection(stream).peer
+
+
 class SocketServer(Server):
     """A gRPC server on a unix socket of its own."""
 
-    def __init__(self, methods: dict[str, Handler]) -> None:
-        super().__init__([_Methods(methods)], codec=Bytes())
+    def __init__(self, methods: dict[str, Handler], bounds: Bounds | None = None) -> None:
+        window = Configuration(http2_connection_window_size=WINDOW, http2_stream_window_size=WINDOW)
+        super().__init__([_Methods(methods)], codec=Bytes(), config=window)
+        self._bounds = bounds or Bounds()
+        self._arriving = Arriving(self._bounds.requests, self._bounds.request_bytes)
         self._protocols: list[_Protocol] = []
 
     def _protocol_factory(self) -> H2Protocol:
         handler = super()._protocol_factory().handler
-        self._protocols = [one for one in self._protocols if one.transport is None or not _closed(one)]
-        self._protocols.append(_Protocol(handler, self._config, self._h2_config))
-        return self._protocols[-1]
+        made = _Protocol(handler, self._config, self._h2_config, bounds=self._bounds, arriving=self._arriving)
+        self._protocols.append(made)
+        return made
 
-    async def listen(self, path: Path) -> None:
+    def listen(self, path: Path) -> None:
         """Serve at the path, for this user and root only.
 
         Raises:
             KubeletError: The path is too long, taken, or can not be made.
         """
-        check_socket_path(path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            # asyncio would unlink a socket that is in its way, even one that somebody serves.
-            listener.bind(str(path))
-            os.chmod(path, 0o600)
-        except OSError as exc:
-            listener.close()
-            raise KubeletError(f"can not serve in {path.parent}: {exc.strerror}") from exc
-        try:
-            await self.start(sock=listener)
-        except BaseException:
-            abandon(listener, path)
-            raise
-        self._listener = listener
+        self._listener = listen(path)
+        self._accepting = self._loop.create_task(self._accept(), name=f"clients of {path.name}")
+
+    async def _accept(self) -> None:
+        async with aclosing(accepted(self._listener)) as clients:  # type: ignore[type-var]
+            async for client in clients:
+                self._make_room()
+                try:
+                    await self._loop.connect_accepted_socket(self._protocol_factory, client)
+                except OSError as exc:
+                    log.warning("client not taken in", error=exc.strerror)
+                    client.close()
+
+    def _make_room(self) -> None:
+        """Hang up on who has been there longest; who is sent lists, as the kubelet is, goes last."""
+        self._protocols = [it for it in self._protocols if not it.over.is_set()]
+        if len(self._protocols) >= self._bounds.connections:
+            min(self._protocols, key=lambda it: it.feeds > 0).drop("others came")
 
     async def shutdown(self, patience: float = 1.0) -> None:
         """End every call, tell every client, close; a client that does not read is cut off."""
-        await settled(self._listener)
-        self.close()
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
+        self._listener.close()
+        for handler in self._handlers:
+            handler.close()
         await asyncio.sleep(0)  # the cancelled calls end first
         for protocol in self._protocols:
             protocol.say_goodbye()
         try:
             async with asyncio.timeout(patience):
-                await self.wait_closed()
+                await self._ended()
         except TimeoutError:
             for protocol in self._protocols:
                 protocol.abort()
-            await self.wait_closed()
+            await self._ended()
+
+    async def _ended(self) -> None:
+        for handler in self._handlers:
+            await handler.wait_closed()
+        for protocol in self._protocols:
+            await protocol.over.wait()
 
 
-async def settled(listener: socket.socket) -> None:
-    """Take nobody in any more, and let who was just taken in become a connection that can be closed.
+class _TakenBack(logging.Filter):
+    """Has grpclib tell at debug, without a traceback, of calls whose client is gone or takes them back."""
 
-    asyncio leaks a client that it accepted in the moment before its server is closed.
-    """
-    if listener.fileno() < 0:
-        return  # closed by an earlier end of the same server
-    asyncio.get_running_loop().remove_reader(listener)
-    for _ in range(3):  # accepted, made a transport, told its protocol
-        await asyncio.sleep(0)
-
-
-def abandon(listener: socket.socket, path: Path) -> None:
-    """Close and remove the socket of a server whose start was cancelled.
-
-    asyncio listens before its last await, and then nothing but the loop knows of the server.
-    """
-    asyncio.get_running_loop().remove_reader(listener)
-    listener.close()
-    path.unlink(missing_ok=True)
+    def filter(self, record: logging.LogRecord) -> bool:
+        cause = record.exc_info[1] if record.exc_info else None
+        if record.levelno > logging.INFO and not isinstance(cause, StreamTerminatedError | H2ProtocolError):
+            return True
+        record.levelno, record.levelname, record.exc_info = logging.DEBUG, "DEBUG", None
+        return logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
-def _closed(protocol: _Protocol) -> bool:
-    return protocol.connection.is_closing()
-
-
-def check_socket_path(path: Path) -> None:
-    size = len(os.fsencode(path))
-    if size > MAX_SOCKET_PATH:
-        raise KubeletError(f"{path} has {size} bytes, a socket path can have {MAX_SOCKET_PATH}")
+logging.getLogger("grpclib.server").addFilter(_TakenBack())
 
 
 class _Methods:

@@ -29,6 +29,7 @@ from .deviceplugin import Answers, DevicePlugin, PluginStats
 from .directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
 from .errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
+from .peers import peer_at
 from .rpc import SocketServer, call
 from .sockets import remove, socket_name, sweep
 
@@ -246,7 +247,7 @@ class KubeletSession:
     async def _serving(self, life: _Life, path: Path) -> AsyncIterator[None]:
         server = SocketServer(life.plugin.methods())
         with self._directory.owning(path):
-            await server.listen(path)
+            server.listen(path)
             try:
                 yield
             except anyio.get_cancelled_exc_class():
@@ -267,6 +268,7 @@ class KubeletSession:
             version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
         )
         at = self._directory.path / KUBELET_SOCKET
+        plugin.kubelet = peer_at(at)
         await call(at, REGISTER, bytes(request), timeout=self._intervals.register)
         self.status.set(replace(self.status.value, registrations=self.status.value.registrations + 1))
         self._directory.refresh()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ssl import SSLContext
 from typing import Any
 
-from agent.kubelet.rpc import settled
+from agent.testing.closing import settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -93,10 +95,29 @@ def test_what_looks_show_makes_a_registration_anew(
     assert looked(Standing(IT), *looks) == [*[None] * (len(looks) - 1), why]
 
 
-def test_what_is_not_listed_after_that_either_is_made_anew_seldom() -> None:
-    missed = [(IT, Look(False))] * 2
-    assert looked(Standing(IT, renewed=0.0), *missed, now=IN_VAIN - 1) == [None, None]
-    assert looked(Standing(IT, renewed=0.0), *missed, now=IN_VAIN + APART) == [None, Why.LAPSED]
+@pytest.mark.parametrize("pause", [10.0, 40.0, 300.0])
+def test_what_is_not_listed_after_that_either_is_left_alone_for_a_while(pause: float) -> None:
+    known, missed = Standing(IT, renewed=0.0, pause=pause), [(IT, Look(False))] * 2
+    assert looked(known, *missed, now=pause - 1) == [None, None]
+    assert looked(known, *missed, now=pause + APART) == [None, Why.LAPSED]
+
+
+def test_what_is_never_listed_is_made_anew_ever_less_often() -> None:
+    known, made = Standing(IT), list[float]()
+    for now in range(0, 1500, int(SURE)):
+        known, why = on_look(known, IT, Look(False), now, SURE)
+        if why is not None:
+            made.append(now)
+            known = standing(known, replace(IT, number=IT.number + len(made)))
+
+    # Two looks say that it is missed, so each pause is one look longer.
+    assert [later - it for it, later in pairwise(made)] == [15, 25, 45, 85, 165, 305, 305, 305]
+
+
+def test_what_was_listed_is_made_anew_as_often_as_at_first() -> None:
+    known, _ = on_look(Standing(IT, renewed=0.0, pause=300.0), IT, WELL, 1.0, SURE)
+
+    assert (known.renewed, known.pause) == (-math.inf, IN_VAIN[0])
 
 
 def test_it_is_not_in_vain_where_another_has_gone_since() -> None:

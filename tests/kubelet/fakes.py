@@ -35,8 +35,8 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreStartContainerRequest,
     RegisterRequest,
 )
-from agent.kubelet.rpc import settled
 from agent.kubelet.session import Intervals, KubeletSession
+from agent.testing.closing import settled
 
 T = TypeVar("T")
 
@@ -126,6 +126,8 @@ class Plugin:
         self.channel = Channel(path=str(path), codec=Messages())
         self.lists: list[ListAndWatchResponse] = []
         self.ended = asyncio.Event()
+        #: What the list stream was ended with.
+        self.refusal = ""
         self.read = asyncio.Event()
         self.read.set()
 
@@ -150,7 +152,9 @@ class Plugin:
                 while (message := await stream.recv_message()) is not None:
                     self.lists.append(message)
                     await self.read.wait()
-        except (GRPCError, StreamTerminatedError, OSError):
+        except GRPCError as exc:
+            self.refusal = exc.message or ""
+        except (StreamTerminatedError, OSError):
             pass
         finally:
             self.ended.set()

@@ -17,6 +17,7 @@ import anyio
 import pytest
 from grpclib.client import UnaryUnaryMethod
 from grpclib.const import Status
+from structlog.testing import capture_logs
 from support.waiting import eventually
 
 from agent.core.cell import Cell
@@ -35,9 +36,11 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreferredAllocationResponse,
     PreStartContainerRequest,
 )
+from agent.kubelet.peers import peer_at
 from agent.kubelet.rpc import SocketServer
 
 from .fakes import NAME, PLUGIN, FakeAnswers, Plugin, card, refused, resource
+from .wire import Wire
 
 
 @dataclass
@@ -77,7 +80,7 @@ async def served(path: Path, *cards: Any, **options: Any) -> AsyncIterator[Serve
     async with anyio.create_task_group() as group:
         plugin = DevicePlugin(cell, answers, Calls(group), **options)
         server = SocketServer(plugin.methods())
-        await server.listen(path / "p.sock")
+        server.listen(path / "p.sock")
         client = Plugin(path / "p.sock")
         it = Served(plugin, server, cell, answers, client, path / "p.sock")
         try:
@@ -231,19 +234,54 @@ async def test_a_list_that_can_not_be_encoded_leaves_the_last_one_and_the_stream
         assert not client.ended.is_set()
 
 
-async def test_a_second_stream_ends_the_first_and_only_one_is_fed(plugins_dir: Path) -> None:
-    # mistake 5
+async def test_a_second_stream_is_refused_and_the_first_goes_on(plugins_dir: Path) -> None:
+    # mistake 5: the kubelet asks once per registration, and never again
     async with served(plugins_dir) as it:
         first = await it.listen()
         await eventually(lambda: first.lists)
-        second = await it.listen()
-        await eventually(lambda: second.lists and first.ended.is_set())
+        with capture_logs() as logs:
+            for _ in range(3):
+                second = await it.listen()
+                await second.ended.wait()
         it.cell.set(resource(card("new")))
 
-        await eventually(lambda: second.healths() == {"new": "Healthy"})
-        assert first.healths() == {"a": "Healthy", "b": "Healthy"}
-        assert it.plugin.live.value
-        assert it.plugin.stats.streams == 2
+        await eventually(lambda: first.healths() == {"new": "Healthy"})
+        assert "one is served at a time" in second.refusal
+        assert (second.lists, it.plugin.live.value) == ([], True)
+        assert (it.plugin.stats.streams, it.plugin.stats.streams_refused) == (1, 3)
+        assert [(one["event"], one["log_level"]) for one in logs] == [("a second list stream", "warning")]
+
+
+async def test_a_stream_after_the_end_of_the_first_is_served(plugins_dir: Path) -> None:
+    async with served(plugins_dir) as it:
+        first = await it.listen()
+        await eventually(lambda: first.lists)
+        first.close()
+        await it.plugin.live.until(False)
+
+        second = await it.listen()
+        await eventually(lambda: second.lists)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_stream_of_a_stranger_ends_for_the_kubelets_where_the_two_can_be_told_apart(
+    plugins_dir: Path, is_known: bool
+) -> None:
+    async with served(plugins_dir) as it:
+        it.plugin.kubelet = peer_at(it.path) if is_known else None  # this process
+        async with Wire.to(it.path, by_another_process=True) as stranger:
+            stranger.ask(f"{PLUGIN}/ListAndWatch", bytes(5))
+            await it.plugin.live.until(True)
+            kubelet = await it.listen()
+            if is_known:
+                await eventually(lambda: kubelet.lists)
+                assert "one is served at a time" in (await stranger.status())["grpc-message"]
+                it.cell.set(resource(card("new")))
+                await eventually(lambda: kubelet.healths() == {"new": "Healthy"})
+            else:
+                await kubelet.ended.wait()
+                assert "one is served at a time" in kubelet.refusal
+            assert it.plugin.live.value
 
 
 async def test_a_stream_that_the_client_ends_is_noticed(plugins_dir: Path) -> None:
@@ -550,6 +588,6 @@ async def test_large_lists_leave_the_event_loop_free(
 async def test_a_plugin_path_that_is_taken_is_an_error_not_a_theft(plugins_dir: Path) -> None:
     async with served(plugins_dir) as it:
         with pytest.raises(KubeletError, match="can not serve"):
-            await SocketServer(it.plugin.methods()).listen(it.path)
+            SocketServer(it.plugin.methods()).listen(it.path)
 
         assert (await it.client.allocate(["a"])).container_responses

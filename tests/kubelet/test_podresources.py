@@ -23,7 +23,7 @@ from .test_decoding import pods_message
 @asynccontextmanager
 async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Path]:
     server = SocketServer({LIST: unary(answer), ALLOCATABLE: unary(answer)})
-    await server.listen(path / "kubelet.sock")
+    server.listen(path / "kubelet.sock")
     with anyio.fail_after(30):
         try:
             yield path / "kubelet.sock"

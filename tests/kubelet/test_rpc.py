@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,20 +19,32 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
     DataReceived,
-    Event,
     ResponseReceived,
     StreamEnded,
     TrailersReceived,
 )
 from support.waiting import eventually
 
-from agent.kubelet import rpc
 from agent.kubelet.errors import KubeletError, KubeletRefused
-from agent.kubelet.rpc import Bytes, ByteStream, SocketServer, call, send, streaming, unary
+from agent.kubelet.rpc import (
+    FRAME,
+    PIECE,
+    Bounds,
+    Bytes,
+    ByteStream,
+    SocketServer,
+    call,
+    send,
+    streaming,
+    unary,
+)
 from agent.testing.simkubelet.server import UnixServer
+
+from .wire import Wire
 
 ECHO, FEED, FAIL, HANG = "/test.Test/Echo", "/test.Test/Feed", "/test.Test/Fail", "/test.Test/Hang"
 
@@ -56,9 +68,11 @@ async def feed(stream: ByteStream) -> None:
 
 
 @asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[SocketServer]:
-    server = SocketServer({ECHO: unary(echo), FEED: streaming(feed), FAIL: unary(fail), HANG: unary(hang)})
-    await server.listen(path)
+async def serving(path: Path, **bounds: int) -> AsyncIterator[SocketServer]:
+    server = SocketServer(
+        {ECHO: unary(echo), FEED: streaming(feed), FAIL: unary(fail), HANG: unary(hang)}, Bounds(**bounds)
+    )
+    server.listen(path)
     with anyio.fail_after(30):
         try:
             yield server
@@ -71,62 +85,6 @@ def path(plugins_dir: Path) -> Path:
     return plugins_dir / "t.sock"
 
 
-class Wire:
-    """A client that speaks HTTP/2 by hand."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self.http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
-        self.http.initiate_connection()
-        self.events: list[Event] = []
-
-    @classmethod
-    @asynccontextmanager
-    async def to(cls, path: Path) -> AsyncIterator[Wire]:
-        wire = cls(*await asyncio.open_unix_connection(str(path)))
-        try:
-            yield wire
-        finally:
-            wire.writer.close()
-            await wire.writer.wait_closed()
-
-    def begin(self, method: str) -> int:
-        stream = self.http.get_next_available_stream_id()
-        self.http.send_headers(
-            stream,
-            [
-                (":method", "POST"),
-                (":scheme", "http"),
-                (":path", method),
-                (":authority", "localhost"),
-                ("content-type", "application/grpc"),
-                ("te", "trailers"),
-            ],
-        )
-        return stream
-
-    def flush(self) -> None:
-        self.writer.write(self.http.data_to_send())
-
-    async def status(self) -> dict[str, str]:
-        """The trailers of the first call that ends."""
-        while True:
-            raw = await self.reader.read(65_536)
-            if not raw:
-                raise EOFError
-            self.events += self.http.receive_data(raw)
-            for event in self.events:
-                headers = dict(getattr(event, "headers", None) or ())
-                if isinstance(event, TrailersReceived) or "grpc-status" in headers:
-                    return headers
-
-    async def call(self, method: str, body: bytes) -> dict[str, str]:
-        stream = self.begin(method)
-        self.http.send_data(stream, body, end_stream=True)
-        self.flush()
-        return await self.status()
-
-
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
@@ -134,7 +92,7 @@ class Wire:
         (b"\x00\x00", Status.INVALID_ARGUMENT, "ends early"),
         (b"\x00\x00\x00\x00\x05ab", Status.INVALID_ARGUMENT, "ends early"),
         (b"\x01\x00\x00\x00\x01a", Status.UNIMPLEMENTED, "compressed"),
-        (b"\x00\xff\xff\xff\xffa", Status.RESOURCE_EXHAUSTED, "4294967295 bytes, more than 67108864"),
+        (b"\x00\xff\xff\xff\xffa", Status.RESOURCE_EXHAUSTED, "4294967295 bytes, more than 16777216"),
     ],
 )
 @pytest.mark.parametrize("method", [ECHO, FEED])
@@ -235,7 +193,10 @@ async def test_a_client_that_comes_while_a_server_closes_leaves_nothing_behind(
     path: Path, make: type[SocketServer | UnixServer], turns: int
 ) -> None:
     server = make({})
-    await server.listen(path)
+    if isinstance(server, UnixServer):
+        await server.listen(path)
+    else:
+        server.listen(path)
     with socket.socket(socket.AF_UNIX) as late:
         late.connect(str(path))
         for _ in range(turns):
@@ -272,13 +233,151 @@ async def test_a_bug_is_answered_with_its_text(path: Path) -> None:
         return request[99:100] or bytes([1][5])
 
     server = SocketServer({ECHO: unary(bug)})
-    await server.listen(path)
+    server.listen(path)
     try:
         with pytest.raises(KubeletRefused, match="IndexError: list index out of range") as refusal:
             await call(path, ECHO, b"", timeout=30)
         assert refusal.value.status == "INTERNAL"
     finally:
         await server.shutdown()
+
+
+# What strangers may cost
+
+
+def message(body: bytes) -> bytes:
+    return b"\0" + len(body).to_bytes(4, "big") + body
+
+
+async def test_of_too_many_connections_the_one_that_has_been_there_longest_is_closed(path: Path) -> None:
+    async with serving(path, connections=3) as server, Wire.to(path) as fed:
+        fed.ask(FEED, message(b""))
+        await eventually(lambda: server._protocols and server._protocols[0].feeds)
+        async with Wire.to(path) as eldest, Wire.to(path) as younger, Wire.to(path) as youngest:
+            with pytest.raises(EOFError):
+                await eldest.status()
+            assert eldest.goodbye is ErrorCodes.ENHANCE_YOUR_CALM
+            for wire in (younger, youngest):
+                assert (await wire.call(ECHO, message(b"a")))["grpc-status"] == "0"
+
+        assert server._protocols[0].feeds  # who is sent lists stays
+
+
+async def test_hundreds_of_connections_are_as_few_as_are_served_at_a_time(path: Path) -> None:
+    async with serving(path, connections=8) as server:
+        for _ in range(200):
+            async with Wire.to(path) as wire:
+                assert (await wire.call(ECHO, message(b"a")))["grpc-status"] == "0"
+                assert len(server._protocols) <= 8
+
+
+async def test_a_client_that_takes_back_one_call_after_the_other_is_dropped(path: Path) -> None:
+    # HTTP/2 rapid reset, CVE-2023-44487
+    async with serving(path, resets=10), Wire.to(path) as wire:
+        for _ in range(11):
+            wire.http.reset_stream(wire.ask(HANG, message(b"")))
+        wire.flush()
+
+        with pytest.raises(EOFError):
+            await wire.status()
+        assert wire.goodbye is ErrorCodes.ENHANCE_YOUR_CALM
+        assert await call(path, ECHO, b"others are served", timeout=30)
+
+
+async def test_of_calls_that_are_taken_back_no_more_are_looked_at_than_come_in_one_piece(path: Path) -> None:
+    async with serving(path, resets=10) as server, Wire.to(path) as wire:
+        await eventually(lambda: server._protocols and server._protocols[0].transport)
+        protocol = server._protocols[0]
+        connection = protocol.connection
+        for _ in range(4_000):
+            wire.http.reset_stream(wire.begin(HANG))
+
+        protocol.data_received(wire.http.data_to_send())  # as it is read where much has come
+
+        assert connection.is_closing()
+        assert 20 < connection._connection.highest_inbound_stream_id < 4_000  # of 8,000, for they are odd
+
+
+async def test_a_call_that_is_answered_makes_up_for_those_that_were_taken_back(path: Path) -> None:
+    async with serving(path, resets=10), Wire.to(path) as wire:
+        for _ in range(5):
+            for _ in range(10):
+                wire.http.reset_stream(wire.ask(HANG, message(b"")))
+            assert (await wire.call(ECHO, message(b"a")))["grpc-status"] == "0"
+            wire.events.clear()
+
+
+async def test_of_requests_that_are_too_long_together_the_eldest_is_given_up(path: Path) -> None:
+    async with serving(path, request_bytes=4 * FRAME) as server, Wire.to(path) as slow, Wire.to(path) as wire:
+        slow.begin_with(ECHO, message(bytes(9 * FRAME))[: 2 * FRAME + 5])
+        await eventually(lambda: server._arriving.total == 2 * FRAME)
+
+        assert (await wire.call(ECHO, message(bytes(3 * FRAME))))["grpc-status"] == "0"
+
+        answer = await slow.status()
+        assert answer["grpc-status"] == str(Status.RESOURCE_EXHAUSTED.value)
+        assert "given up" in answer["grpc-message"]
+        assert server._arriving.total == 0
+
+
+async def test_of_too_many_requests_that_do_not_end_the_eldest_is_given_up(path: Path) -> None:
+    async with serving(path, requests=5), Wire.to(path) as slow, Wire.to(path) as wire:
+        for _ in range(5):
+            slow.begin_with(ECHO, b"\0")
+
+        assert (await wire.call(ECHO, message(b"a")))["grpc-status"] == "0"
+        assert (await slow.status())["grpc-status"] == str(Status.RESOURCE_EXHAUSTED.value)
+
+
+async def test_a_client_that_lets_answers_lie_is_dropped(path: Path) -> None:
+    # the ping flood of CVE-2019-9512
+    async with serving(path, unread=100_000) as server, Wire.to(path) as deaf:
+        deaf.flush()
+        await eventually(lambda: server._protocols)
+        while not server._protocols[0].over.is_set():
+            for _ in range(1000):
+                deaf.http.ping(b"ping ping"[:8])
+            deaf.flush()
+            await asyncio.sleep(0)
+
+        assert await call(path, ECHO, b"others are served", timeout=30)
+
+
+@pytest.mark.parametrize("ending", ["taken back", "hung up"])
+@pytest.mark.parametrize(("level", "told"), [(logging.INFO, False), (logging.DEBUG, True)])
+async def test_what_a_client_takes_back_is_told_at_debug_alone(
+    path: Path, caplog: pytest.LogCaptureFixture, level: int, told: bool, ending: str
+) -> None:
+    caplog.set_level(logging.INFO, "grpclib")  # as agent/logs.py has it
+    caplog.set_level(level)
+    began, over = asyncio.Event(), asyncio.Event()
+
+    async def fail_when_cancelled(request: bytes) -> bytes:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise GRPCError(Status.ABORTED, "in the same moment") from None
+        finally:
+            over.set()
+        return request
+
+    server = SocketServer({HANG: unary(fail_when_cancelled)})
+    server.listen(path)
+    with anyio.fail_after(30):
+        async with Wire.to(path) as wire:
+            stream = wire.ask(HANG, message(b""))
+            await began.wait()
+            if ending == "taken back":
+                wire.http.reset_stream(stream)
+                wire.flush()
+                await over.wait()
+        await over.wait()
+        await server.shutdown()
+
+    records = [it for it in caplog.records if it.name == "grpclib.server"]
+    assert {it.levelname for it in records} == ({"DEBUG"} if told else set())
+    assert not any(it.exc_info for it in records)
 
 
 # The client's side
@@ -357,23 +456,6 @@ async def test_an_answer_that_grpclib_stumbles_over_is_an_error_of_the_kubelet(p
         await over.wait()
 
 
-async def test_a_server_whose_start_is_cancelled_leaves_no_socket(path: Path) -> None:
-    """asyncio listens before its last await: an agent that ended just then left its socket open."""
-    before = open_files()
-
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await SocketServer({}).listen(path)
-
-    assert scope.cancelled_caught
-    assert open_files() == before
-    assert path.name not in os.listdir(path.parent)
-
-
-def open_files() -> list[str]:
-    return sorted(os.listdir("/proc/self/fd"))
-
-
 async def test_calls_can_be_cancelled(path: Path) -> None:
     async with serving(path):
         with anyio.move_on_after(0.05) as scope:
@@ -387,12 +469,6 @@ async def test_messages_of_several_megabytes_pass_both_ways(path: Path) -> None:
     big = bytes(range(256)) * 20_000
     async with serving(path):
         assert await call(path, ECHO, big, timeout=30) == big
-
-
-def test_a_path_is_measured_in_bytes() -> None:
-    rpc.check_socket_path(Path("/" + "x" * 106))
-    with pytest.raises(KubeletError, match="has 108 bytes, a socket path can have 107"):
-        rpc.check_socket_path(Path("/" + "x" * 105 + "é"))
 
 
 async def test_one_connection_carries_calls_and_a_stream_at_once(path: Path) -> None:
@@ -424,7 +500,7 @@ class Eager:
 
 async def test_between_the_pieces_of_a_long_message_others_have_their_turn() -> None:
     line: Any = Eager()
-    message = b"x" * (3 * rpc.PIECE)
+    message = b"x" * (3 * PIECE)
 
     async def other() -> None:
         while True:

@@ -11,12 +11,14 @@ import errno
 import os
 import socket
 import subprocess
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 from grpclib.const import Status
+from h2.events import DataReceived
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
@@ -27,7 +29,8 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterR
 from agent.kubelet.session import Intervals, KubeletSession, sweep
 from agent.kubelet.sockets import socket_name
 
-from .fakes import NAME, QUICK, Bench, FakeAnswers, FakeKubelet, bench, card, refused, resource
+from .fakes import NAME, PLUGIN, QUICK, Bench, FakeAnswers, FakeKubelet, bench, card, refused, resource
+from .wire import Wire
 
 
 async def restarted(node: Bench) -> None:
@@ -560,6 +563,28 @@ async def test_a_kubelet_that_begins_as_we_register_keeps_what_it_took_and_is_to
 
         assert len(kubelet.requests) == registrations
         assert node.session.kubelet == node.directory.kubelet.value
+
+
+async def test_the_kubelet_has_the_list_also_where_a_stranger_asked_for_it_first(plugins_dir: Path) -> None:
+    kubelet = FakeKubelet(plugins_dir)
+    connect = kubelet.connect
+    strangers = AsyncExitStack()
+
+    async def second(request: RegisterRequest) -> None:
+        path = plugins_dir / request.endpoint
+        stranger = await strangers.enter_async_context(Wire.to(path, by_another_process=True))
+        stranger.ask(f"{PLUGIN}/ListAndWatch", bytes(5))
+        while not any(isinstance(it, DataReceived) for it in stranger.events):
+            stranger.events += stranger.http.receive_data(await stranger.reader.read(65_536))
+        await connect(request)
+
+    kubelet.connect = second  # type: ignore[method-assign]
+    async with strangers, bench(plugins_dir, kubelet=kubelet) as node:
+        plugin = await node.registered()
+        node.change(card("new"))
+
+        await eventually(lambda: plugin.healths() == {"new": "Healthy"})
+        assert node.status.registrations == 1
 
 
 async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,6 +14,7 @@ from grpclib.client import Channel, UnaryStreamMethod
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
+from h2.exceptions import StreamClosedError
 
 from .plugin import SERVICE, ClosingServer, Raw, call, message_of, texts
 
@@ -116,7 +117,8 @@ async def second_stream(plugin: Path) -> AsyncIterator[AsyncIterator[Mapping[str
         try:
             yield (_devices(message) async for message in stream)
         finally:
-            await stream.cancel()
+            with suppress(StreamClosedError):  # it was refused
+                await stream.cancel()
 
 
 def _devices(message: bytes) -> Mapping[str, str]:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+from peers.faults import second_stream
 
 from agent.core.model import AllocationState
 from agent.kubelet.errors import KubeletError, KubeletRefused
@@ -129,6 +132,43 @@ async def test_a_preferred_allocation_of_nonsense_is_answered_with_no_preference
         assert b"nobody" not in answer
 
     await served.admit("next", {XPU: 2})
+
+
+async def test_a_stranger_that_asks_for_the_list_is_refused_and_the_kubelet_keeps_its_own(
+    served: Node,
+) -> None:
+    for _ in range(2):
+        with pytest.raises(GRPCError, match="one is served at a time") as refusal:
+            async with second_stream(socket(served)) as lists:
+                await anext(lists)
+        assert refusal.value.status is Status.ALREADY_EXISTS
+
+    await served.fail(3)
+    await served.counts({XPU: (8, 6)})
+    assert served.streams(XPU) == 1
+    await served.admit("next", {XPU: 1})
+
+
+async def test_hundreds_of_connections_that_nobody_closes_hold_up_no_pod(served: Node) -> None:
+    held = [await asyncio.open_unix_connection(str(socket(served))) for _ in range(300)]
+
+    await served.admit("meanwhile", {XPU: 1})
+
+    assert served.streams(XPU) == 1
+    assert await served.kubelet.capacity() == {XPU: Capacity(8, 8)}
+    for _, writer in held:
+        writer.close()
+
+
+async def test_a_kubelet_that_restarts_amid_strangers_has_its_list_again(served: Node) -> None:
+    held = [await asyncio.open_unix_connection(str(socket(served))) for _ in range(100)]
+
+    await served.kubelet.restart()
+
+    await served.counts({XPU: (8, 8)})
+    await served.admit("next", {XPU: 1})
+    for _, writer in held:
+        writer.close()
 
 
 async def test_an_unknown_method_is_refused(served: Node) -> None:

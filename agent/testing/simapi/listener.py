@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from agent.kubelet.rpc import settled
+from agent.testing.closing import settled
 
 HOST = "127.0.0.1"
 

@@ -14,7 +14,7 @@ from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
-from agent.kubelet.rpc import abandon, settled
+from agent.testing.closing import abandon, settled
 
 from .transport import LimitedCodec
 
