@@ -148,6 +148,13 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     return "nvidia-gpu.sock"
 
 
+@fault("plugin-of-unseen-cards")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.beside("metax")
+    await patient.listen(patient.kubelet.plugin_dir / "metax-gpu.sock")
+    return "metax-gpu.sock, and no card of metax is seen here"
+
+
 @fault("foreign-agent")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     await patient.start()

@@ -42,9 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     register_resource: Annotated[
         _Resource, of_agent("the name of the whole card's resource, such as enflame.com/gcu")
     ] = "enflame.com/gcu"
-    memory_unit: Annotated[
-        Unit, of_agent(f"{_one_of(get_args(Unit))}: GB of one unit of gcu-memory")
-    ] = "1"
+    memory_unit: Annotated[Unit, of_agent(f"{_one_of(get_args(Unit))}: GB of one unit of gcu-memory")] = "1"
     slice_count: Annotated[
         Annotated[int, Meta(ge=2, le=MAX_SLICES)], of_agent(f"a whole number from 2 to {MAX_SLICES}")
     ] = 6
