@@ -228,7 +228,7 @@ class Format:
 
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
-Judge = Callable[[Sequence[ResourceRule]], None]
+Judge = Callable[[Sequence[ResourceRule]], Sequence[Doubt] | None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
@@ -295,7 +295,8 @@ class Vendor:
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
     #: Judges the configured rules as far as that needs no devices. Raises SettingsError, with the path from
-    #: the list of rules.
+    #: the list of rules. What it returns the agent is not ready with wherever there are cards, as `resources`
+    #: complains then; with paths of the same kind. Rules that may name the same cards it hears one at a time.
     judge: Judge | None = None
     #: How a card is counted, and who chooses it, where a rule does not say so.
     sharing: Sharing = Sharing()

@@ -46,8 +46,8 @@ UNSEEN = Ailment(
     "plugin-of-unseen-cards",
     Severity.WARNS,
     "another device plugin runs for cards that the agent does not see",
-    "The agent serves nothing of a vendor whose cards it does not see. Once it sees them, two plugins have the "
-    "same cards: unless foreign is `yield` the agent is not ready then, and registers none of them.",
+    "The agent serves nothing of a vendor whose cards it does not see. Once it sees them, two plugins have "
+    "the same cards: unless foreign is `yield` the agent is not ready then, and registers none of them.",
     "to leave that plugin the cards set vendors.{vendor}.enabled to false; to have the agent serve them mend "
     "what the check vendor-library says, and remove that plugin from this node: it served {socket}",
 )

@@ -49,7 +49,7 @@ from agent.doctor.surroundings import (
     Sockets,
     Surroundings,
 )
-from agent.fleet import check, wanted
+from agent.fleet import check, in_service
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.podresources import PodResources
@@ -161,7 +161,7 @@ def _configuration(question: Question, door: _Door) -> Configuration:
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
-        return Configuration(config, source.look(known).source, "", wanted(config), tuple(sorted(asks)))
+        return Configuration(config, source.look(known).source, "", in_service(config), tuple(sorted(asks)))
     except ConfigError as exc:
         source_name = str(question.given.get("config") or "defaults")
         awaits = isinstance(exc, LabelsUnknown)

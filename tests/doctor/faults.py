@@ -324,6 +324,13 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     return "lost"
 
 
+@fault("resource-unserved")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    shared = {"name": f"{GPU}.shared", "sharing": {"kind": "replicas", "replicas": 2}}
+    patient.configure(resources=[{"name": GPU}, shared])
+    return f"vendor nvidia: {GPU}.shared asks for all devices, {GPU} has them already; set 'devices'"
+
+
 # State
 
 

@@ -14,7 +14,7 @@ from .answers import cards_told
 from .edits import VISIBLE_DEVICES, container_edits
 from .labels import labels
 from .names import DOMAIN, GPU
-from .offering import offering
+from .offering import judge, offering
 from .options import DEFAULTS, SETTINGS, Options
 
 __all__ = ["SETTINGS", "register_backend"]
@@ -41,6 +41,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings=options.for_backend(),
         defaults=DEFAULTS,
         resources=partial(offering, options),
+        judge=partial(judge, options),
         labels=partial(labels, options),
         machine_label=f"{GPU}.machine",
         time_label=f"{DOMAIN}gfd.timestamp",
