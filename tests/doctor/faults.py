@@ -38,7 +38,7 @@ from metax_host import Host
 from mxsml_stub import MxsmlStub
 
 from .koordination import placement
-from .patient import GPU, Patient, may_mount
+from .patient import GPU, RUNTIME, Patient, may_mount
 
 MEMORY = "example.com/memory"
 Fault = Callable[[Patient, pytest.MonkeyPatch], Awaitable[str]]
@@ -322,6 +322,12 @@ def metax(patient: Patient, monkeypatch: pytest.MonkeyPatch, **vendor: Any) -> M
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.cards.stub.lose(1)
     return "lost"
+
+
+@fault("runtime-not-default")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    (patient.host / "etc/containerd/config.toml").write_text(RUNTIME.format('"runc"'))
+    return "nvidia: containerd starts containers by runc, as "
 
 
 @fault("resource-unserved")

@@ -16,6 +16,7 @@ from .labels import labels
 from .names import DOMAIN, GPU
 from .offering import judge, offering
 from .options import DEFAULTS, SETTINGS, Options
+from .parts import host_parts, host_runtime
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -51,6 +52,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         rivals=RIVALS,
         former=FORMER,
         cards_told=cards_told,
+        host_parts=host_parts(options),
+        host_runtime=host_runtime(options),
         libraries=partial(places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),
     )
