@@ -48,15 +48,38 @@ def foreseen(config: Config, wishes: Mapping[str, Wish], sizes: Sequence[int]) -
     """
     for vendor, settings in config.vendors.items():
         half = (len(sizes) + 1) // 2
-        statuses = tuple(_status(vendor, index, size, index // half) for index, size in enumerate(sizes))
-        snapshot = NodeSnapshot((VendorStatus(vendor, VendorState.OPEN),), statuses)
+        devices = [_card(index, size, index // half) for index, size in enumerate(sizes)]
+        snapshot = _snapshot({vendor: devices})
         offers: Sequence[Offer] = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
         if vendor in wishes:
             offers = Offers([wishes[vendor]]).of(snapshot)
-        made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
-        for it in plan(made.offers, snapshot, {}, {}).values():
+        for it in _planned(offers, snapshot):
             refusal = too_long(it)
             yield (str(refusal), False) if refusal else (_told(it), True)
+
+
+def lacking(wishes: Sequence[Wish], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:
+    """A sentence for each thing that the agent is not ready with on a node with these devices, by vendor."""
+    snapshot, offers = _snapshot(found), Offers(wishes)
+    planned = _planned(offers.of(snapshot), snapshot)
+    for vendor, complaints in offers.complaints.items():
+        yield from (f"vendor {vendor}: {it}" for it in complaints)
+    yield from (f"resource {it.name}: {wrong}" for it in planned if (wrong := too_long(it)))
+
+
+def _planned(offers: Sequence[Offer], snapshot: NodeSnapshot) -> Sequence[Resource]:
+    made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
+    return tuple(plan(made.offers, snapshot, {}, {}).values())
+
+
+def _snapshot(found: Mapping[str, Sequence[Device]]) -> NodeSnapshot:
+    """A node whose cards are well, all of them."""
+    vendors = tuple(VendorStatus(name, VendorState.OPEN) for name in found)
+    well = Health(State.HEALTHY)
+    devices = ((name, it) for name, its in found.items() for it in its)
+    return NodeSnapshot(
+        vendors, tuple(DeviceStatus(name, it, well, told_healthy=True) for name, it in devices)
+    )
 
 
 def _told(it: Resource) -> str:
@@ -67,7 +90,6 @@ def _told(it: Resource) -> str:
     return f"{it.name}: {len(it.cards)} cards, {it.capacity} device IDs{each}, {size}"
 
 
-def _status(vendor: str, index: int, memory: int, numa: int) -> DeviceStatus:
-    """A card with a uuid as long as most are."""
-    device = Device(f"GPU-00000000-0000-4000-8000-{index:012x}", index, index, numa=numa, memory=memory)
-    return DeviceStatus(vendor, device, Health(State.HEALTHY), told_healthy=True)
+def _card(index: int, memory: int, numa: int) -> Device:
+    """One with a uuid as long as most are."""
+    return Device(f"GPU-00000000-0000-4000-8000-{index:012x}", index, index, numa=numa, memory=memory)

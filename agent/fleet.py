@@ -12,7 +12,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState, VendorSettings
-from agent.config.place import nearest
+from agent.config.place import Path, nearest
 from agent.config.rules import doubts, overlaps
 from agent.core.cell import Cell
 from agent.core.claims import PROMISES
@@ -22,7 +22,7 @@ from agent.core.inventory import left_out
 from agent.core.model import VendorState, VendorStatus
 from agent.core.offers import Wish
 from agent.core.text import shorten
-from agent.core.vendor import Modes, ResourceRule, SettingsError, Sharing, Vendor
+from agent.core.vendor import Doubt, Modes, ResourceRule, SettingsError, Sharing, Vendor
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
 from agent.plugins import Plugin, load, names
@@ -62,9 +62,9 @@ class Fleet:
                     self._apply(state.config, group)
 
     def _apply(self, config: Config, group: TaskGroup) -> None:
-        plugins = {it.name: it for it in _without_clashes(wanted(config), config)}
+        plugins = {it.name: it for it in in_service(config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
-        wishes = [_wish(it, config) for it in vendors.values()]
+        wishes = [wish(it, config) for it in vendors.values()]
         for name in [*self.processes]:
             if self._hardware[name] != _hardware(vendors.get(name), config):
                 self._scopes.pop(name).cancel()
@@ -124,14 +124,49 @@ def wanted(config: Config) -> tuple[Plugin, ...]:
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
-def _wish(vendor: Vendor, config: Config) -> Wish:
+def in_service(config: Config) -> tuple[Plugin, ...]:
+    """These, with one vendor for each resource: who comes second is left out, and says so."""
+    return tuple(_without_clashes(wanted(config), config))
+
+
+def unserved(config: Config) -> tuple[str, ...]:
+    """What of the config no node with the vendors' cards serves: a sentence each, with its place.
+
+    The agent runs with such a config, serves the rest and is not ready.
+    """
+    able = {it.name for it in wanted(config) if it.vendor is not None}
+    found: list[str] = []
+    for plugin in in_service(config):
+        at: Path = ("vendors", plugin.name, "resources")
+        if plugin.vendor is not None:
+            found += (config.told((*at, *it.path), it.message) for it in _judged(config, plugin.vendor))
+        elif plugin.name in able:
+            found.append(config.told(at, plugin.reason))
+    return tuple(found)
+
+
+def _judged(config: Config, vendor: Vendor) -> Iterator[Doubt]:
+    """What the vendor says of the rules; of those that may name the same cards it hears one at a time."""
+    rules = _rules(config, vendor)
+    if vendor.judge is None:
+        return
+    if _modes(config, vendor) != "dynamic":
+        yield from vendor.judge(rules) or ()
+        return
+    for index, rule in enumerate(rules):
+        for doubt in vendor.judge((rule,)) or ():
+            yield replace(doubt, path=(index, *doubt.path[1:]) if doubt.path else ())
+
+
+def wish(vendor: Vendor, config: Config) -> Wish:
+    """What the config asks of the vendor."""
     its = config.vendor(vendor.name)
     return Wish(vendor, its.resources, dynamic=_modes(config, vendor) == "dynamic")
 
 
 def wishes(config: Config) -> Mapping[str, Wish]:
     """What the config asks of each vendor."""
-    return {it.name: _wish(it.vendor, config) for it in wanted(config) if it.vendor is not None}
+    return {it.name: wish(it.vendor, config) for it in wanted(config) if it.vendor is not None}
 
 
 def _modes(config: Config, vendor: Vendor) -> Modes:
@@ -249,7 +284,6 @@ def _check_overlap(config: Config, vendor: Vendor) -> None:
 
 
 def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plugin]:
-    """One plugin for each name, one vendor for each resource; who comes second is left out, and says so."""
     names: set[str] = set()
     takers: dict[str, str] = {}
     for plugin in sorted(plugins, key=lambda it: it.vendor is None):

@@ -21,7 +21,7 @@ from agent.core.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.core.koordinator.resources import unserved_name
 from agent.core.receipts import KEYS, wrong_key
 from agent.core.text import shorten
-from agent.core.vendor import Doubt, HostPart, Placement, SettingsError, Sharing, Signs, Vendor
+from agent.core.vendor import Doubt, HostPart, HostRuntime, Placement, SettingsError, Sharing, Signs, Vendor
 
 DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
@@ -255,6 +255,8 @@ def _trouble_of_type(vendor: Vendor) -> str:
     parts = vendor.host_parts
     if not (isinstance(parts, tuple) and all(isinstance(it, HostPart) for it in parts)):
         return "host_parts are no tuple of HostPart"
+    if not (vendor.host_runtime is None or isinstance(vendor.host_runtime, HostRuntime)):
+        return f"host_runtime is {shorten(repr(vendor.host_runtime))}; a HostRuntime is needed"
     if not isinstance(vendor.sharing, Sharing):
         return f"sharing is {shorten(repr(vendor.sharing))}; a Sharing is needed"
     if vendor.placement not in get_args(Placement):

@@ -125,7 +125,8 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors.NAME.resources.sharing.spanCards": (
         "With kind `replicas`: whether those of one container may lie on several cards. With `false` they "
-        "lie on one, and more than a card has free are refused. Enflame's own resources are always so."
+        "lie on one, and more than a card has free are refused. Always so are `enflame.com/shared-gcu`, "
+        "`enflame.com/drs-gcu` and units of memory."
     ),
     "vendors.NAME.resources.policy": (
         "Which cards a request gets first: `distributed` (least used), `packed` (most used), `aligned` (best "

@@ -1,4 +1,4 @@
-"""What the config file has for a later release: refused by name."""
+"""What is refused by name: keys for a later release, and those that are said elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pages.table import code, table
 def unserved_table() -> Iterator[str]:
     """The keys, and the values of keys that are served otherwise."""
     paths = {shape: path for path, shape in shapes()}
-    rows = [(f"{paths[shape]}.{key}", "", why) for (shape, key), why in later.KEYS.items()]
+    keys = later.KEYS | later.ELSEWHERE
+    rows = [(f"{paths[shape]}.{key}", "", why) for (shape, key), why in keys.items()]
     rows += [
         (f"{paths[shape]}.{key}", ", ".join(map(code, it)), "") for (shape, key), it in later.VALUES.items()
     ]

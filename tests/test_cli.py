@@ -152,6 +152,17 @@ def test_config_check_warns_of_what_a_vendor_doubts(config: Path, capsys: pytest
     assert told in capsys.readouterr().err
 
 
+def test_config_check_refuses_what_the_agent_would_not_be_ready_with(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("vendors:\n  metax:\n    resources:\n    - name: a.b/c\n    - name: a.b/d\n")
+
+    assert main(["config", "check", "--config", str(config)]) == REFUSED
+
+    told = "a.b/d asks for all devices, a.b/c has them already; set 'devices' (the agent serves the rest"
+    assert f"{config}:5: vendors.metax.resources[1].devices: {told}" in capsys.readouterr().err
+
+
 BY_LABEL = """
 nodes: [{match: {labels: {pool: train, acme.com/fast: ""}}, set: {agent: {http: "127.0.0.1:2"}}}]
 """

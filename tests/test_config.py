@@ -362,8 +362,7 @@ def test_an_error_shows_a_hostile_key_harmlessly_and_bounded() -> None:
     [
         (resource("{name: a/b, sharing: {kind: slices}}"), "sharing.kind: 'slices'"),
         (resource("{name: a/b, sharing: {kind: fraction}}"), "sharing.kind: 'fraction'"),
-        (resource("{name: a/b, modes: dynamic}"), "modes: is"),
-        ("agent: {kubeconfig: /x}", "agent.kubeconfig: is"),
+        (resource("{name: a/b, sharing: {profile: 1g}}"), "sharing.profile: is"),
     ],
 )
 def test_a_key_of_a_later_release_is_refused_by_name(text: str, named: str) -> None:
@@ -371,6 +370,19 @@ def test_a_key_of_a_later_release_is_refused_by_name(text: str, named: str) -> N
 
     assert named in error
     assert "not served by this release" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (resource("{name: a/b, modes: dynamic}"), "modes: is not served here; it is said of all resources"),
+        (resource("{name: a/b, spanCards: false}"), "spanCards: is not served here; it is said of how"),
+        (resource("{name: a/b, spanCards: false}"), "write it in 'sharing'"),
+        ("agent: {kubeconfig: /x}", "agent.kubeconfig: is not served here; give --kubeconfig"),
+    ],
+)
+def test_a_key_that_is_served_elsewhere_is_refused_with_where(text: str, said: str) -> None:
+    assert said in refusal(text)
 
 
 def test_a_refused_value_names_those_that_work() -> None:

@@ -171,6 +171,7 @@ BROKEN = {
         ("defaults={'a': object()}", "defaults are no plain JSON values"),
         ("signs=['/dev/acme']", "signs are ['/dev/acme']; Signs are needed"),
         ("host_parts=['/usr/bin/acme']", "host_parts are no tuple of HostPart"),
+        ("host_runtime='acme'", "host_runtime is 'acme'; a HostRuntime is needed"),
         ("dialects=[]", "dialects are no tuple of Dialect"),
         ("dialects=('acme',)", "dialects are no tuple of Dialect"),
         ("dialects=(Dialect(None, edits),)", "dialect has the name None; a text is needed"),

@@ -27,11 +27,11 @@ def add(verbs: Verbs) -> None:
 
 
 def config_check(args: argparse.Namespace) -> int:
-    """`xpu-agent config check`: what the agent would run with; exit 1 where it would not."""
+    """`xpu-agent config check`: what the agent would run with; exit 1 where it would not, or not be ready."""
     from agent.ahead import cards_of, foreseen
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
-    from agent.fleet import check, complete, wishes
+    from agent.fleet import check, complete, unserved, wishes
     from agent.plugins import names
 
     cards = cards_of(args.cards) if args.cards is not None else ()
@@ -53,7 +53,8 @@ def config_check(args: argparse.Namespace) -> int:
     for said in elsewhere(config, seen.source):
         print(f"# {said}")
     print(to_yaml(complete(config)), end="")
-    told = [*foreseen(config, wishes(config), cards)] if cards else []
+    lacking = [f"{it} (the agent serves the rest, and is not ready)" for it in unserved(config)]
+    told = [*((it, False) for it in lacking), *(foreseen(config, wishes(config), cards) if cards else ())]
     for sentence, fits in told:
         if fits:
             print(f"# {sentence}")

@@ -1,16 +1,19 @@
-"""Keys and values that a later release serves: refused by name, so that nobody believes they work."""
+"""Keys and values that are refused by name, so that nobody believes they work where they are written."""
 
 from __future__ import annotations
 
 from agent.config.settings import AgentSettings
 from agent.core.vendor import ResourceRule, Sharing
 
-#: (shape, key): why, or nothing.
-KEYS: dict[tuple[type, str], str] = {
+#: (shape, key) of a key that is served elsewhere: where.
+ELSEWHERE: dict[tuple[type, str], str] = {
     (AgentSettings, "kubeconfig"): "give --kubeconfig",
     (ResourceRule, "modes"): "it is said of all resources of a vendor: write it beside 'resources'",
     (ResourceRule, "rename"): "name the resource itself as it shall be called",
-    (ResourceRule, "spanCards"): "",
+    (ResourceRule, "spanCards"): "it is said of how cards are shared: write it in 'sharing'",
+}
+#: (shape, key) of a key that a later release serves: why, or nothing.
+KEYS: dict[tuple[type, str], str] = {
     (Sharing, "profile"): "",
     (Sharing, "memory"): "",
     (Sharing, "core"): "",
@@ -23,7 +26,9 @@ VALUES: dict[tuple[type, str], tuple[str, ...]] = {
 
 
 def key(shape: type, name: str) -> str | None:
-    """What to say of a key that is not served yet; None where it is not one of them."""
+    """What to say of a key that is not served there; None where it is not one of them."""
+    if elsewhere := ELSEWHERE.get((shape, name)):
+        return f"is not served here; {elsewhere}"
     why = KEYS.get((shape, name))
     if why is None:
         return None

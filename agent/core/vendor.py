@@ -228,7 +228,7 @@ class Format:
 
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
-Judge = Callable[[Sequence[ResourceRule]], None]
+Judge = Callable[[Sequence[ResourceRule]], Sequence[Doubt] | None]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
@@ -262,6 +262,22 @@ class HostPart:
     needed: bool = True
     #: Whether it lies where a pod sees nothing of the host: it is looked for below the host's root.
     host: bool = False
+    #: Whether devices that the vendor's process lists show that it is there, as they do of a driver.
+    shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostRuntime:
+    """A vendor's own container runtime, which reaches every pod where it is the node's default one."""
+
+    #: What it is: Enflame's container runtime.
+    name: str
+    #: What it is called in configurations of containerd, CRI-O and Docker: nvidia.
+    called: str
+    #: The names of its program.
+    programs: tuple[str, ...]
+    #: What containers lack with another runtime, as a clause: containers see no card.
+    without: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +311,8 @@ class Vendor:
     #: name their devices by uuid; several of one name make one resource.
     resources: Resources | None = None
     #: Judges the configured rules as far as that needs no devices. Raises SettingsError, with the path from
-    #: the list of rules.
+    #: the list of rules. What it returns the agent is not ready with wherever there are cards, as `resources`
+    #: complains then; with paths of the same kind. Rules that may name the same cards it hears one at a time.
     judge: Judge | None = None
     #: How a card is counted, and who chooses it, where a rule does not say so.
     sharing: Sharing = Sharing()
@@ -345,6 +362,8 @@ class Vendor:
     libraries: Callable[[], Sequence[str]] | None = None
     #: What else its cards are served with; `xpu-agent doctor` looks for it where they are.
     host_parts: tuple[HostPart, ...] = ()
+    #: Its container runtime, where containers need that for their cards or for what the driver brings.
+    host_runtime: HostRuntime | None = None
     #: While none of these and none of `libraries` is here, which must be all then, no process is started
     #: unless the config asks for the vendor. None: it is always started.
     signs: Signs | None = None

@@ -7,7 +7,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from agent.cluster.api import Api, Object
-from agent.cluster.errors import ApiAway, ApiError, ApiRefused
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused, NotFound
 from agent.core.parts import part_of, rows_of
 from agent.doctor.needs import Need
 from agent.doctor.surroundings import Cluster, Koordinator, Look
@@ -16,6 +16,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: Pods of a page, and pages; a node has some hundreds of pods.
 PAGE = 500
 PAGES = 20
+MOST_CONFIG_MAPS = 50
 
 T = TypeVar("T")
 
@@ -52,6 +53,23 @@ async def _pods(api: Api, node: str) -> Look[tuple[Object, ...]]:
     except ApiError as exc:
         return Look(why=f"the pods of {node} could not be listed: {exc}")
     return Look(tuple(found))
+
+
+async def config_maps(
+    api: Api, wanted: Sequence[tuple[str, str]]
+) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """The data of those that are there and may be read, of the first ones."""
+    found: dict[tuple[str, str], Mapping[str, str]] = {}
+    for namespace, name in wanted[:MOST_CONFIG_MAPS]:
+        at = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+        try:
+            data = part_of(await api.get(at), "data")
+        except NotFound:
+            data = {}
+        except ApiError:
+            continue
+        found[namespace, name] = {key: str(value) for key, value in data.items()}
+    return found
 
 
 async def _denied(api: Api, needs: Sequence[Need]) -> Look[tuple[Need, ...]]:

@@ -41,6 +41,16 @@ YIELDED = Ailment(
     "runs: pods are served by that one, with what it gives and without what the agent would.",
     "nothing while it is to have the cards; remove it from this node and the agent takes over: {socket}",
 )
+UNSEEN = Ailment(
+    CHECK,
+    "plugin-of-unseen-cards",
+    Severity.WARNS,
+    "another device plugin runs for cards that the agent does not see",
+    "The agent serves nothing of a vendor whose cards it does not see. Once it sees them, two plugins have "
+    "the same cards: unless foreign is `yield` the agent is not ready then, and registers none of them.",
+    "to leave that plugin the cards set vendors.{vendor}.enabled to false; to have the agent serve them mend "
+    "what the check vendor-library says, and remove that plugin from this node: it served {socket}",
+)
 AGENT = Ailment(
     CHECK,
     "foreign-agent",
@@ -88,8 +98,14 @@ def device_plugins(around: Surroundings) -> Iterator[Finding]:
     found = [*_sockets(around), *_registered(around), *_unknown(around), *_offered(around)]
     yield from found
     if not found:
-        names = ", ".join(sorted(around.names)) or "no resource"
-        yield well(CHECK, f"nobody else serves {names} in {around.config.agent.kubelet_dir}")
+        yield well(CHECK, _nobody(around))
+
+
+def _nobody(around: Surroundings) -> str:
+    directory, names = around.config.agent.kubelet_dir, ", ".join(sorted(around.names))
+    if names:
+        return f"nobody else serves {names} in {directory}"
+    return f"no vendor has cards here, and no other plugin for theirs listens in {directory}"
 
 
 def _sockets(around: Surroundings) -> Iterator[Finding]:
@@ -97,7 +113,7 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
     if others.why:
         yield not_made(CHECK, others.why)
     serving = around.sockets.admin.pid
-    marks, rivals, yielding = _marks(around), _rivals(around), _yielding(around)
+    marks, yielding = _marks(around), _yielding(around)
     for path, there in (others.value or {}).items():
         if there.state != "listens":
             continue
@@ -105,8 +121,18 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
             yield from _agent(path, there, serving)
         elif any(fnmatchcase(path.name, it) for it in yielding):
             yield YIELDED.found(f"{there} listens at {path}", socket=path)
-        elif _is_marked(path.name, marks) or any(fnmatchcase(path.name, it) for it in rivals):
-            yield SOCKET.found(f"{there} listens at {path}", socket=path)
+        else:
+            yield from _foreign(around, path, there, marks)
+
+
+def _foreign(around: Surroundings, path: Path, there: Listener, marks: frozenset[str]) -> Iterator[Finding]:
+    """A plugin of a vendor's cards, whether the agent sees these cards now or not."""
+    its = _known(around, path.name)
+    if _is_marked(path.name, marks) or any(map(around.has_cards, its)):
+        yield SOCKET.found(f"{there} listens at {path}", socket=path)
+    elif its:
+        what = f"{there} listens at {path}, and no card of {its[0]} is seen here"
+        yield UNSEEN.found(what, socket=path, vendor=its[0])
 
 
 def _is_marked(name: str, marks: frozenset[str]) -> bool:
@@ -129,10 +155,10 @@ def _marks(around: Surroundings) -> frozenset[str]:
     return frozenset(it for it in vendors | domains if len(it) >= SHORTEST_MARK)
 
 
-def _rivals(around: Surroundings) -> tuple[str, ...]:
-    """How the vendors themselves know such sockets."""
-    its = (it.vendor for it in around.configuration.plugins if it.vendor and around.has_cards(it.name))
-    return tuple(name for it in its for name in it.rivals)
+def _known(around: Surroundings, name: str) -> list[str]:
+    """The vendors that know such a socket as another plugin's."""
+    its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    return [it.name for it in its if any(fnmatchcase(name, rival) for rival in it.rivals)]
 
 
 def _yielding(around: Surroundings) -> tuple[str, ...]:

@@ -37,13 +37,23 @@ LACKING = Ailment(
 
 def parts(around: Surroundings) -> Iterator[Finding]:
     """What vendors name as needed on a node with their cards."""
-    vendors = [it.vendor for it in around.configuration.plugins if it.vendor and it.vendor.host_parts]
-    present = [it for it in vendors if around.has_cards(it.name) or _is_on_the_bus(it)]
-    for vendor in present:
+    vendors = [it for it in present(around) if it.host_parts]
+    for vendor in vendors:
         for part in vendor.host_parts:
             yield _looked_for(around, vendor.name, part)
-    if not present:
+    if not vendors:
         yield well(CHECK, "no vendor with cards here needs more than its library")
+
+
+def present(around: Surroundings) -> list[Vendor]:
+    """The vendors with cards here, whether these are listed or only seen on the bus."""
+    vendors = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    return [it for it in vendors if around.has_cards(it.name) or _is_on_the_bus(it)]
+
+
+def is_hidden(around: Surroundings) -> bool:
+    """Whether the host's files are not seen from here."""
+    return around.root == Path("/") and is_pod(os.environ)
 
 
 def _is_on_the_bus(vendor: Vendor) -> bool:
@@ -53,12 +63,13 @@ def _is_on_the_bus(vendor: Vendor) -> bool:
 
 
 def _looked_for(around: Surroundings, vendor: str, part: HostPart) -> Finding:
-    hidden = part.host and around.root == Path("/") and is_pod(os.environ)
+    if part.shown and around.lists(vendor):
+        return well(CHECK, f"{vendor}: {part.name} is there, for its cards are listed")
     found = next((it for it in part.paths if _is_there(around.root if part.host else None, it)), "")
     if found:
         return well(CHECK, f"{vendor}: {part.name} is there ({found})")
     looked = f"{vendor}: {part.name} is not there: none of {', '.join(part.paths)}"
-    if hidden:
+    if part.host and is_hidden(around):
         what = f"{looked}; a pod does not see them: mount the host's / and name where with --host-root"
         return not_made(CHECK, what)
     ailment = MISSING if part.needed else LACKING

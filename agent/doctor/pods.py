@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from agent.core.parts import part_of, rows_of
 from agent.core.text import shorten
 from agent.doctor.finding import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
+from agent.plugins import Plugin
 
 REFUSED = "pods-refused"
 AROUND = "pods-around"
@@ -21,6 +22,7 @@ SHOWN = 10
 LONGEST = 300
 #: Values by which a variable of this kind says that the container gets no device.
 NOTHING = ("", "void", "none")
+CONFIG_MAP = "ConfigMap"
 #: Agents, exporters and plugins see all cards on purpose.
 OF_THE_NODE = ("system-node-critical", "system-cluster-critical")
 
@@ -40,7 +42,8 @@ CHOOSES = Ailment(
     "a pod sets the vendor's variable of visible devices itself",
     "Its value takes the place of ours, or without a limit takes cards that nobody gave it: all of them for "
     "`all`, and the first is the one that everybody then uses.",
-    "remove {variable} from the container's env, and ask for cards with resources.limits",
+    "remove {variable} from the container's env, or from the ConfigMap that is named, and ask for cards with "
+    "resources.limits",
 )
 PRIVILEGED = Ailment(
     AROUND,
@@ -96,28 +99,90 @@ def around(around: Surroundings) -> Iterator[Finding]:
     if pods is None:
         yield not_made(AROUND, around.cluster.pods.why)
         return
-    variables = frozenset(
-        it.vendor.visible
-        for it in around.configuration.plugins
-        if it.vendor is not None and it.vendor.visible
-    )
-    found = [it for pod in pods if _lives(pod) for it in _judged(pod, variables, around.names)]
+    variables = variables_of(around.configuration.plugins)
+    living, read = [it for it in pods if _lives(it) and not _is_of_the_node(it)], around.cluster.config_maps
+    found = [it for pod in living for it in _judged(pod, variables, around.names, read)]
     for number, it in enumerate(found[:SHOWN], start=1):
         more = f" (and {len(found) - SHOWN} more like these)" if number == SHOWN < len(found) else ""
         yield replace(it, what=f"{it.what}{more}")
-    if not found:
+    unread = [it for pod in living for it in unknown(pod, variables, read)]
+    if unread:
+        yield not_made(AROUND, _unread(unread))
+    elif not found:
         yield well(AROUND, f"none of {len(pods)} pods chooses its cards by itself")
 
 
-def _judged(pod: Object, variables: frozenset[str], resources: frozenset[str]) -> Iterator[Finding]:
-    if part_of(pod, "spec").get("priorityClassName") in OF_THE_NODE:
-        return
+def variables_of(plugins: Iterable[Plugin]) -> frozenset[str]:
+    """The variables by which containers are told their devices."""
+    return frozenset(it.vendor.visible for it in plugins if it.vendor is not None and it.vendor.visible)
+
+
+def _unread(found: Sequence[tuple[str, str, Sequence[str]]]) -> str:
+    shown = "; ".join(f"{where} from {source}" for where, source, _ in found[:SHOWN])
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    variables = ", ".join(dict.fromkeys(variable for _, _, its in found for variable in its))
+    return (
+        f"containers that may set {variables} by envFrom: {shown}{more}; ConfigMaps are read with a "
+        "kubeconfig (--kubeconfig) that may, Secrets never"
+    )
+
+
+def unknown(
+    pod: Object, variables: frozenset[str], read: Mapping[tuple[str, str], Mapping[str, str]]
+) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Containers with variables of which nobody has read whether they are ours: where, whence, and which."""
+    namespace, name = _name(pod)
+    for it in _containers(pod):
+        where = f"{namespace}/{name}, container {shorten(str(it.get('name')))}"
+        for kind, source, prefix in _sources(it):
+            its = [one for one in sorted(variables) if _may_have(it, prefix, one)]
+            if its and (kind != CONFIG_MAP or (namespace, source) not in read):
+                yield where, f"{kind} {shorten(source)}", its
+
+
+def config_maps(pods: Iterable[Object], variables: frozenset[str]) -> list[tuple[str, str]]:
+    """The ConfigMaps, by namespace and name, from which containers may have one of the variables."""
+    living = [it for it in pods if _lives(it) and not _is_of_the_node(it)]
+    named = [
+        (_name(pod)[0], source)
+        for pod in living
+        for it in _containers(pod)
+        for kind, source, prefix in _sources(it)
+        if kind == CONFIG_MAP and any(_may_have(it, prefix, one) for one in variables)
+    ]
+    return list(dict.fromkeys(named))
+
+
+def _sources(container: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What a container has variables from: kind, name and the prefix of their names (v1.EnvFromSource)."""
+    for it in rows_of(container, "envFrom"):
+        for key, kind in (("configMapRef", CONFIG_MAP), ("secretRef", "Secret")):
+            if name := part_of(it, key).get("name"):
+                yield kind, str(name), str(it.get("prefix") or "")
+
+
+def _may_have(container: Mapping[str, Any], prefix: str, variable: str) -> bool:
+    """Whether such a source may say the variable; what stands in `env` itself wins over all of them."""
+    said = {it.get("name") for it in rows_of(container, "env")}
+    return variable.startswith(prefix) and variable not in said
+
+
+def _is_of_the_node(pod: Object) -> bool:
+    return part_of(pod, "spec").get("priorityClassName") in OF_THE_NODE
+
+
+def _judged(
+    pod: Object,
+    variables: frozenset[str],
+    resources: frozenset[str],
+    read: Mapping[tuple[str, str], Mapping[str, str]],
+) -> Iterator[Finding]:
     namespace, name = _name(pod)
     for it in _containers(pod):
         where = f"{namespace}/{name}, container {shorten(str(it.get('name')))}"
         asks = sorted(resources.intersection(part_of(part_of(it, "resources"), "limits")))
         asked = f"asks for {', '.join(asks)}" if asks else "asks for no device"
-        for variable, value in _set(it, variables):
+        for variable, value in (*_set(it, variables), *_set_from(it, variables, namespace, read)):
             yield CHOOSES.found(f"{where} {asked} and sets {variable}={value}", variable=variable)
         if asks and part_of(it, "securityContext").get("privileged") is True:
             yield PRIVILEGED.found(f"{where} {asked} and is privileged")
@@ -130,6 +195,25 @@ def _set(container: Mapping[str, Any], variables: frozenset[str]) -> Iterator[tu
                 str(it["name"]),
                 "(from elsewhere)" if it.get("valueFrom") else shorten(str(it["value"]), 60),
             )
+
+
+def _set_from(
+    container: Mapping[str, Any],
+    variables: frozenset[str],
+    namespace: str,
+    read: Mapping[tuple[str, str], Mapping[str, str]],
+) -> Iterator[tuple[str, str]]:
+    """What ConfigMaps that were read say; of two with one key the last one holds."""
+    said: dict[str, str] = {}
+    for kind, source, prefix in _sources(container):
+        its = read.get((namespace, source), {}) if kind == CONFIG_MAP else {}
+        for variable in variables:
+            value = its.get(variable.removeprefix(prefix)) if _may_have(container, prefix, variable) else None
+            if value is not None:
+                said[variable] = (
+                    "" if value in NOTHING else f"{shorten(value, 60)} (ConfigMap {shorten(source)})"
+                )
+    yield from ((variable, value) for variable, value in said.items() if value)
 
 
 def _containers(pod: Object) -> list[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
-from agent.core.parts import rows_of
+from agent.core.parts import part_of, rows_of
 from agent.core.vendor import Device
 from agent.doctor.needs import Need
 from agent.doctor.sockets import Listener
@@ -93,6 +93,8 @@ class Cluster:
     away: str = ""
     broken: bool = False
     koordinator: Koordinator = Koordinator()
+    #: By namespace and name the ConfigMaps that were read, from which containers here have variables.
+    config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,16 @@ class Surroundings:
         looks = self.vendors.values()
         return frozenset(it.uuid for look in looks for it in look.value or () if it.parent is None)
 
+    @property
+    def engine(self) -> str:
+        """Whom the kubelet has its containers from, as the Node says: docker, containerd, cri-o; or empty."""
+        info = part_of(part_of(self.cluster.node.value or {}, "status"), "nodeInfo")
+        return str(info.get("containerRuntimeVersion") or "").partition("://")[0]
+
+    def lists(self, vendor: str) -> bool:
+        """Whether the vendor's process lists devices."""
+        return bool(self.vendors.get(vendor, Look()).value)
+
     def has_cards(self, vendor: str) -> bool:
         """Whether the vendor is meant to serve here: it has devices, or the config insists on it."""
-        return bool(self.vendors.get(vendor, Look()).value) or self.config.vendor(vendor).enabled is True
+        return self.lists(vendor) or self.config.vendor(vendor).enabled is True

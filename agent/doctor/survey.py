@@ -37,7 +37,7 @@ from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.core.koordinator.locks import LOCKS
 from agent.core.parts import part_of
 from agent.core.vendor import Device
-from agent.doctor import cluster, needs
+from agent.doctor import cluster, needs, pods
 from agent.doctor.koordinator import asked as koordinator
 from agent.doctor.sockets import Listener, beside, listener
 from agent.doctor.surroundings import (
@@ -49,7 +49,7 @@ from agent.doctor.surroundings import (
     Sockets,
     Surroundings,
 )
-from agent.fleet import check, wanted
+from agent.fleet import check, in_service
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.podresources import PodResources
@@ -161,7 +161,7 @@ def _configuration(question: Question, door: _Door) -> Configuration:
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
-        return Configuration(config, source.look(known).source, "", wanted(config), tuple(sorted(asks)))
+        return Configuration(config, source.look(known).source, "", in_service(config), tuple(sorted(asks)))
     except ConfigError as exc:
         source_name = str(question.given.get("config") or "defaults")
         awaits = isinstance(exc, LabelsUnknown)
@@ -266,7 +266,11 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         extends=_extends(configuration.plugins),
         receipts=_gives_receipts(configuration.plugins),
     )
-    return await cluster.asked(door.api, door.node, question.node, rights, shown)
+    found = await cluster.asked(door.api, door.node, question.node, rights, shown)
+    if question.kubeconfig.path is None:
+        return found  # in a pod the rights are the agent's, which has none to ConfigMaps
+    named = pods.config_maps(found.pods.value or (), pods.variables_of(configuration.plugins))
+    return replace(found, config_maps=await cluster.config_maps(door.api, named))
 
 
 async def _with_stale(

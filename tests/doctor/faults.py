@@ -38,7 +38,7 @@ from metax_host import Host
 from mxsml_stub import MxsmlStub
 
 from .koordination import placement
-from .patient import GPU, Patient, may_mount
+from .patient import GPU, RUNTIME, Patient, may_mount
 
 MEMORY = "example.com/memory"
 Fault = Callable[[Patient, pytest.MonkeyPatch], Awaitable[str]]
@@ -146,6 +146,13 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     registers(monkeypatch, rivals=("nvidia-gpu.sock",))
     patient.configure(foreign="yield")
     return "nvidia-gpu.sock"
+
+
+@fault("plugin-of-unseen-cards")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.beside("metax")
+    await patient.listen(patient.kubelet.plugin_dir / "metax-gpu.sock")
+    return "metax-gpu.sock, and no card of metax is seen here"
 
 
 @fault("foreign-agent")
@@ -315,6 +322,19 @@ def metax(patient: Patient, monkeypatch: pytest.MonkeyPatch, **vendor: Any) -> M
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.cards.stub.lose(1)
     return "lost"
+
+
+@fault("runtime-not-default")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    (patient.host / "etc/containerd/config.toml").write_text(RUNTIME.format('"runc"'))
+    return "nvidia: containerd starts containers by runc, as "
+
+
+@fault("resource-unserved")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    shared = {"name": f"{GPU}.shared", "sharing": {"kind": "replicas", "replicas": 2}}
+    patient.configure(resources=[{"name": GPU}, shared])
+    return f"vendor nvidia: {GPU}.shared asks for all devices, {GPU} has them already; set 'devices'"
 
 
 # State

@@ -9,7 +9,7 @@ import pytest
 from cluster.koordlets import Koordlet
 
 from . import koordination
-from .faults import fault
+from .faults import fault, metax
 from .koordination import CORE, RATIO, allocated, card, cards, device, infos, install, koordlet, limits, node
 from .patient import GPU, Patient
 
@@ -67,6 +67,18 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     koordination.program(patient, "koord-scheduler", "--feature-gates=", name="scheduler")
     return "koordinator-system/koord-scheduler: without DevicePluginAdaption=true"
+
+
+@fault("koordinator-old")
+async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
+    install(patient)
+    metax(patient, monkeypatch)
+    pod = koordination.program(
+        patient, "koord-scheduler", "--feature-gates=DevicePluginAdaption=true", name="scheduler"
+    )
+    pod["spec"]["containers"][0]["image"] = "ghcr.io/koordinator-sh/koord-scheduler:v1.7.0"
+    patient.server.put_object(pod)
+    return "koordinator-system/koord-scheduler is of version 1.7"
 
 
 @fault("manager-gate-off")

@@ -29,6 +29,14 @@ from agent.testing.simapi import SimApiServer
 
 GPU = "nvidia.com/gpu"
 CARDS = 2
+#: What containerd 1 starts containers by.
+RUNTIME = """\
+version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = {}
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+BinaryName = "/usr/bin/nvidia-container-runtime"
+"""
 
 
 class Patient:
@@ -46,6 +54,7 @@ class Patient:
         self.given: dict[str, Any] = {"config": str(self.node.config)}
         self.kubeconfig: Path | None = server.kubeconfig(root / "kubeconfig")
         self.host = root / "host"
+        self._install_runtime()
         self.agent = AgentProcess(self.node)
         #: What ends with the test.
         self.stack = AsyncExitStack()
@@ -61,6 +70,17 @@ class Patient:
         if nodes:
             document = json.loads(self.node.config.read_text())
             self.node.write(json.dumps({**document, "nodes": nodes}))
+
+    def _install_runtime(self) -> None:
+        """NVIDIA's container runtime, as the one that starts containers."""
+        toolkit, config = (
+            self.host / "usr/bin/nvidia-container-runtime",
+            self.host / "etc/containerd/config.toml",
+        )
+        for path in (toolkit, config):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        toolkit.touch()
+        config.write_text(RUNTIME.format('"nvidia"'))
 
     def spoil(self, text: str) -> None:
         """Write a file that can not be used, but for what `agent` says of where things are."""

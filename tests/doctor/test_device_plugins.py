@@ -12,8 +12,14 @@ from agent.doctor import device_plugins
 from agent.doctor.finding import Severity
 from agent.doctor.sockets import Listener
 from agent.doctor.surroundings import Look, Sockets
+from agent.plugins import Plugin, load
 
 from .surveyed import around, vendor
+
+
+def found(name: str) -> Plugin:
+    """The vendor's own plugin, as it is installed."""
+    return next(it for it in load({}, [name]) if it.name == name)
 
 
 def test_devices_that_the_agent_lists_in_any_form_are_not_foreign() -> None:
@@ -59,6 +65,41 @@ def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> N
     found = list(device_plugins._sockets(replace(wide, sockets=Sockets(others=Look(there)))))
 
     assert [(it.ailment, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
+
+
+#: The sockets that each known plugin serves in the kubelet's directory.
+PEERS = [
+    *(("nvidia", it) for it in ("nvidia-gpu.sock", "nvidia-gpu.shared.sock", "nvidia-mig-1g.10gb.sock")),
+    ("nvidia", "nvidia.sock"),  # up to v0.6.0, as in document 003
+    *(("nvidia", it) for it in ("vcore.sock", "vmemory.sock")),  # gpu-manager
+    *(("enflame", it) for it in ("enflame.sock", "enflamegcushare.sock", "enflamegcushare-drs.sock")),
+    ("metax", "metax-gpu.sock"),
+]
+
+
+@pytest.mark.parametrize(("name", "socket"), PEERS)
+def test_a_known_plugin_that_listens_is_named_whether_its_cards_are_seen_or_not(
+    name: str, socket: str
+) -> None:
+    plugin = found(name)
+    sockets = Sockets(others=Look({Path(f"/k/{socket}"): Listener("listens", pid=7)}))
+    seen = replace(around(plugin), sockets=sockets)
+    unseen = replace(around(plugin, found={name: Look(why="library-not-found")}), sockets=sockets)
+
+    told = {it.ailment: it for one in (seen, unseen) for it in device_plugins.device_plugins(one)}
+
+    assert [it for it in told if it] == ["foreign-plugin", "plugin-of-unseen-cards"]
+    assert f"vendors.{name}.enabled to false" in told["plugin-of-unseen-cards"].remedy
+    assert not [it.what for it in told.values() if it.what.startswith("nobody")]
+
+
+def test_where_no_vendor_has_cards_nobody_is_said_to_serve_no_resource() -> None:
+    plugin = found("nvidia")
+    bare = around(plugin, found={"nvidia": Look(why="library-not-found")})
+
+    told = [it.what for it in device_plugins.device_plugins(replace(bare, sockets=Sockets(others=Look({}))))]
+
+    assert told == ["no vendor has cards here, and no other plugin for theirs listens in /nowhere/k"]
 
 
 def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:

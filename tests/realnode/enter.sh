@@ -67,7 +67,8 @@ inside() {  # the first process of the node: makes it, runs the command and buri
   mount -t devpts -o ptmxmode=666 devpts /dev/pts
   mount -t tmpfs -o mode=1777 node /dev/shm
   mount -t tmpfs -o mode=755 node /run
-  for at in /var/lib/kubelet /var/lib/containerd; do  # the runtime wants a file system to lay its own overlays on
+  # The runtime wants a file system to lay its own overlays on; an agent would go on from what the host's has kept.
+  for at in /var/lib/kubelet /var/lib/containerd /var/lib/xpu-agent; do
     mkdir -p "$at"
     mount -t tmpfs -o mode=755 node "$at"
   done

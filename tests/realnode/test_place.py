@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from . import place
+from .release import STATE
 
 
 def test_ports_are_all_different_and_none_of_those_that_the_kernel_gives(
@@ -20,3 +21,9 @@ def test_ports_are_all_different_and_none_of_those_that_the_kernel_gives(
 
     assert len(set(found)) == 100
     assert all(port > 65335 for port in found)
+
+
+@pytest.mark.usefixtures("place")
+def test_an_agent_of_the_node_has_nothing_of_what_one_of_the_host_has_kept() -> None:
+    """The host's /var shows through; what is mounted on its directory is this node's alone."""
+    assert STATE.is_mount()

@@ -74,23 +74,28 @@ def choice(
     if wanted == "none":
         return NOT_ASKED
     named = wanted != "auto"
-    if shares:
-        why = "counts replicas, which koord-scheduler takes for whole cards; rename it"
-        return Choice("none", f"{shares} {why}", trouble=named)
+    shared = _shared(shares, named=named) if shares else None
     if wanted == "feed":
-        return Choice("feed", AS_SAID)
+        return shared or Choice("feed", AS_SAID)
     if not api:
         return Choice("none", NO_SERVER, trouble=named)
     if shown is None:
-        return None
+        return shared
     if not shown.kind:
         return Choice("none", NO_KIND, trouble=named)
+    if shared is not None:
+        return shared
     if shown.koordlet:
         return _beside(shown, missing, named=named)
     if shown.refused:
         return Choice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
     silent = f"{shown.silent}, and has not told for a minute what it should" if shown.silent else ""
     return Choice("device", AS_SAID if named else silent or "no koordlet here reports accelerators")
+
+
+def _shared(resource: str, *, named: bool) -> Choice:
+    why = "counts replicas, which koord-scheduler takes for whole cards; rename it"
+    return Choice("none", f"{resource} {why}", trouble=named)
 
 
 def _beside(shown: Shown, missing: str, *, named: bool) -> Choice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agent.config.rules import replicas_as_cards
 from agent.core.koordinator.mode import NO_KIND, Choice, Shown, choice
@@ -92,6 +92,17 @@ COLOCATION = Ailment(
     "colocation-config; a ConfigMap that is gone comes back by helm upgrade koordinator "
     "koordinator-sh/koordinator --reuse-values",
 )
+OLD = Ailment(
+    PROGRAMS,
+    "koordinator-old",
+    Severity.WARNS,
+    "Koordinator is too old for MetaX's cards",
+    "Before 1.8.0 koord-scheduler writes no annotation that says which slice of which card a container gets, "
+    "and knows no lock of the Node, by which of two pods that ask alike each gets its own.",
+    "helm upgrade koordinator koordinator-sh/koordinator --version 1.8.0 --reuse-values",
+)
+#: The release from which Koordinator knows MetaX's cards (pkg/scheduler/plugins/deviceshare, v1.8.0).
+METAX, KNOWS_METAX = "metax", (1, 8)
 SCHEDULER, MANAGER = "koord-scheduler", "koord-manager"
 
 
@@ -171,6 +182,8 @@ def programs(around: Surroundings) -> Iterator[Finding]:
     schedulers, managers = running(pods.value, SCHEDULER), running(pods.value, MANAGER)
     found = list(_without(schedulers, "DevicePluginAdaption", SCHEDULER_GATE))
     found += _without(managers, "EnableSyncGPUSharedResource", MANAGER_GATE)
+    if around.has_cards(METAX):
+        found += _old((*schedulers, *managers))
     if off := around.cluster.koordinator.colocation.value:
         found.append(COLOCATION.found(off, namespace=shlex.quote(around.cluster.koordinator.namespace)))
     missing = [name for name, its in ((SCHEDULER, schedulers), (MANAGER, managers)) if not its]
@@ -179,6 +192,14 @@ def programs(around: Surroundings) -> Iterator[Finding]:
     yield from found or [
         well(PROGRAMS, "koord-scheduler and koord-manager have the gates for device plugins")
     ]
+
+
+def _old(running: Iterable[Program]) -> Iterator[Finding]:
+    """Those whose image says a release that does not know MetaX's cards."""
+    old = [it for it in running if it.version is not None and it.version < KNOWS_METAX]
+    if old:
+        told = ", ".join(f"{it} is of version {'.'.join(map(str, it.version or ()))}" for it in old[:3])
+        yield OLD.found(told)
 
 
 def _without(running: list[Program], gate: str, ailment: Ailment) -> Iterator[Finding]:

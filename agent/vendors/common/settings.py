@@ -15,6 +15,7 @@ from agent.core.vendor import SettingsError
 
 Path = tuple[str | int, ...]
 
+_LARGE = 10**12
 _STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
 
 
@@ -41,6 +42,16 @@ def fitting(options: type[msgspec.Struct]) -> dict[str, str]:
 def for_backend(options: type[msgspec.Struct]) -> list[str]:
     """The settings that the vendor's process needs."""
     return [key for key, meta in metas(options).items() if meta.extra == {"backend": True}]
+
+
+def as_text(given: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """The settings with numbers under these keys as texts: without quotes 0.1 is a number to YAML."""
+    return {**given, **{key: f"{given[key]:.12g}" for key in keys if _is_number(given.get(key))}}
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is one of few digits: a larger one would have its text in another form, or none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGE
 
 
 def unknown(key: object, known: Iterable[str], path: Path = ()) -> SettingsError:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from agent.core.choosing import chosen
-from agent.core.vendor import Device, Offering, Placement, ResourceRule, SettingsError, Sharing
+from agent.core.choosing import chosen, taken_whole
+from agent.core.vendor import Device, Doubt, Offering, Placement, ResourceRule, SettingsError, Sharing
 
 from . import facts
 from .names import ENFLAME
@@ -89,8 +89,8 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     return Offering(tuple(made), tuple(complaints), doubts=tuple(_doubts(options, made, fit)))
 
 
-def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
-    """Refuse rules that say of Enflame's resources what they can not be.
+def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+    """Refuse rules that say of Enflame's resources what they can not be, and say which ones get no card.
 
     Raises:
         SettingsError: With the path from the list of rules.
@@ -119,6 +119,7 @@ def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
                 f"which card each container of {rule.name} gets, and is always heard",
                 (index, "placement"),
             )
+    return tuple(taken_whole(rules, takes=lambda it: it.name != options.brand.drs))
 
 
 def _judge_name(options: Options, rule: ResourceRule, index: int) -> None:

@@ -42,9 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     register_resource: Annotated[
         _Resource, of_agent("the name of the whole card's resource, such as enflame.com/gcu")
     ] = "enflame.com/gcu"
-    memory_unit: Annotated[
-        Unit, of_agent(f"{_one_of(get_args(Unit))}, in quotes: GB of one unit of gcu-memory")
-    ] = "1"
+    memory_unit: Annotated[Unit, of_agent(f"{_one_of(get_args(Unit))}: GB of one unit of gcu-memory")] = "1"
     slice_count: Annotated[
         Annotated[int, Meta(ge=2, le=MAX_SLICES)], of_agent(f"a whole number from 2 to {MAX_SLICES}")
     ] = 6
@@ -73,7 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if key not in SETTINGS:
                 raise settings.unknown(key, SETTINGS)
         try:
-            read = msgspec.convert(dict(given), cls)
+            read = msgspec.convert(settings.as_text(given, "memoryUnit"), cls)
         except msgspec.ValidationError as error:
             raise settings.refusal(error, given, SETTINGS) from None
         if wrong := _wrong(read.brand):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.core.vendor import HostPart
+from agent.core.vendor import HostPart, HostRuntime
 
 from .efsmi import FOLDERS, NAME
 from .options import Options
 from .sysfs import NAMES
 
+RUNTIME_NAME = "Enflame's container runtime"
 #: Of enflame-container-toolkit; either is enough, for the runtime may lie elsewhere.
 RUNTIME = ("/usr/bin/enflame-container-runtime", "/etc/enflame-container-runtime/config.toml")
 
@@ -30,15 +31,24 @@ def _driver(options: Options) -> HostPart:
 
 def _runtime(options: Options) -> HostPart:
     """Without device nodes from us Enflame's runtime alone lets a container see its cards."""
-    without = "containers get the nodes of their cards, and only what their image has of Enflame's libraries"
     return HostPart(
-        "Enflame's container runtime",
+        RUNTIME_NAME,
         RUNTIME,
-        without if options.device_nodes else "no container sees a card, for the setting deviceNodes is false",
+        _without(options),
         "install enflame-container-toolkit, and let its runtime be the default one of containerd",
         needed=not options.device_nodes,
         host=True,
     )
+
+
+def host_runtime(options: Options) -> HostRuntime:
+    return HostRuntime(RUNTIME_NAME, "enflame", ("enflame-container-runtime",), _without(options))
+
+
+def _without(options: Options) -> str:
+    if options.device_nodes:
+        return "containers get the nodes of their cards, and only what their image has of Enflame's libraries"
+    return "no container sees a card, for the setting deviceNodes is false"
 
 
 def _tool(options: Options) -> HostPart:

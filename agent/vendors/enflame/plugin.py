@@ -17,7 +17,7 @@ from .inspection import formats
 from .labels import labels, machine, time
 from .offering import DRS_DIALECTS, judge, named, offering, unclaimed
 from .options import DEFAULTS, SETTINGS, Options
-from .parts import host_parts
+from .parts import host_parts, host_runtime
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -65,6 +65,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         shortage="insufficient GCU Memory in one gcu device",
         libraries=partial(places.searched, options.for_backend()),
         host_parts=host_parts(options, sliced=sliced),
+        host_runtime=host_runtime(options),
         rivals=RIVALS,
         former=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),
         cards_told=cards_told,

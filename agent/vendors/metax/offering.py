@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from agent.core.choosing import chosen
-from agent.core.vendor import Device, Offering, ResourceRule, SettingsError, Sharing, State
+from agent.core.choosing import chosen, taken_whole
+from agent.core.vendor import Device, Doubt, Offering, ResourceRule, SettingsError, Sharing, State
 
 from . import facts
 from .names import GPU, SGPU
@@ -33,8 +33,8 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     return Offering(tuple(made), tuple(complaints))
 
 
-def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
-    """Refuse rules that say what the mode can not be.
+def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+    """Refuse rules that say what the mode can not be, and say which ones get no card.
 
     Raises:
         SettingsError: With the path from the list of rules.
@@ -64,6 +64,7 @@ def judge(options: Options, rules: Sequence[ResourceRule]) -> None:
                 f"a card has {MAX_SLICES} slices at most",
                 (index, "sharing", "replicas"),
             )
+    return tuple(taken_whole(rules))
 
 
 def _filled(options: Options, rule: ResourceRule) -> ResourceRule:

@@ -21,6 +21,7 @@ from .names import GPU, SGPU
 from .nodedevices import ANNOTATION, node_annotations
 from .offering import judge, offering, sharing
 from .options import DEFAULTS, SETTINGS, Options
+from .parts import HOST_RUNTIME, host_parts
 from .room import cards_with_room, part
 from .share import without_a_claim
 from .sysfs import MODULE
@@ -63,6 +64,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         rivals=RIVALS,
         former=(GPU, SGPU),
         cards_told=partial(cards_told, options),
+        host_parts=host_parts(options),
+        host_runtime=HOST_RUNTIME,
         libraries=partial(places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=(PCI_VENDOR,), sysfs=sysfs),
     )

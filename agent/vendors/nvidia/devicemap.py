@@ -84,11 +84,14 @@ def _not_uniform(sliced: Sequence[Device], whole: Sequence[Device], slices: Sequ
     return ""
 
 
+def known_names(options: Options) -> tuple[str, ...]:
+    """The names that devices may have by the settings, but for those of MIG profiles."""
+    mig = options.patterns.mig if options.mig_strategy != "none" else ()
+    return (*(it.resource for it in options.patterns.gpus), GPU, *(it.resource for it in mig))
+
+
 def _named(options: Options, whole: Iterable[Device], slices: Iterable[Device]) -> DeviceMap:
-    names = [it.resource for it in options.patterns.gpus] + [GPU]
-    if options.mig_strategy != "none":
-        names += [it.resource for it in options.patterns.mig]
-    resources: dict[str, list[Device]] = {name: [] for name in names}
+    resources: dict[str, list[Device]] = {name: [] for name in known_names(options)}
     complaints: dict[str, None] = {}
     for gpu in whole:
         resources[_matching(options.patterns.gpus, gpu.model) or GPU].append(gpu)

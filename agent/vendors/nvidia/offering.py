@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from agent.core.choosing import all_taken, taken_whole
 from agent.core.text import shorten
-from agent.core.vendor import Device, Offering, Policy, ResourceRule, Sharing
+from agent.core.vendor import Device, Doubt, Offering, Policy, ResourceRule, Sharing
 
 from . import imex
-from .devicemap import DeviceMap, device_map, nothing
+from .devicemap import DeviceMap, device_map, known_names, nothing
 from .facts import index_of
 from .names import DOMAIN, GPU
 from .options import Options
 from .timeslicing import Replicated
 
+NOT_APPLIED = "timeSlicing is not applied where resources are configured; remove one of both"
 _EXCLUSIVE = Sharing()
 _Parts = dict[str, dict[Sharing, list[Device]]]
 
@@ -32,6 +34,20 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     if base.refused:
         return replace(made, complaints=(base.refused,))
     return replace(made, complaints=tuple(dict.fromkeys((*base.complaints, *made.complaints))))
+
+
+def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+    """What keeps the agent from being ready wherever there are cards."""
+    names = known_names(options)
+
+    def pool(rule: ResourceRule) -> str | None:
+        """Which devices `all` and a count mean; those that a rule names may be of any."""
+        if isinstance(rule.devices, tuple):
+            return None
+        return rule.name if rule.name in names or _is_profile(rule.name) else GPU
+
+    sliced = [Doubt(NOT_APPLIED)] if rules and options.time_slicing.resources else []
+    return (*sliced, *taken_whole(rules, pool))
 
 
 def _time_sliced(options: Options, base: DeviceMap) -> Offering:
@@ -113,7 +129,7 @@ def _configured(options: Options, rules: Sequence[ResourceRule], base: DeviceMap
     made: list[ResourceRule] = []
     complaints: list[str] = []
     if options.time_slicing.resources:
-        complaints.append("timeSlicing is not applied where resources are configured; remove one of both")
+        complaints.append(NOT_APPLIED)
     owners: dict[str, str] = {}
     for rule in rules:
         chosen, wrong = _wanted(rule, base, owners)
@@ -136,8 +152,7 @@ def _wanted(rule: ResourceRule, base: DeviceMap, owners: Mapping[str, str]) -> t
     free = [it for it in meant if it.uuid not in owners]
     if rule.devices == "all":
         others = ", ".join(dict.fromkeys(owners[it.uuid] for it in meant if it.uuid in owners))
-        taken_all = f"{rule.name} asks for all devices, {others} has them already; set 'devices'"
-        return free, [taken_all] if meant and not free else []
+        return free, [all_taken(rule, others)] if meant and not free else []
     if rule.devices <= len(free):
         return free[: rule.devices], []
     return free, [f"{rule.name} asks for {rule.devices} devices, nvidia has {len(free)} for it"]
@@ -145,6 +160,8 @@ def _wanted(rule: ResourceRule, base: DeviceMap, owners: Mapping[str, str]) -> t
 
 def _meant(name: str, resources: Mapping[str, tuple[Device, ...]]) -> tuple[Device, ...]:
     """What `all` is: the devices of that name, else the default ones; no GPU is taken for a MIG device."""
-    if name in resources or name.startswith(f"{DOMAIN}mig-"):
-        return resources.get(name, ())
-    return resources[GPU]
+    return resources.get(name, ()) if name in resources or _is_profile(name) else resources[GPU]
+
+
+def _is_profile(name: str) -> bool:
+    return name.startswith(f"{DOMAIN}mig-")

@@ -117,7 +117,7 @@ class Options(Strict, frozen=True, kw_only=True):
             SettingsError: In NVIDIA's words where its plugin has some, else with what would fit; with the
                 path to what is wrong.
         """
-        given = dict(said)
+        given = settings.as_text(said, "disableHealthChecks", "enableHealthChecks")
         for key in given:
             if key not in SETTINGS:
                 raise settings.unknown(key, SETTINGS)

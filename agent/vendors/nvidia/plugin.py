@@ -14,8 +14,9 @@ from .answers import cards_told
 from .edits import VISIBLE_DEVICES, container_edits
 from .labels import labels
 from .names import DOMAIN, GPU
-from .offering import offering
+from .offering import judge, offering
 from .options import DEFAULTS, SETTINGS, Options
+from .parts import host_parts, host_runtime
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -23,8 +24,8 @@ __all__ = ["SETTINGS", "register_backend"]
 DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 PCI_VENDOR = "0x10de"
 #: The sockets of NVIDIA's own plugin and of HAMi's, which is made of it (k8s-device-plugin v0.20,
-#: internal/plugin/server.go), and gpu-manager's two (gpu-manager v1.1.5, pkg/types).
-RIVALS = ("nvidia-gpu*.sock", "nvidia-mig-*.sock", "vcore.sock", "vmemory.sock")
+#: internal/plugin/server.go; up to v0.6.0, main.go), and gpu-manager's two (gpu-manager v1.1.5, pkg/types).
+RIVALS = ("nvidia.sock", "nvidia-gpu*.sock", "nvidia-mig-*.sock", "vcore.sock", "vmemory.sock")
 #: What these give out of the cards; NVIDIA's other plugins count what is no card under its domain.
 FORMER = (GPU, f"{GPU}.*", f"{DOMAIN}mig-*", "tencent.com/vcuda-core", "tencent.com/vcuda-memory")
 
@@ -41,6 +42,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         settings=options.for_backend(),
         defaults=DEFAULTS,
         resources=partial(offering, options),
+        judge=partial(judge, options),
         labels=partial(labels, options),
         machine_label=f"{GPU}.machine",
         time_label=f"{DOMAIN}gfd.timestamp",
@@ -50,6 +52,8 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         rivals=RIVALS,
         former=FORMER,
         cards_told=cards_told,
+        host_parts=host_parts(options),
+        host_runtime=host_runtime(options),
         libraries=partial(places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.koordinator.mode import Shown, choice
+from agent.core.koordinator.mode import NO_KIND, NO_SERVER, Choice, Shown, choice
 
 BESIDE = Shown(kind=True, koordlet="koordlet x runs here with Accelerators=true")
 ALONE = Shown(kind=True)
@@ -82,3 +82,15 @@ def test_shares_that_a_scheduler_would_take_for_cards_are_told_in_no_way(
     assert chosen is not None
     assert (chosen.mode, chosen.trouble) == ("none", trouble)
     assert "nvidia.com/gpu counts replicas" in chosen.why
+
+
+@pytest.mark.parametrize(("wanted", "trouble"), [("auto", False), ("device", True)])
+@pytest.mark.parametrize(
+    ("shown", "api", "why"), [(BARE, True, NO_KIND), (BARE, False, NO_SERVER), (None, False, NO_SERVER)]
+)
+def test_where_koordinator_is_not_nobody_is_told_to_rename_shares_for_its_sake(
+    wanted: Any, trouble: bool, shown: Shown | None, api: bool, why: str
+) -> None:
+    chosen = choice(wanted, shown, api=api, shares="nvidia.com/gpu")
+
+    assert chosen == Choice("none", why, trouble=trouble)

@@ -53,7 +53,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("directory", type=Path, help="where they are laid out; it is made")
     parser.add_argument("dialect", nargs="?", choices=get_args(DialectName), default="gcushare-v4")
     its = parser.parse_args(argv)
-    sys.stdout.write("\n".join([*play(its.directory.absolute(), its.dialect), ""]))
+    try:
+        told = play(its.directory.absolute(), its.dialect)
+    except FileExistsError as exc:
+        parser.error(f"{exc.filename} is there already: remove it, or name a directory that is not there")
+    sys.stdout.write("\n".join([*told, ""]))
 
 
 if __name__ == "__main__":

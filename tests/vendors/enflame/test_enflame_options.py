@@ -73,8 +73,9 @@ def test_annotations_have_the_kind_in_the_domain_too_as_gcushares_scheduler_writ
     [
         ({"dialekt": "hami"}, ("dialekt",), "unknown key; did you mean 'dialect'?"),
         ({"dialect": "v1"}, ("dialect",), 'none, gcushare-v1, gcushare-v4 or hami, found "v1"'),
-        ({"memoryUnit": "0.5"}, ("memoryUnit",), "1, 0.1, 0.01, 0.001 or auto, in quotes"),
-        ({"memoryUnit": 1}, ("memoryUnit",), "in quotes: GB of one unit of gcu-memory, found 1"),
+        ({"memoryUnit": "0.5"}, ("memoryUnit",), "1, 0.1, 0.01, 0.001 or auto: GB of one unit of gcu-memory"),
+        ({"memoryUnit": 0.5}, ("memoryUnit",), "or auto: GB of one unit of gcu-memory, found 0.5"),
+        ({"memoryUnit": True}, ("memoryUnit",), "or auto: GB of one unit of gcu-memory, found true"),
         ({"sliceCount": 1}, ("sliceCount",), "a whole number from 2 to 128, found 1"),
         ({"registerResource": "gcu"}, ("registerResource",), "such as enflame.com/gcu"),
         ({"registerResource": "a.b/c d"}, ("registerResource",), "such as enflame.com/gcu"),
@@ -99,3 +100,8 @@ def test_what_does_not_fit_is_refused_with_what_would(
 
     assert says in str(refused.value)
     assert refused.value.path == path
+
+
+@pytest.mark.parametrize("number", [1, 0.1, 0.01, 0.001])
+def test_a_unit_of_memory_is_the_same_in_quotes_and_without(number: float) -> None:
+    assert Options.read({"memoryUnit": number}) == Options.read({"memoryUnit": str(number)})

@@ -32,3 +32,13 @@ def test_what_can_not_be_played_is_said_and_nothing_made(
 
     assert said in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_where_something_is_already_nothing_is_played_and_a_sentence_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(tmp_path)])
+
+    assert f"{tmp_path} is there already: remove it, or name a directory" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

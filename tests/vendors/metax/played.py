@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
 from metax_host import Host
 from mxsml_stub import MxsmlStub
 
 from agent.vendors.metax.facts import SGPU
+from agent.vendors.metax.options import Mode
 
 CONFIG = """\
 version: v1
@@ -43,5 +46,17 @@ def play(place: Path, mode: str = SGPU) -> list[str]:
     ]
 
 
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m played", description=__doc__)
+    parser.add_argument("directory", type=Path, help="where they are laid out; it is made")
+    parser.add_argument("mode", nargs="?", choices=get_args(Mode), default=SGPU)
+    its = parser.parse_args(argv)
+    try:
+        told = play(its.directory.absolute(), its.mode)
+    except FileExistsError as exc:
+        parser.error(f"{exc.filename} is there already: remove it, or name a directory that is not there")
+    sys.stdout.write("\n".join([*told, ""]))
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n".join([*play(Path(sys.argv[1]).absolute(), *sys.argv[2:]), ""]))
+    main(sys.argv[1:])

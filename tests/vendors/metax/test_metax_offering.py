@@ -134,7 +134,11 @@ def test_of_a_sick_card_nobody_says_whether_it_can_be_sliced() -> None:
         ([ResourceRule("a.com/x", ("GPU-1",))], [("GPU-1",)], ""),
         ([ResourceRule("a.com/x", 3)], [("GPU-0", "GPU-1")], "asks for 3 devices, metax has 2"),
         ([ResourceRule("a.com/x", ("GPU-7",))], [()], "names GPU-7, which metax does not offer"),
-        ([ResourceRule("a.com/x"), ResourceRule("a.com/y")], [("GPU-0", "GPU-1"), ()], "others have them"),
+        (
+            [ResourceRule("a.com/x"), ResourceRule("a.com/y")],
+            [("GPU-0", "GPU-1"), ()],
+            "another resource has them",
+        ),
     ],
 )
 def test_rules_of_the_user_rename_and_choose_cards(

@@ -308,6 +308,13 @@ def test_what_only_the_agent_needs_never_reaches_the_process() -> None:
     assert register_backend(AGENTS_OWN).settings == register_backend({}).settings == {}
 
 
+@pytest.mark.parametrize("key", ["disableHealthChecks", "enableHealthChecks"])
+def test_one_xid_is_the_same_in_quotes_and_without(key: str) -> None:
+    assert Options.read({key: 79}) == Options.read({key: "79"})
+    with pytest.raises(SettingsError, match="expected"):
+        Options.read({key: 10**400})
+
+
 def test_what_the_process_needs_reaches_it_as_it_was_given() -> None:
     given = {
         "library": "/opt/driver",

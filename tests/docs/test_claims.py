@@ -1,0 +1,80 @@
+"""Sentences of the pages and READMEs that once were not so, held to what they speak of."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent.config import parse
+from agent.core.errors import ConfigError
+from agent.core.evidence import FOREIGN, Granted
+from agent.core.model import DeviceStatus, Health
+from agent.core.recall import recall
+from agent.core.ties import Ties
+from agent.core.vendor import ContainerEdits, Device, RequestRefused, State
+from agent.plugins import load
+from agent.vendors.enflame.offering import named
+from agent.vendors.enflame.options import Options
+from agent.vendors.metax.qos import Qos, policy
+from pages.sources import ROOT
+
+VENDORS = ("enflame", "metax", "nvidia")
+PAGES = {it: " ".join((ROOT / f"docs/{it}.md").read_text().split()) for it in ("config", "metax", *VENDORS)}
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_readme_says_that_no_real_card_was_met_and_names_no_part_as_the_only_one(vendor: str) -> None:
+    text = " ".join((ROOT / f"agent/vendors/{vendor}/README.md").read_text().split())
+
+    assert "No real card yet" in text
+    assert "Not yet on hardware:" not in text
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_the_page_of_the_config_names_every_socket_of_another_plugin(vendor: str) -> None:
+    plugin = next(it for it in load({}, [vendor]) if it.name == vendor)
+    told = PAGES["config"][PAGES["config"].index("Where a vendor's other plugins are known") :]
+
+    assert plugin.vendor is not None
+    named_there = re.findall(r"`([a-z*-]+\.sock)`", told[: told.index("Once it has been gone")])
+    globs = {it.replace("*.sock", "").removesuffix(".sock") for it in plugin.vendor.rivals}
+    assert all(any(it.startswith(glob) for it in named_there) for glob in globs), named_there
+
+
+def test_the_resources_of_enflame_whose_replicas_lie_on_one_card_are_those_that_are_named() -> None:
+    brand = Options().brand
+    names = (brand.whole, brand.shared, brand.drs)
+    its = [it for it in names if (rule := named(Options(), it)) and not rule.sharing.span_cards]
+
+    assert f"Always so are {', '.join(f'`{it}`' for it in its)} and units of memory" in PAGES["config"]
+
+
+def test_span_cards_stands_in_sharing_and_beside_it_is_refused_with_that() -> None:
+    text = "vendors: {simulated: {resources: [{name: a.b/c, spanCards: false}]}}"
+
+    with pytest.raises(ConfigError, match="write it in 'sharing'"):
+        parse(text, "my.yaml", "a-node")
+
+
+def test_another_policy_of_metax_is_refused_with_the_three_and_who_says_none_has_no_limit() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        policy("fixed")
+
+    assert all(str(it) in str(refused.value) for it in Qos)
+    assert policy("") is Qos.BEST_EFFORT
+    assert (
+        "Another value is refused with the three, in mode `sgpu` and where the agent sees the"
+        in PAGES["metax"]
+    )
+
+
+def test_an_answer_that_names_no_card_here_holds_none_and_is_named() -> None:
+    answer = ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": "GPU-gone"})
+    it = Granted(f"{FOREIGN}1", "uid", "main", "nvidia.com/gpu", ("GPU-gone",), answer=answer)
+    vendors = {one.name: one.vendor for one in load({}, ["nvidia"]) if one.vendor is not None}
+    here = DeviceStatus("nvidia", Device("GPU-here", 0), Health(State.HEALTHY), told_healthy=True)
+
+    read = recall([it], {}, 0.0, Ties([here], vendors))
+
+    assert (read.found, read.unfit) == ([], {it.allocation: ("nvidia", it)})
