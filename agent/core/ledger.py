@@ -98,12 +98,21 @@ class Ledger:
         return frozenset(it.ids).difference(at_home)
 
     def forgotten(self) -> Mapping[str, frozenset[str]]:
-        """Resource to device IDs that the kubelet takes for free and that are not."""
+        """Resource to device IDs that the kubelet takes for free and that are not.
+
+        None that it has given out since, as by another plugin: it gives them to nobody while their pod lives,
+        which would not come back if they were listed as unhealthy.
+        """
         found: dict[str, set[str]] = {}
         for it in self.in_use():
             if it.forgotten:
-                found.setdefault(it.resource, set()).update(it.ids)
+                its = (one for one in it.ids if not self._is_given_since(it.resource, one))
+                found.setdefault(it.resource, set()).update(its)
         return {resource: frozenset(ids) for resource, ids in found.items()}
+
+    def _is_given_since(self, resource: str, device_id: str) -> bool:
+        holders = map(self._allocations.__getitem__, self._holding[resource][device_id])
+        return any(it.owner is not None and not it.forgotten for it in holders)
 
     def vendors(self) -> Mapping[str, str]:
         """Resource to vendor, of those in use."""

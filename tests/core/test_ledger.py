@@ -174,6 +174,13 @@ def test_ids_that_the_kubelet_has_forgotten_are_told_by_resource_until_they_are_
     assert ledger.forgotten() == {}
 
 
+def test_an_id_that_the_kubelet_has_given_out_since_it_forgot_a_pod_is_taken_for_free_by_nobody() -> None:
+    lost = replace(allocation("lost", ["a", "b"], owner=Owner("uid-0", "main")), forgotten=True)
+    ledger = Ledger([lost, allocation("since", ["a"], owner=OWNER), allocation("asked for", ["b"])])
+
+    assert ledger.forgotten() == {GPU: {"b"}}
+
+
 def test_hardware_that_was_made_is_noted_and_is_news_once() -> None:
     """Whatever changed of the allocation while the vendor worked stays as it is."""
     ledger = Ledger([allocation("one", ["a"], state=AllocationState.INTENT)])
