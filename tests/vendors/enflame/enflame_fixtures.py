@@ -13,7 +13,10 @@ from agent.vendors.enflame.backend import EnflameBackend
 
 
 @pytest.fixture
-def host(stub: EfmlStub, tmp_path: Path) -> Iterator[Host]:
+def host(stub: EfmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    """With time for the tool on a machine that is busy; tests of deadlines set their own."""
+    for name in ("MAKING", "LISTING", "LOOKING"):
+        monkeypatch.setattr(f"agent.vendors.enflame.backend.{name}", 60.0)
     host = Host(tmp_path, stub)
     yield host
     host.close()
