@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+#: Seconds that a turn may be late, by a loop that was busy or had no processor, and the next ones make good.
+LATENESS = 0.02
+
 
 class Turns:
     """Gives turns in the order in which they are asked for, and all of them a share of the loop's time.
@@ -22,7 +25,7 @@ class Turns:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """`spent` is the loop's processor time: a turn in which others had it held up nobody so long."""
-        self._rest = 1 / share - 1
+        self._share = share
         self._spent = spent
         self._now = now
         self._sleep = sleep
@@ -43,5 +46,6 @@ class Turns:
 
     def end(self) -> None:
         """Let the next one begin, after a rest that is the longer the longer this turn was."""
-        self._next = self._now() + self._rest * (self._spent() - self._began)
+        due = max(self._next, self._now() - LATENESS)
+        self._next = due + (self._spent() - self._began) / self._share
         self._lock.release()
