@@ -22,7 +22,7 @@ PROBES = 20
 #: The kubelet's own, where a probe names none.
 TIMEOUT = 1000.0
 BUSY = f"{PIPELINING} pipelining and {SLOW} slow clients"
-P50 = Figure(f"Allocate p50 under {BUSY}", "x quiet", 2, "without bounds 13 s, and refusals, under four")
+P50 = Figure(f"Allocate p50 under {BUSY}", "x quiet", 2, "without bounds none is answered in 30 s")
 P99 = Figure(f"Allocate p99 under {BUSY}", "x quiet", 2, "the same")
 PROBE = Figure("slowest of 20 probes under the same", "ms", TIMEOUT, "the kubelet's default timeout")
 
