@@ -51,12 +51,16 @@ class Ours:
     name = "xpu-agent"
     is_rival = False
 
+    def __init__(self, http: str = "127.0.0.1:0") -> None:
+        """`http`: where it serves its views."""
+        self._http = http
+
     def prepare(self, directory: Path) -> None:
         """Nothing: every path is given to the agent."""
 
     def launch(self, directory: Path, stub: NvmlStub, vendors: Mapping[str, Any], *, watched: bool) -> Launch:
         config = directory / "config.yaml"
-        config.write_text(json.dumps(_config(directory, stub, vendors)))
+        config.write_text(json.dumps(_config(directory, stub, vendors, self._http)))
         script = Path(sys.executable).with_name("xpu-agent")
         start: list[str | Path] = [script] if script.exists() else [sys.executable, "-m", "agent"]
         if watched:
@@ -72,7 +76,7 @@ class Ours:
         return Launch([*start, "run", *arguments], stub.environment)
 
 
-def _config(directory: Path, stub: NvmlStub, vendors: Mapping[str, Any]) -> dict[str, Any]:
+def _config(directory: Path, stub: NvmlStub, vendors: Mapping[str, Any], http: str) -> dict[str, Any]:
     nvidia = {"library": str(stub.library)}
     return {
         "version": "v1",
@@ -81,7 +85,7 @@ def _config(directory: Path, stub: NvmlStub, vendors: Mapping[str, Any]) -> dict
             "podResourcesSocket": str(directory / "pod-resources.sock"),
             "stateDir": str(directory / "state"),
             "cdiDir": str(directory / "cdi"),
-            "http": "127.0.0.1:0",
+            "http": http,
         },
         "report": {"deviceInfosDir": str(directory / "device-infos")},
         "vendors": vendors or {"nvidia": nvidia},

@@ -31,8 +31,9 @@ MEANINGS: Mapping[str, str] = {
     "agent.stateDir": "The agent's checkpoint, lock and admin socket. Not within `kubeletDir`.",
     "agent.cdiDir": "Where specs for the Container Device Interface are written.",
     "agent.http": (
-        'ADDR:PORT, `[::1]:9808` for IPv6; `""` or `off` for none. On loopback it serves everything; on any '
-        "other address only `/healthz`, `/readyz` and `/metrics`."
+        'ADDR:PORT, `[::1]:9808` for IPv6; `""` or `off` for none. On loopback it serves everything, '
+        "to who asks for `localhost`, `127.0.0.1` or `[::1]`; on any other address only "
+        "`/healthz`, `/readyz` and `/metrics`."
     ),
     "agent.watchPods": (
         "Whether the API server is asked for this node's pods: who asks for devices, and whom an "

@@ -16,7 +16,7 @@ from agent.http.errors import CannotServe
 
 #: sockaddr_un holds 108 bytes, the last one zero.
 _PATH_BYTES = 107
-_BACKLOG = 64
+_BACKLOG = 128
 
 
 @contextmanager
@@ -37,6 +37,8 @@ def on_address(address: Address) -> Iterator[tuple[socket.socket, Address]]:
         raise CannotServe(str(address), _why(error), remedy) from error
     with listener:
         listener.setblocking(False)
+        # Those who come have it, too: an answer is several pieces, of which none waits for the one before.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listener, replace(address, port=listener.getsockname()[1])
 
 

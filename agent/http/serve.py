@@ -11,9 +11,12 @@ from pathlib import Path
 from socket import socket
 
 from agent.config import parse_address
+from agent.http.conversation import Show
+from agent.http.limits import Limits
 from agent.http.listeners import on_address, on_path
-from agent.http.routes import Reach, Source, answer
-from agent.http.server import Conversations, Limits
+from agent.http.recent import Recent
+from agent.http.routes import Reach, Source, answer, canonical, stranger
+from agent.http.server import Conversations
 from agent.http.verbs import Apply, hear
 
 
@@ -49,7 +52,15 @@ async def serving(
 
 def _conversations(view: Source, reach: Reach, limits: Limits, apply: Apply | None) -> Conversations:
     hears = partial(hear, apply) if apply is not None and reach is Reach.ADMIN else None
-    return Conversations(lambda target: answer(view, reach, target), limits, hears)
+    return Conversations(_show(view, reach), limits, hears)
+
+
+def _show(view: Source, reach: Reach) -> Show:
+    """Over the admin socket what is so now, for a command shows at once; else what was so a second ago."""
+    if reach is Reach.ADMIN:
+        return lambda target, _: answer(view, reach, target)
+    recent = Recent(lambda target: answer(view, reach, target))
+    return lambda target, host: stranger(reach, host) or recent(canonical(target))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from bench.subjects import Subject
 from . import (
     allocate,
     big_list,
+    crowd,
     flip,
     health,
     idle,
@@ -43,6 +44,7 @@ class Measurement:
 ALL = (
     Measurement("start", start.measure),
     Measurement("allocate", allocate.measure),
+    Measurement("crowd", crowd.measure, any_plugin=False),
     Measurement("prepare", prepare.measure, any_plugin=False),
     Measurement("health", health.measure),
     Measurement("flip", flip.measure, any_plugin=False),

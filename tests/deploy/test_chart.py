@@ -92,6 +92,12 @@ MATRIX: dict[str, dict[str, Any]] = {
             "dashboard": {"enabled": True},
         }
     },
+    "scrapes from one namespace alone": {
+        "networkPolicy": {
+            "enabled": True,
+            "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        }
+    },
     "other places on the host": {
         "kubelet": {"dir": "/var/lib/k0s/kubelet"},
         "stateDir": "/mnt/disk/xpu-agent",
@@ -216,6 +222,12 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
         ("scraped twice",),
     ),
+    (
+        {"networkPolicy": {"enabled": True}, "hostNetwork": True},
+        ("networkPolicy.enabled and hostNetwork are both set", "http.address 127.0.0.1"),
+    ),
+    ({"networkPolicy": {"from": [{}]}}, ("/networkPolicy/from/0", "minProperties")),
+    ({"networkPolicy": {"from": [{"podSelectors": {}}]}}, ("/networkPolicy/from/0", "podSelectors")),
     ({"serviceAccount": {"create": False}}, ("serviceAccount", "Name one")),
     ({"securityContext": {"runAsUser": 1000}}, ("/securityContext/runAsUser",)),
     ({"stateDir": "state"}, ("/stateDir",)),
@@ -1165,6 +1177,31 @@ def test_a_service_monitor_finds_the_agents_by_a_service_of_their_own(chart: Cha
     [endpoint] = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {it["name"] for it in service["spec"]["ports"]}
     assert endpoint["relabelings"][0]["targetLabel"] == "node"
+
+
+def test_who_is_named_alone_may_connect_and_to_the_port_of_the_views_alone(chart: Chart) -> None:
+    values = MATRIX["scrapes from one namespace alone"]
+    rendered = chart.render({**values, "http": {"port": 9900}})
+    policy = rendered.one("NetworkPolicy")["spec"]
+    pod = rendered.one("DaemonSet")["spec"]["template"]["metadata"]["labels"]
+
+    assert policy["podSelector"]["matchLabels"].items() <= pod.items()
+    assert policy["policyTypes"] == ["Ingress"]
+    [rule] = policy["ingress"]
+    assert rule == {"from": values["networkPolicy"]["from"], "ports": [{"protocol": "TCP", "port": 9900}]}
+
+
+def test_where_nobody_is_named_nobody_but_the_node_may_connect(chart: Chart) -> None:
+    rendered = chart.render({"networkPolicy": {"enabled": True}})
+
+    assert rendered.one("NetworkPolicy")["spec"]["ingress"] == []
+
+
+def test_everybody_may_connect_unless_a_policy_is_asked_for(chart: Chart) -> None:
+    named = {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}}
+
+    assert not chart.render().all("NetworkPolicy")
+    assert not chart.render(named).all("NetworkPolicy")
 
 
 def test_nothing_of_the_monitoring_is_made_unless_it_is_asked_for(chart: Chart) -> None:

@@ -24,7 +24,7 @@ from support.waiting import eventually
 from agent.core.errors import AgentError, ConfigError
 from agent.core.view import View
 from agent.http import CannotServe, serve, serving
-from agent.http.server import Limits
+from agent.http.limits import Limits
 
 LOOPBACK = "127.0.0.1:0"
 SHORT = Limits(request=0.05, idle=0.05)
@@ -58,7 +58,7 @@ async def talk(at: str, sent: bytes) -> bytes:
 
 
 def get(target: str, method: str = "GET", more: str = "Connection: close\r\n") -> bytes:
-    return f"{method} {target} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode()
+    return f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode()
 
 
 def status(answer: bytes) -> int:
@@ -91,6 +91,46 @@ async def test_a_connection_is_kept_for_further_requests() -> None:
 
     assert answer.count(b"HTTP/1.1 200") == 3
     assert answer.endswith(b'{"version":"1.2.3"}\n')
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", 200),
+        ("LocalHost:9808", 200),
+        ("127.0.0.1", 200),
+        ("127.0.0.9:9808", 200),
+        ("[::1]", 200),
+        ("[::1]:9808", 200),
+        ("evil.example", 421),
+        ("evil.example:9808", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("10.0.0.1:9808", 421),
+        ("[::2]:9808", 421),
+        (":9808", 421),
+        ("localhost:x", 421),
+    ],
+)
+async def test_loopback_answers_to_its_own_names_alone(host: str, expected: int) -> None:
+    async with serving(view, LOOPBACK) as at:
+        asked = f"GET /inspect HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        answer = await talk(at, asked.encode())
+
+    assert status(answer) == expected
+    assert (b"ask 127.0.0.1, [::1] or localhost" in answer) == (expected == 421)
+
+
+async def test_loopback_answers_who_names_no_host_as_http_1_0_may() -> None:
+    async with serving(view, LOOPBACK) as at:
+        assert status(await talk(at, b"GET /healthz HTTP/1.0\r\n\r\n")) == 200
+
+
+async def test_other_addresses_are_asked_by_any_name() -> None:
+    async with serving(view, "0.0.0.0:0") as at:
+        asked = b"GET /healthz HTTP/1.1\r\nHost: node-1.example\r\nConnection: close\r\n\r\n"
+
+        assert status(await talk(at, asked)) == 200
 
 
 async def test_ipv6_loopback_shows_everything() -> None:
