@@ -11,7 +11,7 @@ import pytest
 from agent.core import allocator, promises, steering
 
 from .fuzz import clearly
-from .promises import day, lived
+from .promises import OF, SHARED, day, lived
 
 DAYS = 300
 
@@ -20,8 +20,14 @@ DAYS = 300
     ("module", "rule", "broken", "seen"),
     [
         (steering, "has_room", lambda *_, **__: True, "more shares than there are"),
-        (steering, "is_as_counted", lambda *_, **__: True, "on other cards than were given"),
-        (promises.Promises, "_with_room", lambda *_: (), "on other cards than were given"),
+        (steering, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
+        (promises.Promises, "_with_room", lambda *_: (), "more shares than there are"),
+        (
+            promises.Promises,
+            "_promised_to_those_on",
+            lambda *_: [(card,) for card in OF[SHARED]],
+            "on other cards than were given",
+        ),
         (promises, "exchanged", lambda *_: {}, "the claim of another"),
         (promises, "places", lambda *_: frozenset(), "was promised"),
         (allocator, "marks", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
