@@ -845,9 +845,12 @@ def test_replicas_of_another_plugin_are_ours_where_it_made_as_many_of_the_card(o
     assert (found.allocation.unit, found.allocation.devices) == (unit, ("a",))
 
 
-def test_a_share_of_another_plugin_of_a_card_that_is_whole_here_is_none_of_ours_once_it_is_cut() -> None:
+@pytest.mark.parametrize(("device_id", "of"), [("a-1", 3), ("a-0", 0)])
+def test_a_share_of_another_plugin_of_a_card_that_is_whole_here_is_none_of_ours_once_it_is_cut(
+    device_id: str, of: int
+) -> None:
     wholes = plan([Offer("acme", (ResourceRule(GPU),))], node(status("a")), {}, {})
-    granted = replace(answer("one", "uid-web", "main", "a-1"), unit=None, of=3)
+    granted = replace(answer("one", "uid-web", "main", device_id), unit=None, of=of)
 
     (found,) = recall([granted], wholes, NOW).found
 
