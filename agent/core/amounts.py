@@ -67,6 +67,8 @@ class Amounts:
         if it.handed:
             memory = self.memory.get(uuid, 0)
             parts += [_part(measure, it.handed, memory) for measure in self.measures.values()]
+        elif it.handed is not None and parts[0] is not None:  # it was given no limits, and has them all
+            parts.append(Part(1.0, 1.0))
         said = [part for part in parts if part is not None]
         if said and it.claim is None and not it.partitions:  # hardware is as large as it was made
             said.append(self.of_ids(it.resource, uuid, len(_ids_on(uuid, it))))

@@ -53,6 +53,7 @@ WORD = replace(takes("own", said=HALF), resource="koordinator.sh/gpu", source=So
         pytest.param([takes("web", "a::0", said=HALF, cards=())], Part(0.5, 0.5), id="of whichever card"),
         pytest.param([takes("web", "b::0", said=HALF, on=("a",))], Part(0.5, 0.5), id="by another's ID"),
         pytest.param([takes("web", "a::0", said=THIRD, handed=HALF)], Part(0.5, 0.5), id="given more"),
+        pytest.param([takes("web", "a::0", said=HALF, handed={})], Part(1, 1), id="given no limits"),
         pytest.param([takes("web", "a::0", said=HALF, handed=THIRD)], Part(0.5, 0.5), id="promised more"),
         pytest.param([takes("web", "a::0", handed=HALF)], Part(0.5, 0.5), id="promised nothing, given some"),
         pytest.param([takes("web", "a::0", handed=TENTH)], Part(0.25, 0.25), id="given less than its share"),
