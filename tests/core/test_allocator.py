@@ -782,3 +782,22 @@ async def test_an_id_with_which_the_kubelet_lists_a_pod_is_not_given_to_another(
         await room.allocator.allocate(WHOLE, [["c0"]])
 
     assert len(room.ledger.all()) == 1
+
+
+async def test_what_was_let_go_of_before_the_time_was_up_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Much is over at once: the pass that let go of what was in the way is still busy with the rest."""
+
+    async def make_room() -> bool:
+        for it in old:
+            room.ledger.release(it.id, "over", 1.0)
+        await asyncio.sleep(1)
+        return True
+
+    monkeypatch.setattr("agent.core.allocator.ROOM_WITHIN", 0.05)
+    room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
+    old = full_c5(room.now)
+    record(room, *old)
+
+    await room.allocator.allocate(SHARE, [["c5::1"]])
+
+    assert room.ledger.in_use()[-1].cards == ("c5",)
