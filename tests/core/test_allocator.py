@@ -638,7 +638,7 @@ async def test_room_is_made_for_so_long_only_that_the_pod_is_told_in_time_why_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def make_room() -> bool:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         return True
 
     monkeypatch.setattr("agent.core.allocator.ROOM_WITHIN", 0.05)
@@ -790,8 +790,7 @@ async def test_what_was_let_go_of_before_the_time_was_up_is_room(monkeypatch: py
     async def make_room() -> bool:
         for it in old:
             room.ledger.release(it.id, "over", 1.0)
-        await asyncio.sleep(1)
-        return True
+        return await asyncio.Event().wait()
 
     monkeypatch.setattr("agent.core.allocator.ROOM_WITHIN", 0.05)
     room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)

@@ -12,6 +12,7 @@ import anyio
 import pytest
 import recorded
 from koordinator.scheduler import BOUND
+from support.waiting import eventually
 
 from agent.cluster.pods import candidate
 from agent.core.koordinator.allocated import ALLOCATED
@@ -141,7 +142,8 @@ async def test_pods_that_are_bound_before_a_kubelet_that_begins_lists_them_end_o
     await node.counts({GPU: (4, 4)})
     for n, pod in enumerate(pods):
         node.shows_one(pod, n, written(node, n), appeared=9 - n)
-    await anyio.sleep(lists_after)
+    scheduled = node.agent.scheduled
+    await eventually(lambda: len(scheduled.found(scheduled.candidates)) == len(pods))
     for pod in pods:  # by their age
         await node.admit_pod(pod)
 
