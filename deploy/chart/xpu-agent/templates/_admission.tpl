@@ -91,13 +91,13 @@ spec:
       message: xpu-agent may change the labels and annotations of its node, and nothing else of it
       reason: Forbidden
     - expression: >-
-        request.resource.resource != "nodes" || (
+        request.resource.resource != "nodes" || variables.isStatus || (
         variables.after.all(k, k.matches(variables.ours) || (k in variables.before && variables.before[k] == variables.after[k]))
         && variables.before.all(k, k.matches(variables.ours) || k in variables.after))
       message: xpu-agent may change labels of its node that are {{ $theirs }}; no others
       reason: Forbidden
     - expression: >-
-        request.resource.resource != "nodes" || (
+        request.resource.resource != "nodes" || variables.isStatus || (
         variables.notes.all(k, k.matches(variables.ours) || (k in variables.noted && variables.noted[k] == variables.notes[k]))
         && variables.noted.all(k, k.matches(variables.ours) || k in variables.notes || k in variables.locks))
       message: xpu-agent may change annotations of its node that are {{ $theirs }}; no others
