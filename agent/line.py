@@ -99,6 +99,7 @@ class Line:
         # What is known from before, and the hardware that is there now.
         memory = recalled(settings, pace.health or settings.health, clock)
         self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
+        scheduled.first.set(memory.first)
         self._node = Node(memory.inventory, self._ledger, clock, scheduled)
         self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)
         self._fleet = Fleet(self._node, self._start)
@@ -268,6 +269,7 @@ class Line:
             self._withhold_what_has_no_spec,
             self.told.run,
             self._remember_config,
+            self._remember_whom_the_kubelet_found,
             self._keeping.run,
         ]
         try:
@@ -406,7 +408,7 @@ class Line:
     async def _hear_of_kubelets(self) -> None:
         async for kubelet in self._directory.kubelet.watch():
             if kubelet is not None:
-                await self._scheduled.kubelet_began(kubelet.changed_ns / 1e9)
+                await self._scheduled.kubelet_began(kubelet.changed_ns)
 
     async def _let_time_pass(self) -> None:
         """Wake when patience ends, and now and then for what is forgotten slowly."""
@@ -442,6 +444,12 @@ class Line:
         async for state in self._config.watch():
             if not state.waiting:
                 await self._store.remember(state.labels, state.name)
+
+    async def _remember_whom_the_kubelet_found(self) -> None:
+        while self._config.value.waiting:
+            await self._config.changed()
+        async for first in self._scheduled.first.watch():
+            await self._store.remember_first(first)
 
     async def _withhold_what_has_no_spec(self) -> None:
         async for errors in self._cdi.errors.watch():

@@ -11,6 +11,7 @@ from agent.config import AgentSettings
 from agent.core.health import Timing
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
+from agent.core.model import FirstList
 from agent.state.aside import SetAside
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile, boot_id
 from agent.state.store import LedgerStore
@@ -20,12 +21,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`set_aside` is why the agent began without its checkpoint; None where it did not."""
+    """`set_aside` is why the agent began without its checkpoint; None where it did not. `first`: whom the
+    kubelet found as it began, as the agent before saw it.
+    """
 
     ledger: Ledger
     inventory: Inventory
     store: LedgerStore
     set_aside: SetAside | None
+    first: FirstList | None = None
 
 
 def recalled(settings: AgentSettings, timing: Timing, clock: Callable[[], float]) -> Memory:
@@ -45,7 +49,7 @@ def recalled(settings: AgentSettings, timing: Timing, clock: Callable[[], float]
         ledger.rebooted()
         inventory.rebooted(now)
     store = LedgerStore(file, ledger, inventory, replace(saved, boot_id=boot))
-    return Memory(ledger, inventory, store, set_aside)
+    return Memory(ledger, inventory, store, set_aside, saved.first)
 
 
 def _tell(it: SetAside) -> None:

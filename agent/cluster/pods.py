@@ -45,6 +45,8 @@ def query(node_name: str) -> Mapping[str, str]:
 def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | None:
     """What is kept of a pod; None of one without a uid and a name. `reads`: prefixes of annotations.
 
+    One that is being deleted is over once it has started: till then the kubelet still takes it in, and asks
+    for its devices (v1.36.3, pkg/kubelet/kubelet.go, HandlePodAdditions).
     The kubelet knows a static pod by its own uid, not by the mirror's, which names it in an annotation.
     Anybody may write that; it is believed of a pod that looks in all as a kubelet makes a mirror.
     Source: k8s.io/kubernetes, pkg/kubelet/types (ConfigHashAnnotationKey), pkg/kubelet/pod/mirror_client.go.
@@ -55,6 +57,8 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         return None
     static = _static_uid(metadata, text(spec, "nodeName"))
     is_new = text(status, "phase") in ("", "Pending")
+    pending = is_new or _starts_anew(status, booted())
+    ended = text(status, "phase") in _OVER
     return Candidate(
         static or uid,
         namespace,
@@ -62,12 +66,12 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         tuple(islice(_containers(spec), MAX_CONTAINERS)),
         dict(_promises(metadata, reads)),
         _time(text(metadata, "creationTimestamp")),
-        over="deletionTimestamp" in metadata or text(status, "phase") in _OVER,
+        over=ended or ("deletionTimestamp" in metadata and not pending),
         message=text(status, "message")[:MAX_MESSAGE],
         static=bool(static),
-        ended=text(status, "phase") in _OVER,
+        ended=ended,
         scheduler=_scheduler(pod),
-        pending=is_new or _starts_anew(status, booted()),
+        pending=pending,
         appeared=version(metadata) if is_new else 0,
         version=version(metadata),
         bound=_bound(status),
@@ -81,15 +85,15 @@ async def follow(
 ) -> None:
     """Keep the cell as the mirror is, oldest first, for ever. While the server is away the last ones stay.
 
-    `reached` is told, before the pods, the resourceVersion up to which they are followed.
+    `reached` is told, once the cell has the pods, the resourceVersion up to which they are followed.
     """
     appeared: dict[str, int] = {}
     async for seen in mirror.watch():
         if seen.synced:
             its = one_of_each_uid(seen.objects.values())
             appeared = {it.uid: appeared.get(it.uid) or it.appeared for it in its}
-            reached(seen.version)
             pods.set(tuple(replace(it, appeared=appeared[it.uid]) for it in its))
+            reached(seen.version)
 
 
 def version(metadata: Mapping[str, Any]) -> int:

@@ -47,7 +47,7 @@ class Candidate:
     annotations: Mapping[str, str] = field(default_factory=dict)
     #: Unix time, seconds
     created: float = 0.0
-    #: Whether it is being deleted, has failed or has succeeded: it gets nothing any more.
+    #: Whether it has failed or succeeded, or is being deleted after it had started: it gets nothing any more.
     over: bool = False
     #: What the kubelet says of it in its status: why it was refused, say.
     message: str = ""

@@ -32,6 +32,15 @@ class Cordon:
     since: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class FirstList:
+    """Whom a kubelet found as it began: the uids of the pods that waited as it listed them first."""
+
+    #: When that kubelet's socket came, Unix nanoseconds; another kubelet's has another time.
+    began_ns: int
+    pods: tuple[str, ...] = ()
+
+
 Verb = Literal["cordon", "uncordon", "clear"]
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from agent.core.cell import Cell
 from agent.core.claims import Candidate, Listed, merged
 from agent.core.koordinator.locks import Lock
+from agent.core.model import FirstList
 
 #: Seconds that an Allocate waits for a list of pods.
 SOON = 0.5
@@ -56,9 +57,10 @@ class Scheduled:
         self._clock = clock
         self._wall = wall
         self._lists_after = lists_after
-        #: When the last kubelet listed the pods, Unix seconds; and the uids of those that waited then.
-        self._listed_at = 0.0
-        self._found: frozenset[str] | None = None
+        #: Whom the kubelet found that began last, once that is known. It is kept over restarts of the agent.
+        self.first: Cell[FirstList | None] = Cell(None)
+        #: When the socket of the kubelet came that began last, Unix nanoseconds.
+        self._began_ns = 0
         #: The last list, and when it came.
         self._listed: Listed | None = None
         self._at = 0.0
@@ -74,30 +76,50 @@ class Scheduled:
     def follow_to(self, version: int) -> None:
         """The pods are followed up to this resourceVersion."""
         self.reached = version
+        if not self.followed.value and self._wall() >= self._listed_at:
+            self._keep(self._found_by_times(self.candidates))
         self.followed.set(True)
 
-    async def kubelet_began(self, at: float) -> None:
-        """A kubelet serves its socket since then, Unix seconds; return once it has listed the pods.
+    async def kubelet_began(self, began_ns: int) -> None:
+        """A kubelet serves its socket since then, Unix nanoseconds; return once it has listed the pods.
 
-        Until then it asks for no pod of the API server. Which pods it finds is seen here as it lists them; of
-        a kubelet that began long before, or before the pods were followed, the times tell it.
+        Until then it asks for no pod of the API server. Which pods it finds is seen here as it lists them, or
+        was, by the agent before this one. Of a kubelet that began long before, the times tell it, as the pods
+        are followed first.
         """
-        self._listed_at, self._found = at + self._lists_after, None
+        self._began_ns = began_ns
         left = self._listed_at - self._wall()
         if left > -SEEN_WITHIN:
             await asyncio.sleep(min(max(left, 0.0), self._lists_after))  # the clock may have been set
             if self.followed.value:
-                self._found = frozenset(pod.uid for pod in self.candidates if pod.waits)
+                self._keep(pod.uid for pod in self.candidates if pod.waits)
+        elif self.followed.value:
+            self._keep(self._found_by_times(self.candidates))
 
     def found(self, candidates: Iterable[Candidate]) -> frozenset[str]:
-        """The uids of the pods that the kubelet found as it began, of these where the times tell it.
+        """The uids of the pods that the kubelet found as it began, of these where the times tell it."""
+        known = self._known()
+        return self._found_by_times(candidates) if known is None else frozenset(known.pods)
 
-        Times are of whole seconds. Pods of the second of the list count as found: more are bound while a
+    def _found_by_times(self, candidates: Iterable[Candidate]) -> frozenset[str]:
+        """Times are of whole seconds. Pods of the second of the list count as found: more are bound while a
         kubelet is away than in what is left of a second.
         """
-        if self._found is not None:
-            return self._found
         return frozenset(pod.uid for pod in candidates if pod.waits and 0 < pod.bound <= self._listed_at)
+
+    @property
+    def _listed_at(self) -> float:
+        """When the kubelet that began last listed the pods, or is to, Unix seconds."""
+        return self._began_ns / 1e9 + self._lists_after if self._began_ns else 0.0
+
+    def _known(self) -> FirstList | None:
+        """Whom the kubelet found that began last."""
+        first = self.first.value
+        return first if first is not None and first.began_ns == self._began_ns else None
+
+    def _keep(self, uids: Iterable[str]) -> None:
+        if self._began_ns and self._known() is None:
+            self.first.set(FirstList(self._began_ns, tuple(sorted(uids))))
 
     def waited(self, now: float) -> dict[Lock, float]:
         """Seconds since those locks were seen that were of a time to come; `now` on their clock."""

@@ -13,7 +13,7 @@ import structlog
 
 from agent.core.errors import StateError
 from agent.core.health import Record
-from agent.core.model import Allocation, AllocationState, Cordon, Source
+from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Source
 from agent.core.vendor import Device
 from agent.state import aside, place, private
 from agent.state.aside import SetAside
@@ -45,6 +45,8 @@ class Saved:
     #: of the configuration, of a directory of them. A node starts with these while the API server is away.
     labels: Mapping[str, str | None] = field(default_factory=dict)
     config: str = ""
+    #: Whom the kubelet found as it began, for agents that start later in its life.
+    first: FirstList | None = None
 
 
 class CheckpointFile:

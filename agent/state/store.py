@@ -11,6 +11,7 @@ import structlog
 
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
+from agent.core.model import FirstList
 from agent.core.pauses import Pauses
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.worker import Worker
@@ -71,7 +72,13 @@ class LedgerStore:
 
     async def remember(self, labels: Mapping[str, str | None], config: str) -> None:
         """Save from now on which labels of the Node decided the configuration, and what that is called."""
-        rest = replace(self._rest, labels=labels, config=config)
+        await self._remember(replace(self._rest, labels=labels, config=config))
+
+    async def remember_first(self, first: FirstList | None) -> None:
+        """Save from now on whom the kubelet found as it began."""
+        await self._remember(replace(self._rest, first=first))
+
+    async def _remember(self, rest: Saved) -> None:
         if rest != self._rest:
             self._rest = rest
             await self.save(durable=False)

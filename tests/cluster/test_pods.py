@@ -118,10 +118,13 @@ def test_init_containers_come_first_and_sidecars_are_told_from_them() -> None:
         ({"status": {"phase": "Running"}}, False),
         ({"status": {"phase": "Succeeded"}}, True),
         ({"status": {"phase": "Failed"}}, True),
-        ({"metadata": {"deletionTimestamp": "2026-01-30T20:23:32Z"}}, True),
+        ({"status": {"phase": "Running"}, "metadata": {"deletionTimestamp": "2026-01-30T20:23:32Z"}}, True),
+        ({"metadata": {"deletionTimestamp": "2026-01-30T20:23:32Z"}}, False),
     ],
 )
-def test_a_pod_is_over_once_it_ended_or_is_being_deleted(parts: dict[str, Any], over: bool) -> None:
+def test_a_pod_is_over_once_it_ended_or_is_being_deleted_after_it_started(
+    parts: dict[str, Any], over: bool
+) -> None:
     assert taken(**parts).over is over
 
 
@@ -173,16 +176,17 @@ def test_a_pod_that_ran_before_the_node_was_started_waits_until_its_containers_r
 
     assert taken(status={"phase": "Running", key: containers}).waits is waits
     assert taken(status={"phase": "Failed", key: containers}).waits is False
-    gone = {"deletionTimestamp": "2026-01-30T22:00:00Z"}
-    assert taken(status={"phase": "Running", key: containers}, metadata=gone).waits is False
+    leaving = {"deletionTimestamp": "2026-01-30T22:00:00Z"}
+    assert taken(status={"phase": "Running", key: containers}, metadata=leaving).waits is waits
 
 
 def test_the_node_was_started_before_this_test() -> None:
     assert 0.0 < pods.booted() < time.time()
 
 
-def test_a_pod_that_is_being_deleted_waits_no_more() -> None:
-    assert not taken(metadata={"deletionTimestamp": "2026-01-30T20:23:32Z"}).waits
+def test_a_pod_that_is_being_deleted_before_it_started_still_waits() -> None:
+    """The kubelet takes it in and asks for its devices before it lets it go."""
+    assert taken(metadata={"deletionTimestamp": "2026-01-30T20:23:32Z"}).waits
 
 
 def test_a_pod_s_scheduler_is_known() -> None:

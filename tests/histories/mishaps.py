@@ -77,7 +77,7 @@ class Mishaps(Admitting):
         self.kubelet.begins(books)
         assert self.agent is not None
         self.agent.registered.clear()
-        self.run(self.agent.scheduled.kubelet_began(self.now))
+        self.run(self.agent.scheduled.kubelet_began(int(self.now * 1e9)))
         self.speak()
 
     def operator_speaks(self, data: Any) -> None:

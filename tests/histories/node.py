@@ -139,7 +139,7 @@ class Node(RuleBasedStateMachine):
         self.agent = agent = Life(self)
         self.kubelet.lists = {}
         agent.begin(self.saved[-1], rebooted=rebooted)
-        self.run(agent.scheduled.kubelet_began(self.now))
+        self.run(agent.scheduled.kubelet_began(int(self.now * 1e9)))
         agent.configure(self.text)
         agent.discover()
         self.speak()

@@ -273,9 +273,16 @@ class Node:
         """Let the agent hear of pods that are bound to the node; later ones were created later."""
         self._show(_candidate(pod, len(self._pods) + n, annotations) for n, pod in enumerate(pods))
 
-    def shows_one(self, pod: Pod, created: float, annotations: Mapping[str, str], appeared: int = 0) -> None:
-        """The same of one, when it was created, and at which version it was bound."""
-        self._show([replace(_candidate(pod, created, annotations), appeared=appeared)])
+    def shows_one(
+        self,
+        pod: Pod,
+        created: float,
+        annotations: Mapping[str, str],
+        appeared: int = 0,
+        bound: float = 0.0,
+    ) -> None:
+        """The same of one, when it was created, and at which version and in which second it was bound."""
+        self._show([replace(_candidate(pod, created, annotations), appeared=appeared, bound=bound)])
 
     def _show(self, fresh: Iterable[Candidate]) -> None:
         self._pods = (*self._pods, *fresh)

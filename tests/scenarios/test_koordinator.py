@@ -150,6 +150,29 @@ async def test_pods_that_are_bound_before_a_kubelet_that_begins_lists_them_end_o
     assert [await node.cards_of(pod) for pod in pods] == [uuids(node, n) for n in range(4)]
 
 
+async def test_pods_that_came_after_the_kubelets_list_keep_their_order_though_the_agent_was_away(
+    node: Node,
+) -> None:
+    """They were bound in the second of the list: the agent that starts then can not tell by their times."""
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    began = node.agent.scheduled.first.value
+    await node.kubelet.restart()
+    first = await eventually(lambda: (now := node.agent.scheduled.first.value) != began and now)
+    await node.saved(str(first.began_ns))
+    await node.stop()
+    pods = [one(f"pod-{n}", GPU) for n in range(4)]
+    for n, pod in enumerate(pods):
+        node.shows_one(pod, 9 - n, written(node, n), appeared=n + 1, bound=first.began_ns // 10**9)
+
+    await node.start(whole(GPU, placement="auto"))
+    await node.counts({GPU: (4, 4)})
+    for pod in pods:  # as they came
+        await node.admit_pod(pod)
+
+    assert [await node.cards_of(pod) for pod in pods] == [uuids(node, n) for n in range(4)]
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_pods_of_one_second_get_no_more_of_a_card_than_all_of_it_in_whatever_order_they_come(
     node: Node, seed: int

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from agent.core.claims import Candidate, Listed
+from agent.core.model import FirstList
 from agent.scheduling import scheduled
 from agent.scheduling.scheduled import SHOWN_AFTER, Scheduled
 
@@ -26,8 +27,8 @@ class Clock:
 
 def following(its: Scheduled, *pods: Candidate, to: int) -> None:
     """Let the watch have these pods, up to this resourceVersion."""
-    its.follow_to(to)
     its.pods.set(pods)
+    its.follow_to(to)
 
 
 async def looked(its: Scheduled, *listed: Candidate, at: int = 20) -> tuple[Candidate, ...]:
@@ -184,6 +185,9 @@ async def test_without_an_api_server_nobody_is_listed() -> None:
 
 # Whom the kubelet found
 
+#: Nanoseconds of a second.
+S = 10**9
+
 
 def bound(pod: Candidate, at: float) -> Candidate:
     return replace(pod, bound=at)
@@ -194,7 +198,7 @@ async def test_a_kubelet_finds_who_waits_as_it_lists_the_pods_and_nobody_who_com
     its = Scheduled(wall=lambda: 200.0, lists_after=0.05)
     following(its, bound(WEB, 900.0), replace(JOB, pending=False), to=11)
     async with anyio.create_task_group() as group:
-        group.start_soon(its.kubelet_began, 200.0)
+        group.start_soon(its.kubelet_began, 200 * S)
         await anyio.wait_all_tasks_blocked()
         following(its, bound(WEB, 900.0), bound(JOB, 900.0), to=12)  # before the list
 
@@ -206,18 +210,18 @@ async def test_a_kubelet_finds_who_waits_as_it_lists_the_pods_and_nobody_who_com
 async def test_a_kubelet_that_begins_anew_finds_others_than_the_one_before() -> None:
     its = Scheduled(wall=lambda: 200.0, lists_after=0.0)
     following(its, WEB, to=11)
-    await its.kubelet_began(200.0)
+    await its.kubelet_began(200 * S)
     following(its, replace(WEB, pending=False), JOB, to=12)
 
-    await its.kubelet_began(200.0)
+    await its.kubelet_began(200 * S + 1)
 
     assert its.found(its.candidates) == {JOB.uid}
 
 
 async def test_a_kubelet_that_begins_before_pods_are_followed_finds_who_was_bound_before_its_list() -> None:
     its = Scheduled(wall=lambda: 200.3, lists_after=0.0)
-    await its.kubelet_began(100.0)  # a dead one's socket is there still
-    await its.kubelet_began(200.3)
+    await its.kubelet_began(100 * S)  # a dead one's socket is there still
+    await its.kubelet_began(int(200.3 * S))
 
     following(its, bound(WEB, 199.0), bound(JOB, 200.0), bound(OTHER, 201.0), to=12)
 
@@ -230,9 +234,44 @@ async def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_
     following(its, bound(WEB, 101.0), bound(JOB, 102.0), bound(OTHER, 0.0), to=12)
 
     with anyio.fail_after(0.5):  # nothing is waited for
-        await its.kubelet_began(100.5)
+        await its.kubelet_began(int(100.5 * S))
 
     assert its.found(its.candidates) == {WEB.uid}
+
+
+async def test_who_is_bound_in_the_second_of_the_list_and_seen_later_was_not_found() -> None:
+    """Times are of whole seconds; an agent that starts in that second sees some of them come."""
+    its = Scheduled(wall=lambda: 200.5, lists_after=0.3)
+    await its.kubelet_began(int(199.5 * S))  # it listed the pods 0.7 s ago
+    web, job = bound(WEB, 199.0), bound(JOB, 199.0)
+    following(its, web, to=11)
+
+    following(its, web, job, to=12)
+
+    assert its.found(its.candidates) == {WEB.uid}
+
+
+async def test_an_agent_that_starts_later_knows_whom_the_one_before_saw_found() -> None:
+    its, later = Scheduled(wall=lambda: 200.0, lists_after=0.0), Scheduled(wall=lambda: 202.0)
+    following(its, bound(WEB, 200.0), to=11)
+    await its.kubelet_began(200 * S)
+
+    later.first.set(its.first.value)
+    following(later, bound(WEB, 200.0), bound(JOB, 200.0), to=12)
+    await later.kubelet_began(200 * S)
+
+    assert later.found(later.candidates) == {WEB.uid}
+
+
+async def test_what_was_seen_of_another_kubelet_says_nothing_of_this_one() -> None:
+    its = Scheduled(wall=lambda: 302.0)
+    its.first.set(FirstList(200 * S, (OTHER.uid,)))
+    following(its, bound(WEB, 300.0), to=12)
+
+    await its.kubelet_began(300 * S)
+
+    assert its.found(its.candidates) == {WEB.uid}
+    assert its.first.value == FirstList(300 * S, (WEB.uid,))
 
 
 async def test_a_clock_that_was_set_back_makes_no_kubelet_list_its_pods_any_later() -> None:
@@ -240,4 +279,4 @@ async def test_a_clock_that_was_set_back_makes_no_kubelet_list_its_pods_any_late
     following(its, WEB, to=11)
 
     with anyio.fail_after(5):
-        await its.kubelet_began(900.0)
+        await its.kubelet_began(900 * S)

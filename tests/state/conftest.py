@@ -8,7 +8,7 @@ import pytest
 
 from agent.core.claims import Claim
 from agent.core.health import Record
-from agent.core.model import Allocation, AllocationState, Cordon, Owner, Source
+from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Owner, Source
 from agent.core.vendor import Device, Fault, Proof
 from agent.state.checkpoint import CheckpointFile, Saved
 
@@ -36,6 +36,7 @@ STATE = Saved(
     cordons={"a": Cordon("ops", "smells", 9.0)},
     labels={"pool": "a100", "zone": None},
     config="large",
+    first=FirstList(1_700_000_000_123_456_789, ("uid-1", "uid-2")),
 )
 
 

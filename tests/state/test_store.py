@@ -16,7 +16,7 @@ from support.waiting import eventually
 
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import Allocation, AllocationState
+from agent.core.model import Allocation, AllocationState, FirstList
 from agent.core.vendor import Device
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.store import LedgerStore
@@ -90,7 +90,7 @@ async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk
 
     await it.save(durable=False)
 
-    expected = Saved("this boot", labels=state.labels, config=state.config)
+    expected = Saved("this boot", labels=state.labels, config=state.config, first=state.first)
     assert disk.load() == (expected, None)
 
 
@@ -105,6 +105,16 @@ async def test_what_decided_the_configuration_is_saved_when_it_changes(disk: Dis
 
     await it.save(durable=False)
     assert disk.load()[0].config == "small"
+
+
+async def test_whom_the_kubelet_found_is_saved_when_it_changes(disk: Disk, state: Saved) -> None:
+    it = LedgerStore(disk, Ledger(), Inventory(), state)
+
+    await it.remember_first(state.first)
+    assert it.saves == 0
+
+    await it.remember_first(FirstList(7, ("uid-9",)))
+    assert disk.load()[0].first == FirstList(7, ("uid-9",))
 
 
 async def test_what_was_loaded_and_is_given_to_ledger_and_inventory_is_saved_whole(
