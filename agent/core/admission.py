@@ -131,6 +131,8 @@ def _well(
         if not status.told_healthy or withheld:
             raise UnhealthyDevice(resource.name, device_id, withheld if status.told_healthy else sick)
         if card.mode and device_id not in card.held:
+            if resource.rule.placement != "local" and resource.shares(device_id):
+                return status  # a scheduler may have chosen another card, of which the mode counts then
             raise InOtherMode(resource.name, card.uuid, card.mode)
         if card.closed or device_id not in card.held:
             raise UnhealthyDevice(resource.name, device_id, _held_by(scene, status.device))

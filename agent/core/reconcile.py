@@ -42,6 +42,7 @@ def reconcile(
             now - it.since >= grace
             or it.id in freed
             or (it.id not in fresh and _was_known(it, grants, evidence))
+            or _is_of_an_agent_before(it, evidence)
         )
     ]
     cases = _cases(allocations, old, owners, lives, superseded, freed, evidence)
@@ -157,6 +158,14 @@ def _was_known(it: Allocation, grants: Collection[str], evidence: Evidence) -> b
     """
     known = it.owner is not None and (it.owner.pod != "" or it.id not in grants)
     return known and _granted_before(it, evidence)
+
+
+def _is_of_an_agent_before(it: Allocation, evidence: Evidence) -> bool:
+    """Whether an agent before this one gave it, and nobody has taken it: no answer is under way any more, and
+    the kubelet, which has proven since what it keeps, knows it or never will.
+    """
+    unowned = it.owner is None and it.source is Source.CHECKPOINT
+    return unowned and evidence.proven and _granted_before(it, evidence)
 
 
 def _granted_before(it: Allocation, evidence: Evidence) -> bool:

@@ -290,10 +290,12 @@ class Reconciler:
         )
 
     async def _let_go(self, changes: Sequence[Change]) -> list[Change]:
-        """Release what is over and remove what nobody owns. Hardware takes time: each is looked at again."""
+        """Release what is over and remove what nobody owns, first what needs no hardware. Hardware takes
+        time: each is looked at again.
+        """
         decided_on = {it.id: it for it in self._ledger.in_use()}
         done: list[Change] = []
-        for change in changes:
+        for change in sorted(changes, key=self._needs_hardware):
             if isinstance(change, Release):
                 it = self._ledger.get(change.allocation)
                 same = it is not None and it is decided_on.get(it.id) and it.id not in self._allocator.busy
@@ -302,6 +304,10 @@ class Reconciler:
             elif isinstance(change, Remove) and await self._remove(change):
                 done.append(change)
         return done
+
+    def _needs_hardware(self, change: Change) -> bool:
+        it = self._ledger.get(change.allocation)
+        return isinstance(change, Remove) or (it is not None and self._has_slices(it))
 
     async def _over(self, it: Allocation, reason: str) -> bool:
         """Release it: first on the hardware, for the ledger is what remembers that this must be done."""

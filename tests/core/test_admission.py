@@ -23,10 +23,10 @@ from agent.core.errors import (
     UnknownResource,
 )
 from agent.core.model import Cordon, IdRange, Owner
-from agent.core.vendor import FOREIGN_SLICES, Sharing
+from agent.core.vendor import FOREIGN_SLICES, Placement, Sharing
 from agent.core.waits import Wait
 
-from .scenes import ONE, SLICE, WHOLE, scene
+from .scenes import ONE, SHARE, SLICE, UNCUT, WHOLE, scene
 from .values import allocation
 
 INVALID = "invalid allocation request for"
@@ -175,6 +175,27 @@ def test_a_card_that_is_well_and_listed_for_nobody_is_refused_with_the_reason(
 def test_the_fault_of_a_card_is_told_before_why_its_vendor_is_withheld() -> None:
     with pytest.raises(UnhealthyDevice, match=r"device sick is unhealthy: xid-79 lost$"):
         admit(replace(scene(), withheld={"acme": "its config is refused"}), WHOLE, ["sick"])
+
+
+@pytest.mark.parametrize(
+    ("placement", "resource", "refused"), [("auto", SHARE, False), ("local", SHARE, True)]
+)
+def test_a_share_by_an_id_of_a_card_in_another_mode_may_lie_where_its_scheduler_chose(
+    placement: Placement, resource: str, refused: bool
+) -> None:
+    """The kubelet hears of a mode later, and takes whichever ID it knows."""
+    known = scene(placement=placement, dynamic=True)
+    planned = known.plan[resource]
+    moded = (
+        replace(it, healthy=False, held=(), mode=UNCUT) if it.uuid == "c4" else it for it in planned.cards
+    )
+    known = replace(known, plan={**known.plan, resource: replace(planned, cards=tuple(moded))})
+
+    if refused:
+        with pytest.raises(InOtherMode):
+            admit(known, resource, ["c4::0"])
+    else:
+        assert [it.uuid for it in admit(known, resource, ["c4::0"])] == ["c4"]
 
 
 @pytest.mark.parametrize("mode", ["", SLICE])

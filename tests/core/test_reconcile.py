@@ -215,6 +215,20 @@ def test_what_this_life_of_the_kubelet_has_shown_needs_no_grace_to_appear() -> N
     assert changes([gone], [], pods(), life=LIFE, proven=True, steady=False) == []
 
 
+def test_what_an_agent_before_gave_and_the_kubelet_never_took_needs_no_grace_to_appear() -> None:
+    """No answer of that agent is under way any more."""
+    it = replace(allocation("one", ["a"], since=NOW - 1, source=Source.CHECKPOINT), life=LIFE)
+
+    def found(it: Allocation, shown: Pods, proven: bool = True) -> list[Change]:
+        return changes([it], [], shown, life=LIFE, proven=proven, steady=True)
+
+    assert found(it, pods()) == [Release("one", "never used")]
+    assert found(it, pods(web={"main": ["a"]})) == []
+    assert found(it, pods(), proven=False) == []
+    assert found(replace(it, source=Source.ALLOCATE), pods()) == []
+    assert found(replace(it, life="k0"), pods()) == []
+
+
 @pytest.mark.parametrize("age", [1, GRACE + 1])
 def test_a_pod_whose_name_is_not_known_lives_while_a_pod_is_shown_with_its_ids(age: float) -> None:
     """The kubelet may write its checkpoint twice at once, and the older one last."""

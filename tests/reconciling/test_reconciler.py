@@ -720,6 +720,16 @@ async def test_an_allocation_that_changes_while_another_is_freed_is_looked_at_ag
     assert it.states() == {"a1": "released", "a2": "done"}
 
 
+async def test_what_needs_no_hardware_is_let_go_of_before_what_does() -> None:
+    """Hardware takes its time, and somebody may wait for the room."""
+    it = Node([held(partitions=("a1/0",)), held("a2", ids=("a::2",))], slices=here("a1"))
+    seen: list[dict[str, str]] = []
+    it.before_release = lambda allocation: seen.append(it.states())
+    await it.full()
+
+    assert seen == [{"a1": "done", "a2": "released"}]
+
+
 async def test_a_slice_made_by_an_allocate_that_is_in_flight_is_left_alone() -> None:
     it = Node(slices=here("a9"), prepares=True)
     it.allocator.busy.add("a9")
