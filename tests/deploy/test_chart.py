@@ -76,6 +76,14 @@ MATRIX: dict[str, dict[str, Any]] = {
     "beside Koordinator": {"koordinator": {"enabled": True}, "crd": {"install": True}},
     "labels on the Node": {"labels": {"output": "node"}, "pods": {"enabled": False}},
     "receipts on pods": {"pods": {"receipts": ["acme.com/assigned", "assigned-containers"]}},
+    "schedulers' annotations": {
+        "schedulerAnnotations": {
+            "enabled": True,
+            "writers": {"hami": None, "mine": {"groups": ["card-operators"], "users": ["jane@example.com"]}},
+            "keys": ["acme.com/*-cards", "cardcloud.com/card-assigned"],
+        },
+        "pods": {"receipts": ["assigned-containers"]},
+    },
     "counts for the Node": {
         "nodeStatus": {"resources": ["enflame.com/gcu-count"]},
         "labels": {"output": "none"},

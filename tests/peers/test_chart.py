@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import yaml
 from deploy.test_chart import MATRIX
 from deploy.test_examples import EXAMPLES
@@ -316,16 +320,20 @@ async def marking(chart: Chart, api_server: RealApiServer, namespace: str) -> li
     shown = chart.render(values, namespace=namespace)
     await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
     made = await two(api_server, namespace, "xpu-agent")
-    # kubectl reads before it patches, which an agent does not.
-    reads = ("reads", "--namespace", namespace)
-    await api_server.kubectl("create", "role", *reads, "--verb=get", "--resource=pods")
-    account = f"--serviceaccount={namespace}:xpu-agent"
-    await api_server.kubectl("create", "rolebinding", *reads, "--role=reads", account)
+    await may_read_pods(api_server, namespace)
     for it in made:
         await api_server.kubectl("annotate", "pod", it.node, "--namespace", namespace, f"{OTHER}=0")
     await until(lambda: made[0].does(*marked(made[0], made[0])), "")
     await until(lambda: made[0].does(*marked(made[0], made[1])), ALONE)
     return made
+
+
+async def may_read_pods(server: RealApiServer, namespace: str) -> None:
+    """kubectl reads a pod before it patches it, which an agent does not."""
+    reads = ("reads", "--namespace", namespace)
+    await server.kubectl("create", "role", *reads, "--verb=get", "--resource=pods")
+    account = f"--serviceaccount={namespace}:xpu-agent"
+    await server.kubectl("create", "rolebinding", *reads, "--role=reads", account)
 
 
 def marked(by: Agent, of: Agent, key: str = GIVEN) -> tuple[str, ...]:
@@ -668,3 +676,371 @@ async def test_an_agent_writes_the_device_of_its_own_node_and_no_other(
     assert ALONE in await told(one, "a-third-node")
     assert ALONE in await one.does("delete", "--wait=false", "--filename", "-", stdin=device(other.node))
     assert await one.does("delete", "--wait=false", "--filename", "-", stdin=device(one.node)) == ""
+
+
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+#: The scheduler's words that a pod's author would write, and those of others.
+WORDS = (
+    ALLOCATED,
+    "metax-tech.com/gpu-devices-allocated",
+    "hami.io/vgpu-devices-allocated",
+    "hami.io/metax-sgpu-devices-to-allocate",
+    "enflame.com/gcu-device-id",
+    "enflame.com/gcu-assigned-minor",
+    "assigned-containers",
+)
+#: Users' own words on the same pods.
+FREE = {
+    "metax-tech.com/sgpu-qos-policy": "burst-share",
+    "scheduling.koordinator.sh/gpu-partition-spec": "{}",
+    "scheduling.koordinator.sh/device-allocate-hint": "{}",
+    "hami.io/gpu-scheduler-policy": "binpack",
+    "acme.com/team": "x",
+}
+#: What the values say beside the defaults: an admin's group, a user, and a key of a vendor out of tree.
+OPS, ROBOT, OUT_OF_TREE = "card-operators", "backup", "acme.com/*-cards"
+ACCOUNTS = "system:serviceaccount"
+KOORD_SCHEDULER = f"{ACCOUNTS}:koordinator-system:koord-scheduler"
+REPLICA_SETS = f"{ACCOUNTS}:kube-system:replicaset-controller"
+NOT_THEIRS = "is how schedulers say which cards a pod gets, and"
+
+
+class Asker:
+    """Somebody who may do everything but what an admission policy keeps from him."""
+
+    def __init__(self, server: RealApiServer, namespace: str, name: str, *groups: str) -> None:
+        self._server, self._namespace, self._who = server, namespace, (name, "system:masters", *groups)
+
+    async def does(self, *arguments: str, stdin: str = "") -> str:
+        """What the server says against it; empty where it lets it."""
+        name, *groups = self._who
+        given = [f"--as={name}", *(f"--as-group={it}" for it in groups), "--namespace", self._namespace]
+        try:
+            await self._server.kubectl(*given, *arguments, stdin=stdin)
+        except KubectlFailed as refused:
+            return str(refused)
+        return ""
+
+    async def makes(self, name: str = "", **annotations: str) -> str:
+        """A pod."""
+        return await self.does("create", "--filename", "-", stdin=bare_pod(name or fresh(), annotations))
+
+    async def writes(self, pod: str, annotations: dict[str, str | None], *more: str) -> str:
+        patch = json.dumps({"metadata": {"annotations": annotations}})
+        return await self.does("patch", "pod", pod, "--type=merge", *more, "-p", patch)
+
+    async def binds(self, pod: str, annotations: dict[str, str], path: str) -> str:
+        """By the API itself, as schedulers do: kubectl has no word for it."""
+        target = {"kind": "Node", "name": "no-node"}
+        metadata = {"name": pod, "namespace": self._namespace, "annotations": annotations}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        where = f"/api/v1/namespaces/{self._namespace}/{path}"
+        return await self.does("create", "--raw", where, "--filename", "-", stdin=json.dumps(binding))
+
+
+def fresh() -> str:
+    return f"pod-{secrets.token_hex(4)}"
+
+
+def bare_pod(name: str, annotations: dict[str, str]) -> str:
+    metadata = {"name": name, "annotations": annotations}
+    spec = {"containers": [{"name": "main", "image": "main"}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+class Guarded:
+    """A namespace in which schedulers alone write their annotations; other tests' pods are left alone."""
+
+    def __init__(self, server: RealApiServer, namespace: str) -> None:
+        self.server, self.namespace = server, namespace
+
+    def by(self, name: str, *groups: str) -> Asker:
+        return Asker(self.server, self.namespace, name, *groups)
+
+    async def pod(self, **annotations: str) -> str:
+        """A pod that koord-scheduler has written these annotations to."""
+        name = fresh()
+        assert await self.by(KOORD_SCHEDULER).makes(name, **annotations) == ""
+        return name
+
+
+#: All that the schedulers' policy is about.
+OF_SCHEDULERS = "xpu-agent-schedulers"
+
+
+def within(shown: Rendered, namespace: str) -> str:
+    """The policy, for one namespace: the server is every test's."""
+    its = [it for it in shown.objects if it["metadata"]["name"].startswith(OF_SCHEDULERS)]
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    for it in its:
+        if it["kind"] == "ValidatingAdmissionPolicy":
+            it["spec"]["matchConstraints"]["namespaceSelector"] = selector
+    return yaml.safe_dump_all(its)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(chart: Chart, api_server: RealApiServer) -> Guarded:
+    name = f"test-{secrets.token_hex(4)}"
+    await api_server.kubectl("create", "namespace", name)
+    await api_server.kubectl("create", "serviceaccount", "default", "--namespace", name)
+    writers = {"ops": {"groups": [OPS], "users": [ROBOT]}}
+    values = {"schedulerAnnotations": {"enabled": True, "writers": writers, "keys": [OUT_OF_TREE]}}
+    await api_server.kubectl(
+        "apply", "--filename", "-", stdin=within(chart.render(values, namespace=name), name)
+    )
+    made = Guarded(api_server, name)
+    await until(lambda: made.by("alice").makes(**{ALLOCATED: "{}"}), NOT_THEIRS)
+    return made
+
+
+@pytest.mark.parametrize("key", [*WORDS, "acme.com/gpu-cards"])
+async def test_who_makes_a_pod_says_in_no_schedulers_name_which_cards_it_gets(
+    guarded: Guarded, key: str
+) -> None:
+    alice = guarded.by("alice")
+
+    refusal = await alice.makes(**{key: "{}", **FREE})
+
+    assert f"the annotation {key} {NOT_THEIRS} alice is none of them. Leave it out of the pod" in refusal
+    assert "schedulerAnnotations.writers of xpu-agent's chart" in refusal
+    assert await alice.makes(**FREE) == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {ALLOCATED: "other"},
+        {ALLOCATED: None},
+        {"assigned-containers": ""},
+        {"hami.io/a-devices-allocated": None},
+    ],
+    ids=["changed", "removed", "set to nothing", "one of a made name removed"],
+)
+@pytest.mark.parametrize("place", [(), ("--subresource", "status")], ids=["pod", "status"])
+async def test_nor_does_who_changes_one_by_whichever_path(
+    guarded: Guarded, change: dict[str, str | None], place: tuple[str, ...]
+) -> None:
+    pod = await guarded.pod(**{ALLOCATED: "{}", "hami.io/a-devices-allocated": ""})
+
+    assert NOT_THEIRS in await guarded.by("alice").writes(pod, change, *place)
+    assert NOT_THEIRS in await guarded.by("system:node:a", "system:nodes").writes(pod, change, *place)
+    assert await guarded.by(KOORD_SCHEDULER).writes(pod, change, *place) == ""
+
+
+@pytest.mark.parametrize("path", ["bindings", "pods/{}/binding"])
+async def test_a_binding_brings_none_along_but_a_schedulers(guarded: Guarded, path: str) -> None:
+    """The server writes the annotations of a Binding to the pod."""
+    pod, scheduler = await guarded.pod(), guarded.by(KOORD_SCHEDULER)
+    where = path.format(pod)
+
+    assert f"{ALLOCATED} {NOT_THEIRS} alice" in await guarded.by("alice").binds(pod, {ALLOCATED: "{}"}, where)
+
+    other = await guarded.pod()
+    assert await guarded.by("alice").binds(other, FREE, path.format(other)) == ""
+    assert await scheduler.binds(pod, {ALLOCATED: "{}"}, where) == ""
+    shown = json.loads(await guarded.server.kubectl("get", "pod", pod, "-n", guarded.namespace, "-o", "json"))
+    assert shown["metadata"]["annotations"][ALLOCATED] == "{}"
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        (KOORD_SCHEDULER,),
+        (f"{ACCOUNTS}:kube-system:hami-scheduler",),
+        (f"{ACCOUNTS}:kube-system:hami-device-plugin",),
+        (f"{ACCOUNTS}:kube-system:gcushare-scheduler-plugin",),
+        (f"{ACCOUNTS}:kube-system:gcushare-device-plugin",),
+        (ROBOT,),
+        ("bob", OPS),
+    ],
+    ids=lambda it: it[-1],
+)
+async def test_the_schedulers_and_whom_the_values_name_write_them(
+    guarded: Guarded, writer: tuple[str, ...]
+) -> None:
+    pod = await guarded.pod()
+    changes: list[dict[str, str | None]] = [
+        dict.fromkeys(WORDS, "1"),
+        {"acme.com/gpu-cards": "1"},
+        dict.fromkeys(WORDS),
+    ]
+
+    for change in changes:
+        assert await guarded.by(*writer).writes(pod, change) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["koord-scheduler", f"{ACCOUNTS}:default:koord-scheduler", f"{ACCOUNTS}:koordinator-system:other"]
+)
+async def test_who_is_only_called_like_a_scheduler_is_none(guarded: Guarded, name: str) -> None:
+    assert NOT_THEIRS in await guarded.by(name).makes(**{ALLOCATED: "{}"})
+
+
+async def test_a_write_that_leaves_them_as_they_are_is_anybodys(guarded: Guarded) -> None:
+    """Users label their pods, the kubelet tells their status, controllers take finalizers away."""
+    pod = await guarded.pod(**dict.fromkeys(WORDS, "1"), **FREE)
+    running = json.dumps({"status": {"phase": "Running", "message": "it runs"}})
+    same = json.dumps({"metadata": {"annotations": {ALLOCATED: "1", "acme.com/team": "y"}}})
+
+    alice, kubelet = guarded.by("alice"), guarded.by("system:node:a", "system:nodes")
+    assert await alice.does("label", "pod", pod, "app=x") == ""
+    assert await alice.does("patch", "pod", pod, "--type=merge", "-p", same) == ""
+    status = ("--subresource", "status", "--type=merge", "-p", running)
+    assert await kubelet.does("patch", "pod", pod, *status) == ""
+    debugger = {"spec": {"ephemeralContainers": [{"name": "debugger", "image": "debugger"}]}}
+    containers = ("--subresource", "ephemeralcontainers", "--type=strategic", "-p", json.dumps(debugger))
+    assert await alice.does("patch", "pod", pod, *containers) == ""
+    assert await alice.does("delete", "pod", pod, "--wait=false", "--grace-period=0", "--force") == ""
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {f"hami.io/{n}-devices-allocatec": "x" * 200 for n in range(1000)},
+        {"acme.com/text": "x" * (255 << 10)},
+    ],
+    ids=["many", "large"],
+)
+async def test_a_pod_with_many_annotations_is_looked_through(
+    guarded: Guarded, annotations: dict[str, str]
+) -> None:
+    alice, pod = guarded.by("alice"), fresh()
+
+    assert await alice.makes(pod, **annotations) == ""
+    assert await alice.writes(pod, dict.fromkeys(annotations)) == ""
+    annotations.popitem()
+    assert NOT_THEIRS in await alice.makes(**annotations, **{"hami.io/a-devices-allocated": ""})
+
+
+async def test_a_pod_with_more_annotations_than_are_looked_through_at_once_is_refused_and_its_status_is_not(
+    guarded: Guarded,
+) -> None:
+    """The API server takes seconds for tens of thousands, for each write of anybody's."""
+    many, pod = {f"{n:x}": "" for n in range(40_000)}, fresh()
+    took = time.monotonic()
+    assert "the pod has more than 1000 annotations" in await guarded.by("alice").makes(**many)
+    assert time.monotonic() - took < 3
+    assert await guarded.by(KOORD_SCHEDULER).makes(pod, **many) == ""
+
+    kubelet, took = guarded.by("system:node:a", "system:nodes"), time.monotonic()
+    running = ("--subresource", "status", "--type=merge", "-p", '{"status": {"message": "it runs"}}')
+    assert await kubelet.does("patch", "pod", pod, *running) == ""
+    assert "the pod has more than" in await guarded.by("alice").writes(pod, {"acme.com/x": ""})
+    assert "denied request" in await guarded.by("alice").writes(pod, {ALLOCATED: ""})
+    assert time.monotonic() - took < 6
+
+
+async def test_the_page_names_the_pods_that_have_one_already(guarded: Guarded) -> None:
+    [way] = re.findall(r"kubectl get pods -A -o (jsonpath='.*?')`", (ROOT / "docs/security.md").read_text())
+    old, new = await guarded.pod(**{ALLOCATED: "{}"}), await guarded.pod()
+
+    shown = await guarded.server.kubectl("get", "pods", "-A", "-o", way.replace("'", ""))
+
+    assert f"{guarded.namespace}/{old}" in shown.splitlines()
+    assert new not in shown
+
+
+async def test_names_that_are_too_long_for_an_answer_are_refused_all_the_same(guarded: Guarded) -> None:
+    key = f"hami.io/{'x' * 40}-devices-allocated"
+
+    refusal = await guarded.by("a" * 6000).makes(**{key: ""})
+
+    assert "an annotation of the pod is how schedulers say which cards a pod gets" in refusal
+
+
+async def test_pods_of_a_template_are_refused_as_those_that_somebody_makes_himself(
+    guarded: Guarded, cluster_binary: Path, tmp_path: Path
+) -> None:
+    """The controller that makes them is no scheduler; the user finds the reason on the ReplicaSet."""
+    assert f"and {REPLICA_SETS} is none" in await guarded.by(REPLICA_SETS).makes(**{ALLOCATED: "{}"})
+    pod = json.loads(bare_pod("x", {}))
+    for name, words in (("self-written", {ALLOCATED: "{}"}), ("free", FREE)):
+        labels = {"app": name}
+        template = {"metadata": {"labels": labels, "annotations": words}, "spec": pod["spec"]}
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        made = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": spec}
+        assert await guarded.by("alice").does("create", "--filename", "-", stdin=json.dumps(made)) == ""
+
+    async with replica_sets(guarded.server, cluster_binary, tmp_path):
+        failed = ("self-written", "--for=condition=ReplicaFailure", "--timeout=30s")
+        assert await guarded.by("alice").does("wait", "replicaset", *failed) == ""
+        await until(lambda: guarded.by("alice").does("wait", "--for=create", "pod", "-l", "app=free"), "")
+
+    named = ("self-written", "--namespace", guarded.namespace, "-o", "yaml")
+    refused = " ".join((await guarded.server.kubectl("get", "replicaset", *named)).split())
+    assert f"the annotation {ALLOCATED} {NOT_THEIRS} {REPLICA_SETS} is none of them" in refused
+    assert "or of the template that the pod is made from" in refused
+    got = await guarded.server.kubectl(
+        "get", "pods", "--namespace", guarded.namespace, "-l", "app in (free, self-written)", "-o", "name"
+    )
+    assert [it.split("-")[0] for it in got.split()] == ["pod/free"]
+
+
+@asynccontextmanager
+async def replica_sets(server: RealApiServer, binary: Path, place: Path) -> AsyncIterator[None]:
+    """The real controller of ReplicaSets at work, by its own account."""
+    admin = server.kubeconfig(place / "kubeconfig")
+    options = {
+        "kubeconfig": admin,
+        "authentication-kubeconfig": admin,
+        "authorization-kubeconfig": admin,
+        "use-service-account-credentials": "true",
+        "controllers": "replicaset",
+        "leader-elect": "false",
+        "secure-port": "0",
+    }
+    namespaces = await server.kubectl("get", "namespaces", "-o", "name")
+    if "namespace/kube-system" not in namespaces:
+        await server.kubectl("create", "namespace", "kube-system")
+    with (place / "log").open("wb") as log:
+        flags = [f"--{key}={value}" for key, value in options.items()]
+        started = await asyncio.create_subprocess_exec(
+            binary, "attached", "kube-controller-manager", *flags, stdin=asyncio.subprocess.PIPE, stderr=log
+        )
+    try:
+        yield
+    finally:
+        started.terminate()
+        await started.wait()
+
+
+RECEIPTS = ["assigned-containers", "enflame.com/gcu-assigned"]
+
+
+@pytest.mark.parametrize("receipts", [[], RECEIPTS], ids=["none", "two"])
+async def test_the_agents_account_writes_its_receipts_and_no_other_word_of_a_schedulers(
+    chart: Chart, api_server: RealApiServer, namespace: str, receipts: list[str]
+) -> None:
+    """By this policy alone; the one that keeps it to its node is not there."""
+    values = {"pods": {"receipts": receipts}, "schedulerAnnotations": {"enabled": True}}
+    shown = chart.render(values, namespace=namespace)
+    await api_server.kubectl("apply", "--filename", "-", stdin=within(shown, namespace))
+    agent = Asker(api_server, namespace, f"{ACCOUNTS}:{namespace}:xpu-agent")
+    await until(lambda: agent.makes(**{ALLOCATED: "{}"}), NOT_THEIRS)
+    pod = fresh()
+    assert await agent.makes(pod) == ""
+
+    for key in WORDS:
+        assert (NOT_THEIRS in await agent.writes(pod, {key: "1"})) is (key not in receipts)
+    assert bool(await agent.writes(pod, dict.fromkeys(RECEIPTS, "true"))) is not bool(receipts)
+    assert NOT_THEIRS in await agent.writes(pod, {RECEIPTS[0]: "2", ALLOCATED: "{}"})
+
+
+async def test_an_agent_with_its_own_token_writes_its_receipts_where_users_can_not(
+    chart: Chart, api_server: RealApiServer, namespace: str
+) -> None:
+    more = {"pods": {"receipts": RECEIPTS}, "schedulerAnnotations": {"enabled": True}}
+    shown = chart.render({"labels": {"output": "node"}, **more}, namespace=namespace)
+    others = [it for it in shown.objects if not it["metadata"]["name"].startswith(OF_SCHEDULERS)]
+    await api_server.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump_all(others))
+    await api_server.kubectl("apply", "--filename", "-", stdin=within(shown, namespace))
+    one, other = await two(api_server, namespace, "xpu-agent")
+    await may_read_pods(api_server, namespace)
+    alice = Asker(api_server, namespace, "alice")
+    await until(lambda: alice.makes(**{ALLOCATED: "{}"}), NOT_THEIRS)
+
+    for key in RECEIPTS:
+        await until(lambda key=key: one.does(*marked(one, one, key)), "")  # type: ignore[misc]
+        assert NOT_THEIRS in await alice.writes(one.node, {key: "true"})
+        assert ALONE in await one.does(*marked(one, other, key))
+    assert "denied request" in await one.does(*marked(one, one, ALLOCATED))

@@ -153,3 +153,27 @@ spec:
   policyName: {{ .name }}
   validationActions: [Deny]
 {{- end -}}
+{{/* Who may write schedulers' annotations to pods, as JSON: the names of users and of groups as the API server knows them. */}}
+{{- define "xpu-agent.schedulers" -}}
+{{- $users := list -}}
+{{- $groups := list -}}
+{{- range $_, $its := .Values.schedulerAnnotations.writers -}}
+{{- if $its -}}
+{{- range $its.serviceAccounts -}}
+{{- $users = append $users (printf "system:serviceaccount:%s" (replace "/" ":" .)) -}}
+{{- end -}}
+{{- $users = concat $users (default list $its.users) -}}
+{{- $groups = concat $groups (default list $its.groups) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (dict "users" (uniq $users | sortAlpha) "groups" (uniq $groups | sortAlpha)) -}}
+{{- end -}}
+
+{{/* CEL: whether the annotation k is one of those whose names have any text in the middle. Takes lists of beginning and end. */}}
+{{- define "xpu-agent.isMade" -}}
+{{- $tests := list -}}
+{{- range . -}}
+{{- $tests = append $tests (printf "(k.startsWith(%s) && k.endsWith(%s))" (first . | toJson) (last . | toJson)) -}}
+{{- end -}}
+{{- join " || " $tests -}}
+{{- end -}}

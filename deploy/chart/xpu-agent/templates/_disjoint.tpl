@@ -181,6 +181,7 @@ yes
 {{- include "xpu-agent.checkClaims" . -}}
 {{- include "xpu-agent.checkReceipts" . -}}
 {{- include "xpu-agent.checkStatus" . -}}
+{{- include "xpu-agent.checkSchedulers" . -}}
 {{- include "xpu-agent.checkPlaces" . -}}
 {{- include "xpu-agent.checkRollout" . -}}
 {{- include "xpu-agent.checkFirstProbe" . -}}
@@ -225,5 +226,18 @@ yes
 {{- fail "nodeStatus.resources names extended resources, and api.enabled is false: nobody could be told of them" -}}
 {{- end -}}
 {{- fail "nodeStatus.resources gives the right to patch nodes/status, which the admission policy alone keeps to the token's own node: it needs Kubernetes 1.30 and admissionPolicy.enabled" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether there is something that keeps schedulers' annotations, and somebody who may write them. */}}
+{{- define "xpu-agent.checkSchedulers" -}}
+{{- if .Values.schedulerAnnotations.enabled -}}
+{{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version -}}
+{{- fail (printf "schedulerAnnotations.enabled takes a ValidatingAdmissionPolicy, which Kubernetes has from 1.30 on, and this is %s: set it to false. There whoever may make a pod chooses its cards" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- $writers := fromJson (include "xpu-agent.schedulers" .) -}}
+{{- if not (concat $writers.users $writers.groups) -}}
+{{- fail "schedulerAnnotations.writers names nobody, so that no scheduler could say which cards a pod gets; name the accounts of yours" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
