@@ -151,6 +151,13 @@ class Allocator:
         return [it for it in self._refused if it.life == life]
 
     @property
+    def abandoned(self) -> frozenset[str]:
+        """The allocations that no container is known to have, and whose pods, as promised, have ended."""
+        there = {pod.uid for pod in self._scene().candidates if not pod.ended}
+        its = (it for it in self._ledger.in_use() if it.owner is None and it.claim is not None)
+        return frozenset(it.id for it in its if it.claim is not None and it.claim.uid not in there)
+
+    @property
     def promises(self) -> Promises:
         """What schedulers promised, as of now."""
         scene, refused = self._scene(), frozenset[str]()

@@ -9,6 +9,10 @@ from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Revive
 from agent.core.evidence import Evidence, Granted, Pods
 from agent.core.model import Allocation, AllocationState, Owner, Source
 
+#: Seconds within which a kubelet has an answer of ours in its checkpoint, however busy the node is. It writes
+#: at once (pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources).
+TAKEN_WITHIN = 3.0
+
 
 def reconcile(
     allocations: Sequence[Allocation],
@@ -17,10 +21,12 @@ def reconcile(
     grace: float,
     busy: Collection[str] = (),
     fresh: Collection[str] = (),
+    abandoned: Collection[str] = (),
 ) -> list[Change]:
     """What must change for these allocations in use, given oldest first. `busy` are being answered now.
 
     `fresh` were given, or got their owner, while the evidence was read: some of it may be older.
+    `abandoned` have no owner yet, and the pods that they were promised to have ended.
     A source that could not be read leaves everything as it is.
     """
     grants = {it.allocation: it for it in evidence.granted or ()}
@@ -42,7 +48,7 @@ def reconcile(
             now - it.since >= grace
             or it.id in freed
             or (it.id not in fresh and _was_known(it, grants, evidence))
-            or _is_of_an_agent_before(it, evidence)
+            or (_is_untaken(it, now, abandoned) and evidence.proven and _granted_before(it, evidence))
         )
     ]
     cases = _cases(allocations, old, owners, lives, superseded, freed, evidence)
@@ -160,12 +166,14 @@ def _was_known(it: Allocation, grants: Collection[str], evidence: Evidence) -> b
     return known and _granted_before(it, evidence)
 
 
-def _is_of_an_agent_before(it: Allocation, evidence: Evidence) -> bool:
-    """Whether an agent before this one gave it, and nobody has taken it: no answer is under way any more, and
-    the kubelet, which has proven since what it keeps, knows it or never will.
+def _is_untaken(it: Allocation, now: float, abandoned: Collection[str]) -> bool:
+    """Whether a kubelet that proves what it keeps has taken it already, or never will.
+
+    No answer of an agent before this one is under way any more; one to a pod that has ended since, which the
+    kubelet may have let go of before anybody saw its owner, is only for a moment.
     """
-    unowned = it.owner is None and it.source is Source.CHECKPOINT
-    return unowned and evidence.proven and _granted_before(it, evidence)
+    is_over = it.id in abandoned and now - it.since >= TAKEN_WITHIN
+    return it.owner is None and (is_over or it.source is Source.CHECKPOINT)
 
 
 def _granted_before(it: Allocation, evidence: Evidence) -> bool:

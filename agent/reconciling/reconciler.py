@@ -201,7 +201,8 @@ class Reconciler:
         # Of what a scheduler alone gave, the kubelet knows nothing.
         in_use = [it for it in self._ledger.in_use() if it.source is not Source.ANNOTATION]
         fresh = {it.id for it in in_use}.difference(owned)
-        changes = reconcile(in_use, evidence, now, self._grace, busy, fresh)
+        abandoned = self._allocator.abandoned
+        changes = reconcile(in_use, evidence, now, self._grace, busy, fresh, abandoned)
         said = {it.allocation for it in changes if isinstance(it, Release | Forget)}
         mine = slices(in_use, evidence, busy)
         kept = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]

@@ -17,7 +17,7 @@ from agent.core.evidence import Evidence, Granted, Pods
 from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
 from agent.core.plan import plan
 from agent.core.recall import recall, recall_pods
-from agent.core.reconcile import reconcile
+from agent.core.reconcile import TAKEN_WITHIN, reconcile
 from agent.core.slices import foreign, slices
 from agent.core.ties import Ties
 from agent.core.vendor import ContainerEdits, Partition, ResourceRule, Sharing, Vendor
@@ -227,6 +227,22 @@ def test_what_an_agent_before_gave_and_the_kubelet_never_took_needs_no_grace_to_
     assert found(it, pods(), proven=False) == []
     assert found(replace(it, source=Source.ALLOCATE), pods()) == []
     assert found(replace(it, life="k0"), pods()) == []
+
+
+def test_what_was_given_to_a_pod_that_has_ended_by_now_needs_a_moment_alone_to_appear() -> None:
+    """The kubelet may have taken it and let go of it before anybody saw its owner."""
+    it = replace(allocation("one", ["a"], since=NOW - TAKEN_WITHIN), life=LIFE)
+
+    def found(
+        it: Allocation, shown: Pods | None = None, abandoned: str = "one", proven: bool = True
+    ) -> list[Change]:
+        evidence = seen([], shown or {}, life=LIFE, proven=proven, steady=True)
+        return reconcile([it], evidence, NOW, GRACE, abandoned={abandoned})
+
+    assert found(it) == [Release("one", "never used")]
+    assert found(it, pods(web={"main": ["a"]})) == []
+    assert found(it, abandoned="another") == found(it, proven=False) == []
+    assert found(replace(it, since=it.since + 0.1)) == found(replace(it, life="k0")) == []
 
 
 @pytest.mark.parametrize("age", [1, GRACE + 1])

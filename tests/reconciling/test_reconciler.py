@@ -24,6 +24,7 @@ from agent.core.evidence import Pods
 from agent.core.ledger import FORGOTTEN, Ledger
 from agent.core.model import Allocation, AllocationState, NodeSnapshot, Owner, Plan, Source
 from agent.core.plan import plan
+from agent.core.reconcile import TAKEN_WITHIN
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Partition, Request, ResourceRule, Sharing, Vendor
 from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
@@ -718,6 +719,20 @@ async def test_an_allocation_that_changes_while_another_is_freed_is_looked_at_ag
     await it.full()
 
     assert it.states() == {"a1": "released", "a2": "done"}
+
+
+@pytest.mark.parametrize(("ended", "state"), [(True, "released"), (False, "done")])
+async def test_what_a_pod_that_has_ended_was_given_is_let_go_of_though_its_owner_was_never_seen(
+    ended: bool, state: str
+) -> None:
+    """The kubelet had let go of it before the first look; a scheduler gives the card away at once."""
+    claim = Claim("uid-web", "default", "web", "main", ("a",))
+    it = Node([held(owner=None, claim=claim, life="k1", since=1000.0 - TAKEN_WITHIN)], life="k1", now=1000.0)
+    web = Candidate("uid-web", "default", "web", ended=ended, over=ended)
+    it.scene = replace(it.scene, candidates=(web,))
+    await it.full()
+
+    assert it.states() == {"a1": state}
 
 
 async def test_what_needs_no_hardware_is_let_go_of_before_what_does() -> None:
