@@ -32,6 +32,10 @@ from agent.core.vendor import (
 GOOD = (Device("dev-a", 0), Device("dev-b", 1))
 
 
+#: A message of 1000 events, whose length no buffer is.
+FLOOD = b'{"events": [' + b",".join([b'{"uuid": "dev-a", "fault": null}'] * 1000) + b"]}\n"
+
+
 def _socket() -> int:
     """The number of the socket to the agent, which a wild library may write to as well."""
     return int(sys.argv[1])
@@ -121,7 +125,7 @@ class Good(Backend):
 
     def do_flood(self) -> None:
         while True:
-            os.write(_socket(), b'{"events": []}\n' * 1000)
+            os.write(_socket(), FLOOD)
 
     def do_exit(self) -> None:
         sys.exit(7)
@@ -182,6 +186,10 @@ class Good(Backend):
 
     def do_devices(self) -> Any:
         return [Device(**raw) for raw in self.settings["devices"]]
+
+    def do_many(self) -> Any:
+        """As many as a node may have, in a message of more than a MiB."""
+        return [Device(f"dev-{it}", it, attributes={"a": "x" * 200, "b": "y" * 200}) for it in range(1024)]
 
     def do_empty(self) -> Any:
         return Nothing()

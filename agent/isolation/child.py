@@ -55,6 +55,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for event
 QUICK = 0.01  # a wait that returns sooner did not wait
 FREE_QUICK_WAITS = 32  # a burst of events is fine, a busy loop is not
 QUICK_PAUSE = 0.05
+FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast
 
 F_SETSIG = 10  # linux/fcntl.h; the module fcntl has no name for it
 
@@ -272,6 +273,8 @@ class Watch:
         self._timeout = timeout
         self._failures = 0
         self._quick = 0
+        self._free = float(FREE_EVENTS)
+        self._at = 0.0
 
     def run(self, left: threading.Event) -> None:
         while not left.wait(self.once()):
@@ -288,7 +291,8 @@ class Watch:
         if events or self._failures:  # an empty list after a failure says that it works again
             self._send(message)
         self._failures = 0
-        return self._pause_after(time.monotonic() - began)
+        now = time.monotonic()
+        return max(self._pause_after(now - began), self._pause_for(len(events), now))
 
     def _failed(self, exc: Exception) -> float:
         self._send(encode({"blind": error(exc)}))
@@ -299,3 +303,8 @@ class Watch:
     def _pause_after(self, seconds: float) -> float:
         self._quick = self._quick + 1 if seconds < QUICK else 0
         return QUICK_PAUSE if self._quick > FREE_QUICK_WAITS else 0.0
+
+    def _pause_for(self, count: int, now: float) -> float:
+        self._free = min(self._free + (now - self._at) * EVENTS_PER_SECOND, float(FREE_EVENTS)) - count
+        self._at = now
+        return max(0.0, -self._free / EVENTS_PER_SECOND)

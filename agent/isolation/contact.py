@@ -29,6 +29,7 @@ from agent.isolation.memory import MemoryLimit, used
 from agent.isolation.output import Output, Say, logged
 
 LINE_LIMIT = 16 << 20  # bytes of one message
+AHEAD = 256 << 10  # bytes that are read before anybody takes them in; twice as many at most
 EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
 ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TZ", "TMPDIR"})
 ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "XPU_", "EFML_")
@@ -280,7 +281,7 @@ class Contact:
             self._output.follow()
         self._sock.setblocking(False)
         self._reply = asyncio.get_running_loop().create_future()
-        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=LINE_LIMIT)
+        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=AHEAD)
         self._transport = self._writer.transport
 
     async def opened(self, seconds: float) -> bytes:
@@ -319,15 +320,22 @@ class Contact:
             await asyncio.sleep(0)  # a flood of lines must not starve the loop
 
     async def _line(self) -> bytes:
+        line = bytearray()
         try:
-            line = await self._reader.readline()
-        except ValueError:
-            raise failed(f"sent a line of more than {LINE_LIMIT} bytes") from None
-        except ConnectionError:
-            line = b""
-        if not line.endswith(b"\n"):
-            raise failed(await self._how())
-        return line
+            while not line.endswith(b"\n"):
+                line += await self._piece()
+                if len(line) > LINE_LIMIT:
+                    raise failed(f"sent a line of more than {LINE_LIMIT} bytes")
+        except (ConnectionError, asyncio.IncompleteReadError):
+            raise failed(await self._how()) from None
+        return bytes(line)
+
+    async def _piece(self) -> bytes:
+        """What there is of a line, up to its end."""
+        try:
+            return await self._reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as exc:
+            return await self._reader.readexactly(exc.consumed)
 
     async def _how(self) -> str:
         with anyio.move_on_after(EXIT_PATIENCE):
