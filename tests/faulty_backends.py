@@ -6,13 +6,14 @@ import json
 import mmap
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from agent.core.vendor import (
     Backend,
@@ -90,6 +91,29 @@ class Good(Backend):
             os.execvp("sleep", ["sleep", "3600"])
         Path(self.settings["pids"]).write_text(f"{forked} {program}\n")
         self.do_hang()
+
+    def do_leave(self) -> None:
+        """Leave a process in a session of its own, a daemon, and a program with nothing of ours.
+
+        The file of the setting `pids` says which.
+        """
+        if os.fork() == 0:
+            os.setsid()
+            self._stay()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                self._stay()
+            os._exit(0)
+        os.wait()
+        stay = f"echo $$ >> {self.settings['pids']}; exec sleep 3600"
+        subprocess.run(["env", "-i", "/usr/bin/env", "setsid", "-f", "sh", "-c", stay], check=True)
+
+    def _stay(self) -> NoReturn:
+        with Path(self.settings["pids"]).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        while True:
+            time.sleep(3600)
 
     def do_leak(self) -> None:
         self.kept = [*getattr(self, "kept", ()), b"x" * (32 << 20)]

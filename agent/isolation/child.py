@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,9 @@ QUICK_PAUSE = 0.05
 FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast
 
 F_SETSIG = 10  # linux/fcntl.h; the module fcntl has no name for it
+#: RLIMIT_LOCKS, for which the module resource has no name: since 2.4.25 no kernel heeds it (getrlimit(2)).
+LOCKS = 10
+MARK = 0x787075 << 32
 
 
 def main() -> None:
@@ -66,6 +70,7 @@ def main() -> None:
     The third is the number of the pipe that ends with the agent, the fourth how many bytes of memory to take.
     """
     die_with_the_agent(int(sys.argv[3]))
+    mark_descent()
     limit_memory(int(sys.argv[4]))
     faulthandler.enable()
     os.dup2(2, 1)  # a library that prints must not be heard by anyone who reads stdout
@@ -98,6 +103,16 @@ def die_with_the_agent(pipe: int) -> None:
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([pipe], [], [], 0)[0]:
         os._exit(0)  # it was gone before the kernel knew
+
+
+def mark_descent() -> None:
+    """Mark this process, and so all that will descend of it, that the agent finds what it leaves behind.
+
+    A limit goes with fork and exec, whatever session, parent, environment or files a descendant has then.
+    """
+    mark = MARK | os.getpid()
+    with suppress(OSError, ValueError):  # somebody set a lower one, as nobody does
+        resource.setrlimit(LOCKS, (mark, mark))
 
 
 def limit_memory(size: int) -> None:

@@ -18,15 +18,18 @@ from typing import Any, Literal, Protocol
 
 import anyio
 import msgspec
+import structlog
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.core.text import shorten
 from agent.core.vendor import DRIVER_NOT_LOADED, Vendor
-from agent.isolation import child
+from agent.isolation import child, descent
 from agent.isolation.answers import MESSAGE_LIMIT, REASON_LIMIT, clean
 from agent.isolation.memory import MemoryLimit, used
 from agent.isolation.output import Output, Say, logged
+
+log = structlog.get_logger()
 
 LINE_LIMIT = 16 << 20  # bytes of one message
 AHEAD = 256 << 10  # bytes that are read before anybody takes them in; twice as many at most
@@ -153,7 +156,7 @@ class Process:
     def ended(self) -> str | None:
         try:
             if self._ended is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                self._kill_group()  # what it forked; the number is still its own until it is collected
+                self._kill_descent()  # the number is still its own until it is collected
                 self._ended = self._collect()
         except ChildProcessError:
             self._ended = "ended and was collected by somebody else"
@@ -180,13 +183,24 @@ class Process:
     def forget(self) -> None:
         """Reap the killed process in a thread: a process in uninterruptible sleep ends late."""
         if self.ended() is None:
-            threading.Thread(target=self._popen.wait, name=f"end of {self.pid}", daemon=True).start()
+            threading.Thread(target=self._await_end, name=f"end of {self.pid}", daemon=True).start()
+
+    def _await_end(self) -> None:
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self.ended()
 
     def _let_go(self) -> None:
         """What is left of the group ends with this."""
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
+
+    def _kill_descent(self) -> None:
+        """Kill what it forked and left."""
+        self._kill_group()
+        if left := descent.end_of(self.pid):
+            log.info("processes that a vendor's library left behind are ended", pid=self.pid, ended=left)
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):

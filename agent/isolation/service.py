@@ -212,7 +212,7 @@ class Service:
     async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(for_ever, self.contact.listen, self)
-            tasks.start_soon(for_ever, self._watch_memory)
+            tasks.start_soon(for_ever, self._watch_process)
             await self._open()
             tasks.start_soon(for_ever, self._answer_calls)
             tasks.start_soon(for_ever, self._pass_events_on)
@@ -236,9 +236,15 @@ class Service:
         except answers.WrongAnswer as exc:
             raise contact.failed(f"open answered wrongly: {exc}") from exc
 
-    async def _watch_memory(self) -> None:
-        """Leave the process when it has more than it may; one that leaks must not eat the node."""
+    async def _watch_process(self) -> None:
+        """Leave the process when it has ended, which what it left behind may hide by holding the socket.
+
+        And when it has more memory than it may: one that leaks must not eat the node.
+        """
         while True:
+            if how := self.contact.body.ended():
+                await anyio.sleep(contact.EXIT_PATIENCE)  # what it said last is heard first
+                raise contact.failed(how)
             self.memory = self.contact.body.memory()
             if excess := self.contact.limit.excess(self.memory):
                 raise contact.failed(excess)
