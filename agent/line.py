@@ -26,7 +26,8 @@ from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, View
 from agent.fleet import Fleet
-from agent.isolation import descent
+from agent.isolation import cgroup, descent
+from agent.isolation.memory import MemoryLimit
 from agent.isolation.supervisor import VendorProcess
 from agent.keeping import Keeping, last_config
 from agent.kubelet import checkpoint as kubelet_checkpoint
@@ -105,7 +106,7 @@ class Line:
         self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
         self._node = Node(memory.inventory, self._ledger, clock, scheduled)
         self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)
-        self._fleet = Fleet(self._node, self._start)
+        self._fleet = Fleet(self._node, self._start, cgroup.memory_limit())
 
         # What the kubelet says, by its files and its socket.
         self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory, is_ours=is_ours)
@@ -237,7 +238,7 @@ class Line:
             api=api,
         )
 
-    def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
+    def _start(self, vendor: Vendor, node: Node, memory_limit: MemoryLimit) -> VendorProcess:
         return VendorProcess(
             vendor,
             node,

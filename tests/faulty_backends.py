@@ -123,6 +123,10 @@ class Good(Backend):
             self.do_leak()
         self.do_hang()
 
+    def do_leak_for_ever(self) -> None:
+        while True:
+            self.do_leak()
+
     def do_reserve(self) -> None:
         self.reserved = mmap.mmap(-1, 1 << 36, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0)
 

@@ -343,7 +343,7 @@ class Service:
         """What an exception of `open` or `discover` means: the vendor is away, or broken."""
         if exc.failure.type == "unavailable":
             return Lost(VendorState.UNAVAILABLE, str(exc.failure))
-        limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.size
+        limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.bound
         limit = f", {self.contact.limit}" if limited else ""
         return contact.failed(f"{call} failed: {exc.failure}{limit}")
 
