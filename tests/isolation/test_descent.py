@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,16 +23,25 @@ from .rig import HERE, QUICK, Recorder, exists, is_running, serving, vendor
 KINDS = 3  # of what the backend leaves
 
 
+@pytest.fixture
+def pids(tmp_path: Path) -> Iterator[Path]:
+    """Says what was left; no test leaves it to the machine."""
+    path = tmp_path / "pids"
+    yield path
+    for pid in left(path):
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def left(pids: Path) -> list[str]:
     return pids.read_text().split() if pids.exists() else []
 
 
 @pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGKILL])
 async def test_what_a_library_put_in_sessions_of_their_own_ends_with_a_process_that_crashes(
-    end: signal.Signals, sink: Recorder, tmp_path: Path
+    end: signal.Signals, sink: Recorder, pids: Path
 ) -> None:
     """A fork holds the socket, so that nothing of the end is heard; no call is waiting, nor soon to come."""
-    pids = tmp_path / "pids"
     async with serving(sink, does={"open": "leave"}, pids=str(pids), every=100) as process:
         await sink.until(lambda: sink.lists)
         await eventually(lambda: len(left(pids)) == KINDS)
@@ -46,9 +56,8 @@ async def test_what_a_library_put_in_sessions_of_their_own_ends_with_a_process_t
 
 
 async def test_what_a_library_put_in_sessions_of_their_own_ends_with_a_process_that_is_taken_out_of_service(
-    sink: Recorder, tmp_path: Path
+    sink: Recorder, pids: Path
 ) -> None:
-    pids = tmp_path / "pids"
     async with serving(sink, does={"open": "leave"}, pids=str(pids)):
         await sink.until(lambda: sink.lists)
         await eventually(lambda: len(left(pids)) == KINDS)
@@ -56,10 +65,8 @@ async def test_what_a_library_put_in_sessions_of_their_own_ends_with_a_process_t
     await eventually(lambda: not any(map(is_running, left(pids))))
 
 
-async def test_what_is_left_of_another_vendor_that_serves_is_let_alone(
-    sink: Recorder, tmp_path: Path
-) -> None:
-    pids, heard = tmp_path / "pids", Recorder()
+async def test_what_is_left_of_another_vendor_that_serves_is_let_alone(sink: Recorder, pids: Path) -> None:
+    heard = Recorder()
     async with serving(sink, does={"open": "leave"}, pids=str(pids)):
         await sink.until(lambda: sink.lists)
         await eventually(lambda: len(left(pids)) == KINDS)
@@ -70,8 +77,7 @@ async def test_what_is_left_of_another_vendor_that_serves_is_let_alone(
         assert all(map(is_running, left(pids)))
 
 
-async def test_what_is_left_of_a_dropped_process_ends(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
+async def test_what_is_left_of_a_dropped_process_ends(pids: Path) -> None:
     process = VendorProcess(
         vendor(does={"open": "leave"}, pids=str(pids)), Recorder(), deadlines=QUICK, python_path=(HERE,)
     )
@@ -98,18 +104,17 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    args = [sys.executable, "-c", KILLED, HERE, str(tmp_path / "pids")]
+def agent(pids: Path) -> Iterator[subprocess.Popen[bytes]]:
+    args = [sys.executable, "-c", KILLED, HERE, str(pids)]
     with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         yield process
         process.kill()
 
 
 async def test_what_a_killed_agent_left_behind_is_ended_by_the_next_one(
-    agent: subprocess.Popen[bytes], tmp_path: Path
+    agent: subprocess.Popen[bytes], pids: Path
 ) -> None:
     """The kernel ends the vendor's process with its agent, and knows nothing of what has another session."""
-    pids = tmp_path / "pids"
     await eventually(lambda: len(left(pids)) == KINDS)
     agent.kill()
 
