@@ -23,6 +23,7 @@ from agent.core.model import VendorState, VendorStatus
 from agent.core.offers import Wish
 from agent.core.text import shorten
 from agent.core.vendor import Doubt, Modes, ResourceRule, SettingsError, Sharing, Vendor
+from agent.isolation.memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
 from agent.node import Node
 from agent.plugins import Plugin, load, names
@@ -32,18 +33,21 @@ log = structlog.get_logger(__name__)
 #: Warnings about the settings of one vendor.
 MAX_DOUBTS = 20
 
-#: With how many bytes of memory it may have.
-StartProcess = Callable[[Vendor, Node, int], VendorProcess]
+#: With how much memory it may have.
+StartProcess = Callable[[Vendor, Node, MemoryLimit], VendorProcess]
 
-Hardware = tuple[str, Mapping[str, Any], int] | None
+Hardware = tuple[str, Mapping[str, Any], MemoryLimit] | None
 
 
 class Fleet:
     """Follows the config: loads the vendors it wants, runs their processes, tells the node of them."""
 
-    def __init__(self, node: Node, start: StartProcess) -> None:
+    def __init__(self, node: Node, start: StartProcess, memory: int = 0) -> None:
+        """`memory`: the bytes that the agent and all vendors' processes may have; 0 for any number."""
         self._node = node
         self._start = start
+        self._memory = memory
+        self._limits: Mapping[str, MemoryLimit] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._hardware: dict[str, Hardware] = {}
         #: The last process of each vendor that was taken out of service; the next one waits for its end.
@@ -65,8 +69,9 @@ class Fleet:
         plugins = {it.name: it for it in in_service(config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         wishes = [wish(it, config) for it in vendors.values()]
+        self._limit({name: config.vendor(name).memory_limit for name in vendors})
         for name in [*self.processes]:
-            if self._hardware[name] != _hardware(vendors.get(name), config):
+            if self._hardware[name] != self._hardware_of(vendors.get(name)):
                 self._scopes.pop(name).cancel()
                 self._former[name] = self.processes.pop(name)
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
@@ -75,11 +80,24 @@ class Fleet:
             if name in self.processes:
                 _configure(self.processes[name], config.vendor(name))
             else:
-                self._hardware[name] = _hardware(vendor, config)
+                self._hardware[name] = self._hardware_of(vendor)
                 self._begin(vendor, config.vendor(name), group)
 
+    def _limit(self, sizes: Mapping[str, int]) -> None:
+        """Say how much memory each may have, and say it aloud where that is less than the config says."""
+        before, self._limits = self._limits, limits(sizes, self._memory)
+        for name, limit in self._limits.items():
+            if limit.bound != limit.size and before.get(name) != limit:
+                log.info("memory of the vendor's process is bounded", vendor=name, limit=str(limit))
+
+    def _hardware_of(self, vendor: Vendor | None) -> Hardware:
+        """What a process is started with; the rest of a vendor takes effect without a new one."""
+        if vendor is None:
+            return None
+        return vendor.backend, vendor.settings, self._limits[vendor.name]
+
     def _begin(self, vendor: Vendor, its: VendorSettings, group: TaskGroup) -> None:
-        process = self._start(vendor, self._node, its.memory_limit)
+        process = self._start(vendor, self._node, self._limits[vendor.name])
         _configure(process, its)
         former = self._former.pop(vendor.name, None)
         if former is None:
@@ -301,13 +319,6 @@ def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plug
             else:
                 takers.update(dict.fromkeys(served, plugin.name))
         yield plugin
-
-
-def _hardware(vendor: Vendor | None, config: Config) -> Hardware:
-    """What a process is started with; the rest of a vendor takes effect without a new one."""
-    if vendor is None:
-        return None
-    return vendor.backend, vendor.settings, config.vendor(vendor.name).memory_limit
 
 
 def _names(config: Config, vendor: Vendor) -> list[str]:

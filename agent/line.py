@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from agent.allocating import TimedAllocator
 from agent.cdi import CdiDirectory
@@ -25,6 +26,8 @@ from agent.core.unheeded import Lookout
 from agent.core.vendor import Partition, Request, Vendor
 from agent.core.view import Counters, Glance, View
 from agent.fleet import Fleet
+from agent.isolation import cgroup, descent
+from agent.isolation.memory import MemoryLimit
 from agent.isolation.supervisor import VendorProcess
 from agent.keeping import Keeping, last_config
 from agent.kubelet import checkpoint as kubelet_checkpoint
@@ -57,6 +60,8 @@ from agent.state import directories
 from agent.state.remains import NAME as REMAINS
 from agent.state.remains import Remains
 from agent.told import Told
+
+log = structlog.get_logger()
 
 
 def steady_clock() -> Callable[[], float]:
@@ -102,7 +107,7 @@ class Line:
         scheduled.first.set(memory.first)
         self._node = Node(memory.inventory, self._ledger, clock, scheduled)
         self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)
-        self._fleet = Fleet(self._node, self._start)
+        self._fleet = Fleet(self._node, self._start, cgroup.memory_limit())
 
         # What the kubelet says, by its files and its socket.
         self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory, is_ours=is_ours)
@@ -234,7 +239,7 @@ class Line:
             api=api,
         )
 
-    def _start(self, vendor: Vendor, node: Node, memory_limit: int) -> VendorProcess:
+    def _start(self, vendor: Vendor, node: Node, memory_limit: MemoryLimit) -> VendorProcess:
         return VendorProcess(
             vendor,
             node,
@@ -249,6 +254,8 @@ class Line:
     async def run(self) -> None:
         """Run every loop of the line; a bug in one ends all, nothing else does."""
         sweep(self._directory.path)
+        if left := descent.end_of_the_dead():
+            log.warning("processes that a vendor's library left behind are ended", ended=left)
         loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
             partial(self._fleet.run, self._config),
             self._directory.run,

@@ -6,13 +6,14 @@ import json
 import mmap
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from agent.core.vendor import (
     Backend,
@@ -30,6 +31,10 @@ from agent.core.vendor import (
 )
 
 GOOD = (Device("dev-a", 0), Device("dev-b", 1))
+
+
+#: A message of 1000 events, whose length no buffer is.
+FLOOD = b'{"events": [' + b",".join([b'{"uuid": "dev-a", "fault": null}'] * 1000) + b"]}\n"
 
 
 def _socket() -> int:
@@ -87,6 +92,29 @@ class Good(Backend):
         Path(self.settings["pids"]).write_text(f"{forked} {program}\n")
         self.do_hang()
 
+    def do_leave(self) -> None:
+        """Leave a process in a session of its own, a daemon, and a program with nothing of ours.
+
+        The file of the setting `pids` says which.
+        """
+        if os.fork() == 0:
+            os.setsid()
+            self._stay()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                self._stay()
+            os._exit(0)
+        os.wait()
+        stay = f"echo $$ >> {self.settings['pids']}; exec sleep 3600"
+        subprocess.run(["env", "-i", "/usr/bin/env", "setsid", "-f", "sh", "-c", stay], check=True)
+
+    def _stay(self) -> NoReturn:
+        with Path(self.settings["pids"]).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        while True:
+            time.sleep(3600)
+
     def do_leak(self) -> None:
         self.kept = [*getattr(self, "kept", ()), b"x" * (32 << 20)]
 
@@ -94,6 +122,10 @@ class Good(Backend):
         for _ in range(4):
             self.do_leak()
         self.do_hang()
+
+    def do_leak_for_ever(self) -> None:
+        while True:
+            self.do_leak()
 
     def do_reserve(self) -> None:
         self.reserved = mmap.mmap(-1, 1 << 36, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0)
@@ -121,7 +153,7 @@ class Good(Backend):
 
     def do_flood(self) -> None:
         while True:
-            os.write(_socket(), b'{"events": []}\n' * 1000)
+            os.write(_socket(), FLOOD)
 
     def do_exit(self) -> None:
         sys.exit(7)
@@ -182,6 +214,10 @@ class Good(Backend):
 
     def do_devices(self) -> Any:
         return [Device(**raw) for raw in self.settings["devices"]]
+
+    def do_many(self) -> Any:
+        """As many as a node may have, in a message of more than a MiB."""
+        return [Device(f"dev-{it}", it, attributes={"a": "x" * 200, "b": "y" * 200}) for it in range(1024)]
 
     def do_empty(self) -> Any:
         return Nothing()

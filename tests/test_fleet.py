@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+import structlog.testing
 from support.waiting import eventually
 
 from agent import fleet
@@ -19,6 +20,7 @@ from agent.core.errors import ConfigError
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
 from agent.core.vendor import ContainerEdits, Doubt, Offering, ResourceRule, SettingsError, Sharing, Vendor
+from agent.isolation.memory import MemoryLimit
 from agent.node import Node
 from agent.plugins import Plugin
 
@@ -273,7 +275,7 @@ class FakeProcess:
 
     started = 0
 
-    def __init__(self, vendor: Vendor, node: Node, memory_limit: int) -> None:
+    def __init__(self, vendor: Vendor, node: Node, memory_limit: MemoryLimit) -> None:
         FakeProcess.started += 1
         self.memory_limit = memory_limit
         self.after: FakeProcess | None = None
@@ -369,6 +371,25 @@ async def test_a_process_is_started_without_a_sign_where_the_config_speaks_of_th
     assert (process.early, process.sought_when_early) == (True, sought)
 
 
+async def test_vendors_in_a_container_share_what_it_may_have_and_it_is_said(found: list[Plugin]) -> None:
+    found[:] = [plugin("acme", "acme.com/x"), plugin("beta", "beta.com/x")]
+    cell = Cell(ConfigState(Config(), "defaults"))
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess, 1 << 30)  # type: ignore[arg-type]
+
+    with structlog.testing.capture_logs() as logs:
+        async with anyio.create_task_group() as group:
+            group.start_soon(fleet_.run, cell)
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+
+    walls = [it.memory_limit.wall for it in fleet_.processes.values()]  # type: ignore[attr-defined]
+    assert walls == [(768 << 20) // 2] * 2
+    of = "its part of the container's limit of 1024 MiB is 307 MiB"
+    assert [(it["vendor"], it["limit"]) for it in logs if "bounded" in it["event"]] == [
+        (name, f"{of} (vendors.{name}.memoryLimit is 1024 MiB)") for name in ("acme", "beta")
+    ]
+
+
 async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of_the_first(
     found: list[Plugin],
 ) -> None:
@@ -390,7 +411,7 @@ async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of
         second = await serving(2 << 30)
         assert first is not None
         assert second is not None
-        assert [it.memory_limit for it in (first, second)] == [1 << 30, 2 << 30]
+        assert [it.memory_limit.size for it in (first, second)] == [1 << 30, 2 << 30]
         assert (first.after, first.early) == (None, True)
         assert (second.after, second.early) == (first, False)
         assert await serving(2 << 30, enabled=False) is None

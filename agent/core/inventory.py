@@ -214,11 +214,19 @@ class Inventory:
 
     def _take(self, vendor: str, events: Iterable[HealthEvent], now: float) -> None:
         for event in events:
-            for uuid, it in list(self._known.items()):
-                meant = event.uuid in (uuid, None) or (event.proof and event.uuid == it.device.parent)
-                if it.vendor == vendor and meant:
+            for uuid in self._meant(event):
+                if (it := self._known[uuid]).vendor == vendor:
                     record = health.observed(it.record, event, now)
                     self._update(uuid, health.ticked(record, now, self._timing))
+
+    def _meant(self, event: HealthEvent) -> Collection[str]:
+        """The known devices that an event speaks of. Most speak of one, and there may be many of both."""
+        if event.uuid is None:
+            return tuple(self._known)
+        its = [event.uuid] if event.uuid in self._known else []
+        if event.proof:
+            its += [uuid for uuid, it in self._known.items() if it.device.parent == event.uuid]
+        return its
 
     def lost(self, vendor: str, state: VendorState, reason: str, now: float) -> None:
         """The vendor can not be asked: its devices are unknown, not gone."""

@@ -115,6 +115,8 @@ class ProcessStatus:
     next_try: float | None = None
     #: One that was killed and does not end, so that no other is started.
     stuck: int | None = None
+    #: The bytes with more of which it is replaced; 0 where it may have any number.
+    memory_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)

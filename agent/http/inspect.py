@@ -97,6 +97,7 @@ def _vendor(view: View, status: VendorStatus) -> dict[str, Any]:
         "reason": status.reason,
         "pid": process.pid,
         "memoryBytes": process.memory,
+        "memoryLimitBytes": process.memory_limit,
         "restarts": process.restarts,
         "breaker": process.breaker,
         "nextTry": None if process.next_try is None else _seconds(process.next_try),

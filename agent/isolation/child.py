@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for event
 QUICK = 0.01  # a wait that returns sooner did not wait
 FREE_QUICK_WAITS = 32  # a burst of events is fine, a busy loop is not
 QUICK_PAUSE = 0.05
+FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast
 
 F_SETSIG = 10  # linux/fcntl.h; the module fcntl has no name for it
+#: RLIMIT_LOCKS, for which the module resource has no name: since 2.4.25 no kernel heeds it (getrlimit(2)).
+LOCKS = 10
+MARK = 0x787075 << 32
 
 
 def main() -> None:
@@ -65,6 +70,7 @@ def main() -> None:
     The third is the number of the pipe that ends with the agent, the fourth how many bytes of memory to take.
     """
     die_with_the_agent(int(sys.argv[3]))
+    mark_descent()
     limit_memory(int(sys.argv[4]))
     faulthandler.enable()
     os.dup2(2, 1)  # a library that prints must not be heard by anyone who reads stdout
@@ -97,6 +103,16 @@ def die_with_the_agent(pipe: int) -> None:
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([pipe], [], [], 0)[0]:
         os._exit(0)  # it was gone before the kernel knew
+
+
+def mark_descent() -> None:
+    """Mark this process, and so all that will descend of it, that the agent finds what it leaves behind.
+
+    A limit goes with fork and exec, whatever session, parent, environment or files a descendant has then.
+    """
+    mark = MARK | os.getpid()
+    with suppress(OSError, ValueError):  # somebody set a lower one, as nobody does
+        resource.setrlimit(LOCKS, (mark, mark))
 
 
 def limit_memory(size: int) -> None:
@@ -272,6 +288,8 @@ class Watch:
         self._timeout = timeout
         self._failures = 0
         self._quick = 0
+        self._free = float(FREE_EVENTS)
+        self._at = 0.0
 
     def run(self, left: threading.Event) -> None:
         while not left.wait(self.once()):
@@ -288,7 +306,8 @@ class Watch:
         if events or self._failures:  # an empty list after a failure says that it works again
             self._send(message)
         self._failures = 0
-        return self._pause_after(time.monotonic() - began)
+        now = time.monotonic()
+        return max(self._pause_after(now - began), self._pause_for(len(events), now))
 
     def _failed(self, exc: Exception) -> float:
         self._send(encode({"blind": error(exc)}))
@@ -299,3 +318,8 @@ class Watch:
     def _pause_after(self, seconds: float) -> float:
         self._quick = self._quick + 1 if seconds < QUICK else 0
         return QUICK_PAUSE if self._quick > FREE_QUICK_WAITS else 0.0
+
+    def _pause_for(self, count: int, now: float) -> float:
+        self._free = min(self._free + (now - self._at) * EVENTS_PER_SECOND, float(FREE_EVENTS)) - count
+        self._at = now
+        return max(0.0, -self._free / EVENTS_PER_SECOND)

@@ -18,17 +18,21 @@ from typing import Any, Literal, Protocol
 
 import anyio
 import msgspec
+import structlog
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.core.text import shorten
 from agent.core.vendor import DRIVER_NOT_LOADED, Vendor
-from agent.isolation import child
+from agent.isolation import child, descent
 from agent.isolation.answers import MESSAGE_LIMIT, REASON_LIMIT, clean
 from agent.isolation.memory import MemoryLimit, used
 from agent.isolation.output import Output, Say, logged
 
+log = structlog.get_logger()
+
 LINE_LIMIT = 16 << 20  # bytes of one message
+AHEAD = 256 << 10  # bytes that are read before anybody takes them in; twice as many at most
 EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
 ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TZ", "TMPDIR"})
 ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "XPU_", "EFML_")
@@ -152,7 +156,7 @@ class Process:
     def ended(self) -> str | None:
         try:
             if self._ended is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                self._kill_group()  # what it forked; the number is still its own until it is collected
+                self._kill_descent()  # the number is still its own until it is collected
                 self._ended = self._collect()
         except ChildProcessError:
             self._ended = "ended and was collected by somebody else"
@@ -179,13 +183,24 @@ class Process:
     def forget(self) -> None:
         """Reap the killed process in a thread: a process in uninterruptible sleep ends late."""
         if self.ended() is None:
-            threading.Thread(target=self._popen.wait, name=f"end of {self.pid}", daemon=True).start()
+            threading.Thread(target=self._await_end, name=f"end of {self.pid}", daemon=True).start()
+
+    def _await_end(self) -> None:
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self.ended()
 
     def _let_go(self) -> None:
         """What is left of the group ends with this."""
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
+
+    def _kill_descent(self) -> None:
+        """Kill what it forked and left."""
+        self._kill_group()
+        if left := descent.end_of(self.pid):
+            log.info("processes that a vendor's library left behind are ended", pid=self.pid, ended=left)
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -280,7 +295,7 @@ class Contact:
             self._output.follow()
         self._sock.setblocking(False)
         self._reply = asyncio.get_running_loop().create_future()
-        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=LINE_LIMIT)
+        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=AHEAD)
         self._transport = self._writer.transport
 
     async def opened(self, seconds: float) -> bytes:
@@ -319,15 +334,22 @@ class Contact:
             await asyncio.sleep(0)  # a flood of lines must not starve the loop
 
     async def _line(self) -> bytes:
+        line = bytearray()
         try:
-            line = await self._reader.readline()
-        except ValueError:
-            raise failed(f"sent a line of more than {LINE_LIMIT} bytes") from None
-        except ConnectionError:
-            line = b""
-        if not line.endswith(b"\n"):
-            raise failed(await self._how())
-        return line
+            while not line.endswith(b"\n"):
+                line += await self._piece()
+                if len(line) > LINE_LIMIT:
+                    raise failed(f"sent a line of more than {LINE_LIMIT} bytes")
+        except (ConnectionError, asyncio.IncompleteReadError):
+            raise failed(await self._how()) from None
+        return bytes(line)
+
+    async def _piece(self) -> bytes:
+        """What there is of a line, up to its end."""
+        try:
+            return await self._reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as exc:
+            return await self._reader.readexactly(exc.consumed)
 
     async def _how(self) -> str:
         with anyio.move_on_after(EXIT_PATIENCE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,28 +10,69 @@ from pathlib import Path
 LOOK = 1.0  # seconds between two looks
 #: Bytes of addresses beyond the limit: stacks of threads and buffers count before anyone touches them.
 ROOM = 2 << 30
+#: What the agent itself may need where its container has a limit; docs/benchmarks.md says what it has.
+AGENT = 256 << 20
+#: Of a vendor's part of that, what is kept for a leap between two looks, and for addresses that count though
+#: nobody touched them: one of five.
+KEPT = 5
 #: What of a process is its own (proc_pid_status(5)); pages of files are the kernel's to take back.
 OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """Bytes that a process may have of its own, 0 for any number, and how the configuration calls that."""
+    """Bytes that a process may have of its own, 0 for any number, and how the configuration calls that.
+
+    `part`: what the vendor may have of the container's limit, which is `of`; 0 where that has none.
+    """
 
     size: int = 0
     key: str = "memoryLimit"
+    part: int = 0
+    of: int = 0
 
     @property
     def wall(self) -> int:
         """Bytes at which the kernel refuses more at once (RLIMIT_DATA), for a leap between two looks."""
-        return self.size + ROOM if self.size else 0
+        wall = self.size + ROOM if self.size else 0
+        return min(wall or self.part, self.part or wall)
+
+    @property
+    def bound(self) -> int:
+        """The bytes that a look may find."""
+        most = self.part - min(self.part // KEPT, ROOM)
+        return min(self.size or most, most or self.size)
 
     def excess(self, used: int) -> str:
         """What is wrong with having so much; empty where nothing is."""
-        return f"used {mebibytes(used)} of memory, {self}" if 0 < self.size < used else ""
+        return f"used {mebibytes(used)} of memory, {self}" if 0 < self.bound < used else ""
 
     def __str__(self) -> str:
-        return f"{self.key} is {mebibytes(self.size)}"
+        if self.bound == self.size:
+            return f"{self.key} is {mebibytes(self.size)}"
+        its = f"its part of the container's limit of {mebibytes(self.of)} is {mebibytes(self.bound)}"
+        return f"{its} ({self.key} is {mebibytes(self.size) if self.size else 'none'})"
+
+
+def limits(sizes: Mapping[str, int], of: int) -> Mapping[str, MemoryLimit]:
+    """What each vendor may have, by its name and what the configuration says.
+
+    Where all live in a container with a limit, all together and the agent stay below it: who may have little
+    has that, and the others have equal parts of what is left.
+    """
+    if not of:
+        return {name: MemoryLimit(size, _key(name)) for name, size in sizes.items()}
+    left, found = of - min(AGENT, of // 2), {}
+    for count, (name, size) in enumerate(sorted(sizes.items(), key=lambda it: (it[1] or of, it[0]))):
+        equal = left // (len(sizes) - count)
+        part = min(size + ROOM, equal) if size else equal
+        found[name] = MemoryLimit(size, _key(name), part, of)
+        left -= part
+    return found
+
+
+def _key(vendor: str) -> str:
+    return f"vendors.{vendor}.memoryLimit"
 
 
 def used(pid: int) -> int:

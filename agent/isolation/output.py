@@ -89,15 +89,25 @@ class Speech:
     def __init__(self, say: Say) -> None:
         self._say = say
         self._rest = b""
+        #: Whether the line that is being read was said already, for it is longer than what is said of one.
+        self._said = False
         self._dropped = 0
         self._allowed = float(BURST)
         self._at = 0.0
 
     def take(self, chunk: bytes, now: float) -> bool:
-        """Say the lines that this completes; False where some had to be dropped."""
+        """Say the lines that this completes, or makes too long; False where something had to be dropped."""
         *lines, rest = (self._rest + chunk).split(b"\n")
-        self._rest = rest[: 4 * LINE_LIMIT]  # a character has at most four bytes
-        return self._tell([line for line in lines if line.strip()], now)
+        if self._said and lines:
+            del lines[0]
+            self._said = False
+        if self._said:
+            rest = b""
+        elif len(rest) > 4 * LINE_LIMIT:  # a character has at most four bytes
+            lines.append(rest)
+            self._said, rest = True, b""
+        self._rest = rest
+        return self._tell([line for line in lines if line.strip()], now) and not self._said
 
     def end(self, now: float) -> None:
         """Say what no newline ended, and how much was dropped."""

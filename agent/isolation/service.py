@@ -18,6 +18,7 @@ from agent.core.vendor import Device, Fault, HealthEvent, Link, State
 from agent.isolation import answers, contact
 from agent.isolation.contact import Contact, Failure, Lost, Refused
 from agent.isolation.memory import LOOK
+from agent.isolation.news import BURST, RATE, TURN, News
 from agent.isolation.specs import Asked
 
 log = structlog.get_logger()
@@ -165,7 +166,9 @@ class Service:
         self._devices: tuple[Device, ...] = ()
         self._opened_at: float | None = None
         self._blind: HealthEvent | None = None
-        self._early_events: list[HealthEvent] = []
+        #: Events wait for the first list, which says whose they are, and for their turn.
+        self._news = News()
+        self._heard = anyio.Event()
         self._reading_links = False
         #: Bytes that the process had of its own at the last look.
         self.memory = 0
@@ -201,11 +204,18 @@ class Service:
 
     async def _open_and_serve(self) -> None:
         await self.contact.connect()
+        try:
+            await self._serve()
+        finally:
+            self._tell_events()
+
+    async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(for_ever, self.contact.listen, self)
-            tasks.start_soon(for_ever, self._watch_memory)
+            tasks.start_soon(for_ever, self._watch_process)
             await self._open()
             tasks.start_soon(for_ever, self._answer_calls)
+            tasks.start_soon(for_ever, self._pass_events_on)
             while True:
                 devices = await self.ask("discover")
                 await self._specify(devices)
@@ -226,9 +236,15 @@ class Service:
         except answers.WrongAnswer as exc:
             raise contact.failed(f"open answered wrongly: {exc}") from exc
 
-    async def _watch_memory(self) -> None:
-        """Leave the process when it has more than it may; one that leaks must not eat the node."""
+    async def _watch_process(self) -> None:
+        """Leave the process when it has ended, which what it left behind may hide by holding the socket.
+
+        And when it has more memory than it may: one that leaks must not eat the node.
+        """
         while True:
+            if how := self.contact.body.ended():
+                await anyio.sleep(contact.EXIT_PATIENCE)  # what it said last is heard first
+                raise contact.failed(how)
             self.memory = self.contact.body.memory()
             if excess := self.contact.limit.excess(self.memory):
                 raise contact.failed(excess)
@@ -327,7 +343,7 @@ class Service:
         """What an exception of `open` or `discover` means: the vendor is away, or broken."""
         if exc.failure.type == "unavailable":
             return Lost(VendorState.UNAVAILABLE, str(exc.failure))
-        limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.size
+        limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.bound
         limit = f", {self.contact.limit}" if limited else ""
         return contact.failed(f"{call} failed: {exc.failure}{limit}")
 
@@ -346,6 +362,7 @@ class Service:
     def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:
             raise contact.failed(f"the library lists no devices, it had {len(self._devices)}")
+        self._tell_events()
         self._devices = devices
         self._links.keep_for(devices)
         first, self._opened_at = self._opened_at is None, self._opened_at or anyio.current_time()
@@ -354,8 +371,11 @@ class Service:
         self._sink.discovered(self._vendor, self._links.merged(devices))
         if first and self._blind is None:
             self._sink.observed(self._vendor, _watched_again(devices))
-        self._tell_events(self._early_events)
-        self._early_events = []
+        if first:
+            self._tell_events()
+        if self._blind is not None:
+            # Good polls would clear it, but they say nothing of events: so it is said again after each.
+            self._sink.observed(self._vendor, (self._blind,))
 
     async def _read_links(self) -> None:
         while (uuid := self._links.missing()) is not None:
@@ -371,33 +391,49 @@ class Service:
             self._links.put_refused(uuid)
 
     def events(self, raw: bytes) -> None:
-        """Hear events; they wait for the first list, which says whose they are."""
+        """Hear events."""
         try:
             events = answers.events(raw)
         except answers.WrongAnswer as exc:
             raise contact.failed(f"health_events answered wrongly: {exc}") from exc
+        self._admit(len(events))
         if self._blind is not None:
             self._blind = None
             events = (HealthEvent(None, None), *events)  # something watches the devices again
-        if self.listed:
-            self._tell_events(events)
-        else:
-            self._early_events.extend(events)
+        self._hear(events)
 
     def blind(self, failure: Failure) -> None:
         """Hear that nothing watches the devices now."""
+        self._admit(1)
         fault = Fault(EVENTS_LOST, answers.clean(str(failure), answers.MESSAGE_LIMIT), State.UNKNOWN)
         if self._blind is None or self._blind.fault != fault:
             log.warning("events lost", vendor=self._vendor, reason=str(failure))
             self._blind = HealthEvent(None, fault)
             if self.listed:
-                self._sink.observed(self._vendor, (self._blind,))
+                self._hear((self._blind,))
 
-    def _tell_events(self, events: Sequence[HealthEvent]) -> None:
-        # Good polls would clear it, but they say nothing of events: so it is said again after each.
-        told = (*events, self._blind) if self._blind is not None else tuple(events)
-        if told:
-            self._sink.observed(self._vendor, told)
+    def _admit(self, count: int) -> None:
+        if not self._news.admit(count, anyio.current_time()):
+            raise contact.failed(f"sent more than {BURST} events at once, and {RATE:g} a second after them")
+
+    def _hear(self, events: Sequence[HealthEvent]) -> None:
+        self._news.add(events)
+        self._heard.set()
+
+    async def _pass_events_on(self) -> None:
+        """Have the next ones wait a little: however many there are, others have their turns."""
+        while True:
+            await self._heard.wait()
+            if self.listed and (events := self._news.take()):
+                self._sink.observed(self._vendor, events)
+            if not self.listed or not self._news:
+                self._heard = anyio.Event()
+            await anyio.sleep(TURN)
+
+    def _tell_events(self) -> None:
+        """Pass on all that was heard until now."""
+        while self.listed and (events := self._news.take()):
+            self._sink.observed(self._vendor, events)
 
 
 def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:

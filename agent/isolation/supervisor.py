@@ -47,7 +47,7 @@ class Backoff:
 class VendorProcess:
     """One vendor, for as long as the agent runs. `run` supervises, `call` asks.
 
-    `memory_limit` is in bytes, 0 for none; `directory` is the backend's own.
+    `directory` is the backend's own.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class VendorProcess:
         backoff: tuple[float, float] = (0.1, 30.0),
         in_process: bool = False,
         python_path: Sequence[str] = (),
-        memory_limit: int = 0,
+        memory_limit: MemoryLimit | None = None,
         directory: Path | None = None,
         specs_again: tuple[float, float] = PAUSES,
     ) -> None:
@@ -70,7 +70,7 @@ class VendorProcess:
         self._every = discover_every
         self._backoff = Backoff(*backoff)
         self._breaker = Breaker(good=self._backoff.longest)
-        self._limit = MemoryLimit(memory_limit, f"vendors.{vendor.name}.memoryLimit")
+        self._limit = memory_limit or MemoryLimit()
         self._in_process = in_process
         self._python_path = tuple(python_path)
         self._directory = directory
@@ -110,6 +110,7 @@ class VendorProcess:
             self._breaker.state(None if service is None else service.served),
             self._next_try,
             None if self._stuck is None else self._stuck.body.pid,
+            self._limit.bound,
         )
 
     def configure(self, *, required: bool, sought: bool) -> None:

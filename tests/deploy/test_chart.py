@@ -493,7 +493,7 @@ def test_the_agent_is_not_evicted_for_pods_of_lower_priority_and_has_bounds(char
     assert rendered.pod()["priorityClassName"] == "system-node-critical"
     assert rendered.agent()["resources"] == {
         "requests": {"cpu": "50m", "memory": "100Mi"},
-        "limits": {"memory": "1536Mi"},
+        "limits": {"memory": "4Gi"},
     }
 
 

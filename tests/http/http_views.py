@@ -69,7 +69,7 @@ VIEW = View(
     node="node-1",
     version="1.2.3",
     snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.OPEN),), (GOOD, BAD)),
-    processes={"nvidia": ProcessStatus(77, 60_000_000, 3, "half-open", 1600.1234, 78)},
+    processes={"nvidia": ProcessStatus(77, 60_000_000, 3, "half-open", 1600.1234, 78, 1 << 30)},
     resources={"nvidia.com/gpu": RESOURCE},
     sessions={"nvidia.com/gpu": SessionStatus("registered", registrations=2)},
     allocations=(

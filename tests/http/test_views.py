@@ -254,6 +254,7 @@ def test_the_document_has_exactly_the_agreed_fields_and_may_have_more() -> None:
             "reason": "",
             "pid": 77,
             "memoryBytes": 60_000_000,
+            "memoryLimitBytes": 1 << 30,
             "restarts": 3,
             "breaker": "half-open",
             "nextTry": 1600.123,

@@ -14,6 +14,7 @@ import anyio
 
 from agent.core.model import VendorState
 from agent.core.vendor import ContainerEdits, Device, HealthEvent, Vendor
+from agent.isolation.memory import MemoryLimit
 from agent.isolation.supervisor import Deadlines, VendorProcess
 
 HERE = str(Path(__file__).parents[1])
@@ -82,7 +83,7 @@ async def serving(
     deadlines: Deadlines = QUICK,
     every: float = 0.02,
     in_process: bool = False,
-    memory_limit: int = 0,
+    memory_limit: int | MemoryLimit = 0,
     directory: Path | None = None,
     specs_again: tuple[float, float] = (3600.0, 3600.0),
     **settings: Any,
@@ -95,7 +96,11 @@ async def serving(
         backoff=(0.001, 0.01),
         in_process=in_process,
         python_path=(HERE,),
-        memory_limit=memory_limit,
+        memory_limit=(
+            MemoryLimit(memory_limit, "vendors.acme.memoryLimit")
+            if isinstance(memory_limit, int)
+            else memory_limit
+        ),
         directory=directory,
         specs_again=specs_again,
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+
+import pytest
 
 from agent.core.vendor import HealthEvent
 from agent.isolation import child
@@ -30,6 +33,20 @@ def test_an_event_source_that_never_waits_is_slowed_down() -> None:
 
     assert pauses[0] == 0.0
     assert pauses[-1] == child.QUICK_PAUSE
+
+
+def test_an_event_source_that_floods_is_asked_as_much_later_as_it_said_more_than_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    flood = [HealthEvent("a", None)] * 1024
+    sent: list[bytes] = []
+    watch = child.Watch(lambda timeout: flood, sent.append, 5.0)
+
+    pauses = [watch.once() for _ in range(6)]
+
+    assert pauses == [0.0, 0.0, 0.0, 0.0, 1.024, 2.048]
+    assert len(sent) == 6
 
 
 def test_the_process_imports_nothing_but_the_contract() -> None:

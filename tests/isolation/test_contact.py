@@ -142,7 +142,6 @@ HOSTILE = {
     "close_the_socket": "exited with status 1",
     "close_every_file": "exited with status 120",
     "stop": "discover did not return within 2 s",
-    "flood": "discover did not return within 2 s",
 }
 
 
@@ -161,6 +160,29 @@ async def test_what_a_library_does_to_itself_costs_only_itself(
 
         assert sink.losses[0] == (VendorState.FAILED, HOSTILE[deed])
         await eventually(lambda: not runs_in_group(first))
+
+
+async def test_a_library_that_floods_the_agent_with_events_costs_only_its_process(
+    sink: Recorder, flag: Flag
+) -> None:
+    async with serving(sink, does={"discover": "flood"}, flag=str(flag)) as process:
+        await eventually(lambda: process.pid)
+        first = process.pid
+        await sink.until(lambda: sink.losses)
+        flag.lower()
+        await sink.until(lambda: sink.lists)
+
+        told = "sent more than 16384 events at once, and 2000 a second after them"
+        assert sink.losses[0] == (VendorState.FAILED, told)
+        await eventually(lambda: not runs_in_group(first))
+
+
+async def test_an_answer_is_heard_that_is_longer_than_what_is_read_ahead(sink: Recorder) -> None:
+    async with serving(sink, does={"discover": "many"}):
+        await sink.until(lambda: sink.lists)
+
+        assert len(sink.lists[0]) == 1024
+        assert sink.losses == []
 
 
 AGENT = """

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.core.errors import VendorError
 from agent.isolation import memory
+from agent.isolation.cgroup import memory_limit
 from agent.isolation.memory import MemoryLimit
 from agent.isolation.supervisor import Deadlines
 
@@ -31,6 +36,65 @@ def test_more_than_the_limit_is_said_with_both_figures(size: int, used: int, tol
 
 def test_no_limit_is_no_wall_either() -> None:
     assert (MemoryLimit(0).wall, MemoryLimit(1).wall) == (0, 1 + memory.ROOM)
+
+
+SIZES = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d", "e"]), st.just(0) | st.integers(64 << 20, 1 << 40), min_size=1
+)
+
+
+@given(sizes=SIZES, of=st.integers(1 << 20, 1 << 40))
+def test_what_all_vendors_and_the_agent_may_have_lies_below_the_limit_of_their_container(
+    sizes: Mapping[str, int], of: int
+) -> None:
+    found = memory.limits(sizes, of)
+
+    assert sum(it.wall for it in found.values()) + min(memory.AGENT, of // 2) <= of
+    assert found.keys() == sizes.keys()
+    for name, limit in found.items():
+        assert 0 < limit.bound < limit.wall
+        assert not sizes[name] or limit.bound <= sizes[name]
+
+
+@given(sizes=SIZES)
+def test_without_a_limit_of_their_container_vendors_may_have_what_the_config_says(
+    sizes: Mapping[str, int],
+) -> None:
+    assert {name: it.bound for name, it in memory.limits(sizes, 0).items()} == sizes
+
+
+@given(sizes=SIZES)
+def test_a_container_with_room_for_all_changes_nothing(sizes: Mapping[str, int]) -> None:
+    sizes = {name: size for name, size in sizes.items() if size}
+    found = memory.limits(sizes, 1 << 50)
+
+    alone = memory.limits(sizes, 0)
+    assert {name: (it.bound, it.wall, str(it)) for name, it in found.items()} == {
+        name: (it.bound, it.wall, str(it)) for name, it in alone.items()
+    }
+
+
+def test_who_may_have_little_leaves_more_to_the_others() -> None:
+    none = memory.ROOM
+    found = memory.limits({"little": 64 * MIB, "much": 1 << 40, "any": 0}, 10 << 30)
+
+    assert found["little"].wall == 64 * MIB + none
+    assert found["much"].wall == found["any"].wall == ((10 << 30) - memory.AGENT - 64 * MIB - none) // 2
+
+
+async def test_a_library_that_allocates_without_end_costs_its_process_before_its_container_is_full(
+    sink: Recorder, tmp_path: Path
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{512 * MIB}\n")
+    (tmp_path / "own").write_text("0::/\n")
+    limit = memory.limits({"acme": 0}, memory_limit(tmp_path, tmp_path / "own"))["acme"]
+    async with serving(sink, does={"discover": "leak_for_ever"}, memory_limit=limit) as process:
+        await sink.until(lambda: sink.losses)
+
+        told = "its part of the container's limit of 512 MiB is 205 MiB (vendors.acme.memoryLimit is none)"
+        assert sink.losses[0][1].endswith(told)
+        assert process.status.memory_limit == limit.bound
+    assert limit.wall + memory.AGENT <= 512 * MIB
 
 
 def test_what_a_process_has_of_its_own_is_read_and_grows() -> None:

@@ -65,12 +65,14 @@ def test_lines_are_bounded_and_printable_and_few() -> None:
     assert said[2:] == [("y", 0)] * 18 + [("half", 12)]
 
 
-def test_a_line_that_never_ends_is_not_kept() -> None:
+def test_a_line_that_never_ends_is_said_once_and_neither_kept_nor_read_in_haste() -> None:
     said: list[str] = []
     speech = output.Speech(lambda line, dropped: said.append(line))
 
     for _ in range(100):
-        speech.take(b"x" * 65_536, now=1.0)
+        assert not speech.take(b"x" * 65_536, now=1.0)  # where it is False, reading rests
+        assert said == [f"{'x' * 399}…"]
+    assert speech.take(b"x\nnext\n", now=1.0)
     speech.end(now=1.0)
 
-    assert said == [f"{'x' * 399}…"]
+    assert said == [f"{'x' * 399}…", "next"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -15,7 +17,12 @@ from grpclib.const import Status
 
 from agent.core.errors import AllocationError, InsufficientRoom, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
-from agent.core.vendor import HealthEvent, Link, Partition, Request, State, Usage
+from agent.core.vendor import Fault, HealthEvent, Link, Partition, Request, State, Usage
+from agent.isolation import service
+from agent.isolation.contact import Contact, Listener, failed
+from agent.isolation.memory import MemoryLimit
+from agent.isolation.service import LinkCache, Service
+from agent.isolation.specs import Asked
 from agent.isolation.supervisor import Deadlines, VendorProcess
 from agent.kubelet.rpc import as_status
 
@@ -366,6 +373,87 @@ async def test_events_that_are_none_cost_no_process(sink: Recorder) -> None:
         await sink.until(lambda: sink.losses)
 
         assert sink.losses[0][1].startswith("health_events answered wrongly: ")
+
+
+class Played:
+    """Stands for a process with two devices; once listed it says what it is given, and then is lost.
+
+    `rests`: that everybody has done what there was to do before it goes on.
+    """
+
+    limit = MemoryLimit()
+
+    def __init__(self, *said: Sequence[HealthEvent], rests: bool = False) -> None:
+        self.rests = rests
+        self.said = [json.dumps(events, default=_plain).encode() for events in said]
+        self.body = self
+        self.pid = 1
+        self.listed = asyncio.Event()
+
+    def ended(self) -> None: ...
+
+    def memory(self) -> int:
+        return 0
+
+    async def connect(self) -> None: ...
+
+    async def opened(self, seconds: float) -> bytes:
+        return b"[]"
+
+    async def ask(self, call: str, args: Sequence[Any], seconds: float) -> bytes:
+        self.listed.set()
+        return b'[{"uuid": "dev-a", "index": 0}, {"uuid": "dev-b", "index": 1}]'
+
+    async def listen(self, listener: Listener) -> None:
+        await self.listed.wait()
+        await anyio.wait_all_tasks_blocked()
+        for raw in self.said:
+            listener.events(raw)
+            if self.rests:
+                await anyio.wait_all_tasks_blocked()
+        raise failed("killed by SIGKILL")
+
+
+def _plain(event: HealthEvent) -> Any:
+    return {"uuid": event.uuid, "fault": None if event.fault is None else {"reason": event.fault.reason}}
+
+
+class Turns(Recorder):
+    """Remembers what was told together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: list[Sequence[HealthEvent]] = []
+
+    def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
+        super().observed(vendor, events)
+        self.turns.append(events)
+
+
+def service_of(process: Played, sink: Recorder) -> Service:
+    return Service(cast("Contact", process), "acme", sink, QUICK, 100.0, LinkCache(), Asked())
+
+
+async def test_an_event_is_told_at_once_and_those_after_it_wait_for_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "TURN", 1000.0)
+    faults = [HealthEvent("dev-a", Fault(f"xid-{number}")) for number in range(10)]
+    process, sink = Played(*([it] for it in faults), rests=True), Turns()
+
+    await service_of(process, sink).run()
+
+    assert sink.turns == [(HealthEvent(None, None),), (faults[0],), tuple(faults[1:])]
+
+
+async def test_what_a_process_said_just_before_its_end_is_told_together_and_none_of_it_is_lost() -> None:
+    faults = [HealthEvent("dev-a", Fault(f"xid-{number}")) for number in range(100)]
+    process, sink = Played(*([it] for it in faults)), Turns()
+
+    lost = await service_of(process, sink).run()
+
+    assert lost.reason == "killed by SIGKILL"
+    assert sink.turns == [(HealthEvent(None, None),), tuple(faults)]
 
 
 async def test_links_come_after_the_first_list_and_are_read_once(

@@ -10,6 +10,7 @@ from agent.core.model import VendorState
 from agent.core.vendor import Signs
 from agent.http.inspect import inspect
 from agent.http.metrics import metrics
+from agent.isolation import cgroup, descent
 from agent.testing.node import Capacity
 from agent.vendors.nvidia import places, plugin
 
@@ -73,6 +74,32 @@ async def test_a_library_that_leaks_is_replaced_and_no_pod_notices(node: Node) -
     assert await node.kubelet.capacity() == {XPU: Capacity(4, 4)}
     assert not await node.cards_of(before) & await node.cards_of(during)
     assert node.streams(XPU) == 1
+
+
+async def test_a_library_that_leaks_in_a_container_with_a_limit_leaves_room_for_the_agent(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "memory_limit", lambda: 512 << 20)
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    simulated(node).scenario.leak(32 << 20)
+    view = await node.until(lambda it: vendor_is(it, "simulated", VendorState.FAILED))
+
+    assert "its part of the container's limit of 512 MiB is" in view.troubles[0]
+    assert 0 < view.processes["simulated"].memory_limit < 256 << 20
+
+
+async def test_what_libraries_left_behind_under_a_killed_agent_is_ended_when_the_next_one_starts(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(descent, "end_of_the_dead", lambda: looked.append("looked"))
+
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+
+    assert looked == ["looked"]
 
 
 @ONLY_NVIDIA

@@ -1,0 +1,88 @@
+"""Events on their way from a vendor's process to the node."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.inventory import Inventory
+from agent.core.model import DeviceStatus, VendorState, VendorStatus
+from agent.core.vendor import Device, Fault, HealthEvent, Proof, State
+from agent.isolation.news import AT_ONCE, BURST, RATE, News
+
+DEVICES = (Device("a", 0), Device("b", 1), Device("a-1", 0, parent="a", slice=1))
+FAULTS = st.builds(
+    Fault,
+    st.sampled_from(["hot", "lost"]),
+    st.sampled_from(["", "said"]),
+    st.sampled_from([State.UNHEALTHY, State.UNKNOWN]),
+    st.sampled_from([(), (Proof.RESET,), (Proof.RESET, Proof.REBOOT)]),
+)
+EVENTS = st.builds(
+    HealthEvent,
+    st.sampled_from([None, "a", "b", "a-1"]),
+    st.none() | FAULTS,
+    st.none() | st.sampled_from([Proof.RESET, Proof.REBOOT]),
+    st.booleans(),
+)
+
+
+def heard(turns: list[list[HealthEvent]]) -> tuple[DeviceStatus, ...]:
+    """How the devices stand after these events."""
+    inventory = Inventory()
+    inventory.enable([VendorStatus("acme", VendorState.OPEN)])
+    inventory.discovered("acme", DEVICES, 1.0)
+    for events in turns:
+        inventory.observed("acme", events, 2.0)
+    return inventory.snapshot().devices
+
+
+@given(turns=st.lists(st.lists(EVENTS, max_size=12), max_size=5))
+def test_the_devices_stand_as_if_every_event_had_been_told(turns: list[list[HealthEvent]]) -> None:
+    news, told = News(), []
+    for events in turns:
+        news.add(events)
+        told.append(list(news.take()))
+
+    assert heard(told) == heard(turns)
+
+
+def test_what_is_said_again_and_again_of_a_device_is_told_once_a_turn() -> None:
+    news = News()
+    hot, cold = HealthEvent("a", Fault("hot")), HealthEvent("b", Fault("cold"))
+
+    for _ in range(1000):
+        news.add([hot, cold])
+
+    assert news.take() == (hot, cold)
+    assert not news
+
+
+@pytest.mark.parametrize(
+    "between", [HealthEvent(None, None), HealthEvent("a", None, Proof.RESET)], ids=["all", "its card"]
+)
+def test_what_is_said_again_after_news_of_others_too_is_told_again(between: HealthEvent) -> None:
+    news = News()
+    unwatched = HealthEvent("a-1", Fault("unmonitored", state=State.UNKNOWN))
+
+    news.add([unwatched, between, unwatched])
+
+    assert news.take() == (unwatched, between, unwatched)
+
+
+def test_so_many_are_told_in_a_turn_that_others_have_theirs() -> None:
+    news = News()
+    events = [HealthEvent("a", Fault("hot", str(number))) for number in range(AT_ONCE + 1)]
+    news.add(events)
+
+    assert news.take() == tuple(events[:-1])
+    assert news.take() == (events[-1],)
+
+
+def test_a_burst_is_heard_and_after_it_so_many_a_second() -> None:
+    news = News()
+
+    assert all(news.admit(1024, 100.0) for _ in range(BURST // 1024))
+    assert not news.admit(0, 100.0)
+    assert news.admit(1000, 100.0 + 1002 / RATE)
