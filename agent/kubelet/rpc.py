@@ -17,7 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+import anyio
 import structlog
+from anyio.abc import TaskGroup
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.config import Configuration
 from grpclib.const import Cardinality, Handler, Status
@@ -32,6 +34,7 @@ from h2.exceptions import ProtocolError as H2ProtocolError
 from hyperframe.frame import Frame
 
 from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
+from agent.core.forever import for_ever
 
 from .arriving import Arriving
 from .corked import Corked
@@ -266,6 +269,9 @@ class SocketServer(Server):
         self._bounds = bounds or Bounds()
         self._arriving = Arriving(self._bounds.requests, self._bounds.request_bytes)
         self._protocols: list[_Protocol] = []
+        # Shielded: while all else is cancelled, who is served may still be answered.
+        self._accepting = anyio.CancelScope(shield=True)
+        self._closed = asyncio.Event()
 
     def _protocol_factory(self) -> H2Protocol:
         handler = super()._protocol_factory().handler
@@ -273,14 +279,21 @@ class SocketServer(Server):
         self._protocols.append(made)
         return made
 
-    def listen(self, path: Path) -> None:
-        """Serve at the path, for this user and root only.
+    def listen(self, path: Path, tasks: TaskGroup) -> None:
+        """Serve at the path, for this user and root only, until `shutdown` ends the task; nothing else may.
 
         Raises:
             KubeletError: The path is too long, taken, or can not be made.
         """
         self._listener = listen(path)
-        self._accepting = self._loop.create_task(self._accept(), name=f"clients of {path.name}")
+        tasks.start_soon(self._keep_accepting, name=f"clients of {path.name}")
+
+    async def _keep_accepting(self) -> None:
+        try:
+            with self._accepting:
+                await for_ever(self._accept)
+        finally:
+            self._closed.set()
 
     async def _accept(self) -> None:
         async with aclosing(accepted(self._listener)) as clients:  # type: ignore[type-var]
@@ -301,7 +314,7 @@ class SocketServer(Server):
     async def shutdown(self, patience: float = 1.0) -> None:
         """End every call, tell every client, close; a client that does not read is cut off."""
         self._accepting.cancel()
-        await asyncio.wait([self._accepting])
+        await self._closed.wait()
         self._listener.close()
         for handler in self._handlers:
             handler.close()

@@ -17,18 +17,15 @@ from agent.kubelet.pb.podresources import v1 as pb
 from agent.kubelet.podresources import ALLOCATABLE, LIST, PodResources
 from agent.kubelet.rpc import SocketServer, unary
 
+from .fakes import listening
 from .test_decoding import pods_message
 
 
 @asynccontextmanager
 async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Path]:
     server = SocketServer({LIST: unary(answer), ALLOCATABLE: unary(answer)})
-    server.listen(path / "kubelet.sock")
-    with anyio.fail_after(30):
-        try:
-            yield path / "kubelet.sock"
-        finally:
-            await server.shutdown()
+    async with listening(path / "kubelet.sock", server):
+        yield path / "kubelet.sock"
 
 
 async def test_the_pods_of_the_node_are_listed(plugins_dir: Path) -> None:
