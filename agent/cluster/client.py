@@ -25,6 +25,8 @@ from agent.core.text import shorten
 from agent.version import version
 
 JSON, PLAIN = "application/json", "identity"
+#: Bytes of JSON that are decoded at once: some milliseconds.
+TURN = 64 * 1024
 PATCHES: Mapping[Patch, str] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -187,7 +189,7 @@ class Client:
         """The object that came, or the error that it means."""
         body = await self._body(pool, response)
         try:
-            answer = msgspec.json.decode(body)
+            answer = await self._decoded(body)
         except (msgspec.DecodeError, RecursionError):
             answer = body[:1000].decode(errors="replace")
         if not 200 <= response.status < 300:
@@ -198,6 +200,21 @@ class Client:
         if not isinstance(answer, dict):
             raise ApiAway(f"{pool.server}: answered {response.status} with no object; is it an API server?")
         return answer
+
+    async def _decoded(self, body: bytes) -> Any:
+        """What it says; of a long list item by item, each in a turn of its own: the kubelet may wait."""
+        if len(body) <= TURN:
+            return msgspec.json.decode(body)
+        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        try:
+            raw = msgspec.json.decode(parts.pop("items", b"[]"), type=list[msgspec.Raw])
+        except msgspec.ValidationError:
+            return msgspec.json.decode(body)
+        items = []
+        for item in raw:
+            items.append(msgspec.json.decode(item))
+            await self._sleep(0)
+        return {**{name: msgspec.json.decode(it) for name, it in parts.items()}, "items": items}
 
     async def _body(self, pool: Pool, response: Any) -> bytes:
         body = bytearray()

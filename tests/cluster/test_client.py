@@ -17,7 +17,7 @@ import pytest
 from agent.cluster import restart
 from agent.cluster.access import Access
 from agent.cluster.api import Patch, Seen
-from agent.cluster.client import Client, Limits, open_api
+from agent.cluster.client import TURN, Client, Limits, open_api
 from agent.cluster.connections import Connections, Pool
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
 from agent.cluster.flow import LEAST
@@ -248,6 +248,41 @@ async def test_a_watch_that_goes_wrong_says_how(stream: Answer, error: type[ApiE
     async with talking(stream, SMALL) as (client, _):
         with pytest.raises(error, match=said):
             await followed(client)
+
+
+@pytest.mark.parametrize("items", [0, 1, 5])
+async def test_a_long_list_is_decoded_item_by_item_with_a_turn_for_others_after_each(items: int) -> None:
+    turns: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        turns.append(seconds)
+
+    page = {
+        "kind": "PodList",
+        "metadata": {"resourceVersion": "5", "remark": "x" * TURN},
+        "items": [{"metadata": {"name": f"ä-{it}"}, "spec": [1, None, {"a": 1.5}]} for it in range(items)],
+    }
+    async with talking(says(200, page)) as (client, _):
+        client._sleep = rest
+        assert await client.get("/api/v1/pods") == page
+
+    assert turns == [0] * items
+
+
+@pytest.mark.parametrize("items", [None, "none", {"a": 1}])
+async def test_a_long_answer_whose_items_are_no_list_is_read_as_it_is(items: Any) -> None:
+    page = {"items": items, "remark": "x" * TURN}
+    async with talking(says(200, page)) as (client, _):
+        assert await client.get("/api/v1/pods") == page
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" + b"1," * TURN + b"1]", b"{" * TURN * 2, b'{"items": [' + b"1," * TURN]
+)
+async def test_a_long_answer_that_is_no_object_is_a_server_away(body: bytes) -> None:
+    async with talking(says(200, body)) as (client, _):
+        with pytest.raises(ApiAway, match="answered 200 with no object"):
+            await client.get(NODE)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
