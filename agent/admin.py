@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import files
+from agent.core.bounded import by_size
 from agent.core.errors import AgentError
 from agent.core.text import shorten
 from agent.locks import holders, program
@@ -103,7 +104,7 @@ def answer(
         connection.sock = _Hurried(connection.sock, until)
         connection.request(method, target, body)
         with connection.getresponse() as told:
-            content = told.read(MOST + 1)
+            content = by_size(told.read, 0, MOST + 1) or b""
             if len(content) > MOST:
                 raise TooMuch
             if told.length:

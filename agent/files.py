@@ -8,6 +8,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from agent.core.bounded import by_size
+
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a pipe",
@@ -38,8 +40,8 @@ def read(path: Path, limit: int, *, devices: bool = False, links: bool = True) -
         os.close(descriptor)
         raise OSError(errno.EINVAL, f"is not a file but {_KINDS.get(kind, 'something else')}", name)
 
-    with open(path, "rb", opener=opener) as file:
-        found: bytes | None = file.read(limit + 1)
+    with open(path, "rb", buffering=0, opener=opener) as file:
+        found = by_size(file.read, os.fstat(file.fileno()).st_size, limit + 1)
     if found is None:
         raise OSError(errno.EAGAIN, "has nothing to read by now, and is not waited for", str(path))
     return found

@@ -286,7 +286,7 @@ class Line:
         finally:
             # What changed since the last write may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):
-                await self._save()
+                await self._save(last=True)
 
     async def write_again(self) -> None:
         """Write what lies in the state directory, which was made anew."""
@@ -433,10 +433,10 @@ class Line:
         self._node.refresh()
         await self._save()
 
-    async def _save(self) -> None:
+    async def _save(self, *, last: bool = False) -> None:
         """Write the checkpoint. An agent that waits for its first good config leaves the file as it is."""
         if not self._config.value.waiting:
-            await self._store.save(durable=False)
+            await self._store.save(durable=False, last=last)
 
     async def _save_on_change(self) -> None:
         """Faults outlive the process, and so do the proofs that one is over, and who was where."""

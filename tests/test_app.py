@@ -20,6 +20,7 @@ from agent.core.model import Command
 from agent.kubelet.lock import DirectoryRemoved, NodeLock
 from agent.pace import Pace
 from agent.state.lock import AgentLock, LockLost
+from agent.state.store import LedgerStore
 
 
 async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_path: Path) -> None:
@@ -209,3 +210,23 @@ async def test_a_state_directory_that_was_removed_is_locked_and_written_again(tm
     assert AgentLock(tmp_path / "state" / "agent.lock").take() == f"pid {os.getpid()}"
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_the_last_write_of_an_agent_waits_once_more_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, asked = LedgerStore.save, list[bool]()
+
+    async def noted(self: LedgerStore, *, durable: bool, last: bool = False) -> None:
+        asked.append(last)
+        await save(self, durable=durable, last=last)
+
+    monkeypatch.setattr(LedgerStore, "save", noted)
+    agent = serving_on(tmp_path)
+    task = asyncio.create_task(agent.run())
+    await eventually(lambda: agent.serving.value and asked)
+
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert [at for at, last in enumerate(asked, 1) if last] == [len(asked)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from agent import files
 from agent.core.errors import ConfigError
 from agent.core.text import shorten
 
@@ -154,8 +155,7 @@ def parsed(path: Path) -> Any:
         ConfigError: It can not be read, is no YAML or too long; the text quotes nothing of it.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = files.read(path, MAX_BYTES)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; name a kubeconfig that can be read") from None
     if len(content) > MAX_BYTES:

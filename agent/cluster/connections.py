@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from agent import files
 from agent.cluster.access import MAX_BYTES
 from agent.cluster.tokens import Token
 
@@ -161,5 +162,4 @@ def _mark(path: Path, before: Mark | None) -> Mark:
     stat = (found.st_ino, found.st_mtime_ns, found.st_size)
     if before is not None and before.stat == stat:
         return before
-    with path.open("rb") as file:
-        return Mark(stat, hashlib.sha256(file.read(MAX_BYTES)).digest())
+    return Mark(stat, hashlib.sha256(files.read(path, MAX_BYTES)).digest())

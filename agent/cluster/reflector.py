@@ -141,17 +141,27 @@ class Reflector(Generic[T]):
         self.cell.set(Mirror(MappingProxyType(objects), synced=True, version=number(self._version)))
 
     async def _watch(self) -> None:
-        began = asyncio.get_running_loop().time()
-        async with self._api.watch(self._path, self._watching()) as events:
-            self._misses += 1
-            self.cell.set(replace(self.cell.value, error="", refused=False))
-            self._patience.reset()
-            async for seen in events:
-                self._take(seen)
-                self._misses = 0
+        clock, brought = asyncio.get_running_loop().time, False
+        began = clock()
+        try:
+            async with self._api.watch(self._path, self._watching()) as events:
+                self._misses += 1
+                self.cell.set(replace(self.cell.value, error="", refused=False))
+                self._patience.reset()
+                async for seen in events:
+                    before = self._version
+                    self._take(seen)
+                    self._misses = 0
+                    # What was said before is nothing: a server that repeats itself is asked ever more slowly.
+                    brought |= self._version != before
+                    if clock() - began >= self._following.watch + self._following.longest:
+                        break  # it does not end it as it was asked to, and may repeat itself for ever
+        except Gone:
+            brought = False  # each is followed by a list of everything
+            raise
+        finally:
+            if brought or clock() - began > self._following.longest:
                 self._pauses.reset()
-        if asyncio.get_running_loop().time() - began > self._following.longest:
-            self._pauses.reset()
 
     def _watching(self) -> dict[str, str]:
         """The query of a watch; its end is spread, so that not all nodes come back at once."""

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from agent import files
 from agent.cluster.errors import ApiAway
 from agent.core.text import shorten
 
@@ -55,8 +56,7 @@ class FileToken:
         mark = (found.st_ino, found.st_mtime_ns, found.st_size)
         if mark == self._read:
             return
-        with self._path.open("rb") as file:
-            token = file.read(MAX_BYTES).decode("ascii", errors="replace").strip()
+        token = files.read(self._path, MAX_BYTES).decode("ascii", errors="replace").strip()
         if not token or not token.isascii() or not token.isprintable():
             raise ValueError("it is empty, or no token")
         configuration.api_key[KEY] = f"Bearer {token}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import struct
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Literal
 
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.locks import program
+from agent.peercred import credentials
 
 #: Entries of a directory that are looked at; a kubelet's has a handful.
 MOST = 200
@@ -76,8 +76,7 @@ def _connected(path: Path, directory: int) -> Listener:
             probe.setblocking(False)  # one whose queue is full is a listener, and is not waited for
             # However long the path is, a socket's address has room for 107 bytes.
             probe.connect(f"/proc/self/fd/{directory}/{path.name}")
-            pid, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            return Listener("listens", pid=pid)
+            return Listener("listens", pid=credentials(probe).pid)
     except ConnectionRefusedError:
         return Listener("deaf", f"{path} is there, and nobody listens")
     except BlockingIOError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -14,6 +13,7 @@ import structlog
 from agent.http.answer import Answer, text
 from agent.http.limits import Limits
 from agent.http.turns import Turns
+from agent.peercred import credentials
 
 log = structlog.get_logger()
 
@@ -25,7 +25,6 @@ Hear = Callable[[str, bytes, int], Awaitable[Answer]]
 #: Of a request, and of what comes after the last one.
 _CHUNK, _DRAINED = 2 * 1024, 64 * 1024
 _METHODS = (b"GET", b"HEAD")
-_UCRED = struct.Struct("=iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 
 
 class Conversation:
@@ -179,8 +178,7 @@ class Conversation:
 
     def _user(self) -> int:
         """The user id of who is at the other end, as the kernel knows it."""
-        its = self._client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        return int(_UCRED.unpack(its)[1])
+        return credentials(self._client).uid
 
     async def _send(self, answer: Answer, *, head: bool = False, close: bool = False) -> None:
         self._answered += 1

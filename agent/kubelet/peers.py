@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-_UCRED = struct.Struct("=iII")  # pid, uid, gid: unix(7), SO_PEERCRED
+from agent.peercred import Connected, credentials
+
 _SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, Linux 6.5
 
 
@@ -23,19 +23,12 @@ class Peer(NamedTuple):
     pidfd: int = 0
 
 
-class _Options(Protocol):
-    """A socket, or what asyncio shows of one."""
-
-    def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
-
-
-def peer_of(connected: _Options) -> Peer:
+def peer_of(connected: Connected) -> Peer:
     """Who connected, or listened, when this connection was made."""
-    pid, _, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return Peer(pid, _pidfd_of(connected))
+    return Peer(credentials(connected).pid, _pidfd_of(connected))
 
 
-def _pidfd_of(connected: _Options) -> int:
+def _pidfd_of(connected: Connected) -> int:
     try:
         descriptor = int.from_bytes(connected.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4), "little")
     except OSError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import anyio
 
@@ -12,10 +13,19 @@ from agent.core.evidence import Pods
 
 from .errors import KubeletError, KubeletRefused
 from .rpc import call
-from .wire import BYTES, chunks, decoded, delimited, fields, text
+from .wire import BYTES, Malformed, decoded, delimited, fields, text
 
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
+
+#: Four for an ID: its entry with its text, its resource and its NUMA node. 250,000 IDs are twice those of the
+#: longest list that the kubelet takes.
+MAX_THINGS = 1_000_000
+#: Each takes half a kilobyte. 500 pods of 10 containers that each have something of 10 resources are 55,500.
+MAX_NAMES = 100_000
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _Devices = dict[str, set[str]]
 _Pods = dict[tuple[str, str], dict[str, _Devices]]
@@ -82,10 +92,9 @@ def pods_in_use(data: bytes) -> Pods:
     The kubelet lists one entry per device and NUMA node, and up to 1.33 also pods that are over: a name can
     come twice, its devices are put together.
     """
-    pods: _Pods = {}
-    for pod in chunks(data, 1):
-        _add_pod(pods, pod)
-    return MappingProxyType({key: _frozen(containers) for key, containers in pods.items()})
+    listing = _Listing()
+    listing.read(data)
+    return MappingProxyType({key: _frozen(containers) for key, containers in listing.pods.items()})
 
 
 def _frozen(containers: Mapping[str, _Devices]) -> Mapping[str, Mapping[str, frozenset[str]]]:
@@ -97,43 +106,64 @@ def _frozen(containers: Mapping[str, _Devices]) -> Mapping[str, Mapping[str, fro
     )
 
 
-def _add_pod(pods: _Pods, data: bytes) -> None:
-    name, namespace, found = "", "", []
-    for number, value in fields(data):
-        if isinstance(value, int):
-            continue
-        if number == 1:
-            name = text(value)
-        elif number == 2:
-            namespace = text(value)
-        elif number == 3:
-            found.append(value)
-    containers = pods.setdefault((namespace, name), {})
-    for container in found:
-        _add_container(containers, container)
+class _Listing:
+    """What is listed, as far as memory for it goes: an answer of the same bytes can take fifty times them."""
 
+    def __init__(self) -> None:
+        self.pods: _Pods = {}
+        self._things = self._names = 0
 
-def _add_container(containers: dict[str, _Devices], data: bytes) -> None:
-    name, found = "", []
-    for number, value in fields(data):
-        if isinstance(value, int):
-            continue
-        if number == 1:
-            name = text(value)
-        elif number == 2:
-            found.append(value)
-    devices = containers.setdefault(name, {})
-    for one in found:
-        _add_devices(devices, one)
+    def read(self, data: bytes) -> None:
+        for number, value in self._fields(data):
+            if number == 1:
+                self._add_pod(value)
 
+    def _add_pod(self, data: bytes) -> None:
+        name, namespace, found = "", "", []
+        for number, value in self._fields(data):
+            if number == 1:
+                name = text(value)
+            elif number == 2:
+                namespace = text(value)
+            elif number == 3:
+                found.append(value)
+        containers = self._at(self.pods, (namespace, name), dict)
+        for container in found:
+            self._add_container(containers, container)
 
-def _add_devices(devices: _Devices, data: bytes) -> None:
-    resource, ids = "", []
-    for number, value in fields(data):
-        if isinstance(value, int):
-            continue
-        if number == 1:
-            resource = text(value)
-        elif number == 2:
-            ids.append(text(value))
-    devices.setdefault(resource, set()).update(ids)
+    def _add_container(self, containers: dict[str, _Devices], data: bytes) -> None:
+        name, found = "", []
+        for number, value in self._fields(data):
+            if number == 1:
+                name = text(value)
+            elif number == 2:
+                found.append(value)
+        devices = self._at(containers, name, dict)
+        for one in found:
+            self._add_devices(devices, one)
+
+    def _add_devices(self, devices: _Devices, data: bytes) -> None:
+        resource, ids = "", []
+        for number, value in self._fields(data):
+            if number == 1:
+                resource = text(value)
+            elif number == 2:
+                ids.append(text(value))
+        self._at(devices, resource, set).update(ids)
+
+    def _fields(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Those that are no numbers."""
+        for number, value in fields(data):
+            self._things += 1
+            if self._things > MAX_THINGS:
+                raise Malformed(f"it names more than {MAX_THINGS} things")
+            if isinstance(value, bytes):
+                yield number, value
+
+    def _at(self, table: dict[K, V], key: K, make: Callable[[], V]) -> V:
+        if key not in table:
+            self._names += 1
+            if self._names > MAX_NAMES:
+                raise Malformed(f"more than {MAX_NAMES} pods, containers, and resources of theirs")
+            table[key] = make()
+        return table[key]

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
 from agent.core.cell import Cell
 from agent.core.model import Resource, SessionStatus
@@ -138,7 +139,7 @@ class KubeletSession:
         """Register and hold, again and again; return when the resource is retired and the kubelet knows."""
         async with anyio.create_task_group() as group:
             self._plugin = self._made(calls := Calls(group))
-            life = _Life(self._plugin, calls)
+            life = _Life(self._plugin, calls, group)
             try:
                 await self._keep_registered(life)
             finally:
@@ -247,7 +248,7 @@ class KubeletSession:
     async def _serving(self, life: _Life, path: Path) -> AsyncIterator[None]:
         server = SocketServer(life.plugin.methods())
         with self._directory.owning(path):
-            server.listen(path)
+            server.listen(path, life.tasks)
             try:
                 yield
             except anyio.get_cancelled_exc_class():
@@ -341,6 +342,7 @@ class _Life:
 
     plugin: DevicePlugin
     calls: Calls
+    tasks: TaskGroup
 
 
 def _is_over(resource: Resource) -> bool:

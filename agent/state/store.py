@@ -47,6 +47,8 @@ class LedgerStore:
         self._pauses = Pauses(*pauses)
         self._turn = asyncio.Lock()
         self._writing: asyncio.Future[str] | None = None
+        #: The write that somebody ran out of patience for: nobody else waits for it.
+        self._hung: asyncio.Future[str] | None = None
         self._worker = Worker()
         #: Whether the disk has not taken the newest yet, and whether that was to survive a power cut.
         self._owed = asyncio.Event()
@@ -54,14 +56,19 @@ class LedgerStore:
         self.error = ""
         self.saves = 0
 
-    async def save(self, *, durable: bool) -> None:
-        """Write what is known at the moment the write begins. Returns within the patience, written or not."""
+    async def save(self, *, durable: bool, last: bool = False) -> None:
+        """Write what is known at the moment the write begins. Returns within the patience, written or not.
+
+        The patience with a write is paid once: until that write ends, who comes later returns at once.
+        `durable` ones do, too, as before hardware is made: no pod is refused for a disk, and a second wait
+        shows no more than the first. Only the `last` one, after which nobody tries again, waits once more.
+        """
         try:
             async with asyncio.timeout(self._patience), self._turn:
                 durable = durable or self._owed_durable
-                error = await self._written(durable)
+                error = self._silence if self._hangs and not last else await self._written(durable)
         except TimeoutError:
-            error = f"the disk has not answered for {self._patience:g} s"
+            self._hung, error = self._writing, self._silence
         if error:
             self._owed_durable = self._owed_durable or durable
             self._owed.set()
@@ -100,6 +107,14 @@ class LedgerStore:
         elif self._writing is None or self._writing.result():
             await asyncio.sleep(pause)
         # One that was taken after all, when its writer had just lost patience, is followed at once.
+
+    @property
+    def _hangs(self) -> bool:
+        return self._hung is not None and self._hung is self._writing and not self._hung.done()
+
+    @property
+    def _silence(self) -> str:
+        return f"the disk has not answered for {self._patience:g} s"
 
     async def _written(self, durable: bool) -> str:
         """The error of a write that begins now, after one that somebody stopped waiting for."""

@@ -100,10 +100,10 @@ def _install_steps(reach: Reach) -> None:
             _stage.set((name, str(allocation.state)))
             reach(f"{name}/{allocation.state}-recorded")
 
-    async def saved(self: LedgerStore, *, durable: bool) -> None:
+    async def saved(self: LedgerStore, *, durable: bool, last: bool = False) -> None:
         name, state = _stage.get()
         reach(f"{name}/{state}-save")
-        await save(self, durable=durable)
+        await save(self, durable=durable, last=last)
         reach(f"{name}/{state}-saved")
 
     async def called(self: Fleet, vendor: str, method: str, *args: Any) -> Any:

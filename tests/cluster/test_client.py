@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,9 +17,10 @@ import pytest
 from agent.cluster import restart
 from agent.cluster.access import Access
 from agent.cluster.api import Patch, Seen
-from agent.cluster.client import Client, Limits, open_api
+from agent.cluster.client import TURN, Client, Limits, open_api
 from agent.cluster.connections import Connections, Pool
 from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
+from agent.cluster.flow import LEAST
 from agent.cluster.tokens import FixedToken
 
 from .wire import Answer, Asked, Wire, head, line, nothing, says, sends, wire
@@ -58,6 +60,7 @@ async def test_an_object_is_read() -> None:
     (asked,) = server.asked
     assert (asked.method, asked.target) == ("GET", f"{NODE}?a=b+c")
     assert asked.headers["accept"] == "application/json"
+    assert asked.headers["accept-encoding"] == "identity"
     assert asked.headers["user-agent"].startswith("xpu-agent/")
     assert "authorization" not in asked.headers
 
@@ -245,6 +248,72 @@ async def test_a_watch_that_goes_wrong_says_how(stream: Answer, error: type[ApiE
     async with talking(stream, SMALL) as (client, _):
         with pytest.raises(error, match=said):
             await followed(client)
+
+
+@pytest.mark.parametrize("items", [0, 1, 5])
+async def test_a_long_list_is_decoded_item_by_item_with_a_turn_for_others_after_each(items: int) -> None:
+    turns: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        turns.append(seconds)
+
+    page = {
+        "kind": "PodList",
+        "metadata": {"resourceVersion": "5", "remark": "x" * TURN},
+        "items": [{"metadata": {"name": f"ä-{it}"}, "spec": [1, None, {"a": 1.5}]} for it in range(items)],
+    }
+    async with talking(says(200, page)) as (client, _):
+        client._sleep = rest
+        assert await client.get("/api/v1/pods") == page
+
+    assert turns == [0] * items
+
+
+@pytest.mark.parametrize("items", [None, "none", {"a": 1}])
+async def test_a_long_answer_whose_items_are_no_list_is_read_as_it_is(items: Any) -> None:
+    page = {"items": items, "remark": "x" * TURN}
+    async with talking(says(200, page)) as (client, _):
+        assert await client.get("/api/v1/pods") == page
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" + b"1," * TURN + b"1]", b"{" * TURN * 2, b'{"items": [' + b"1," * TURN]
+)
+async def test_a_long_answer_that_is_no_object_is_a_server_away(body: bytes) -> None:
+    async with talking(says(200, body)) as (client, _):
+        with pytest.raises(ApiAway, match="answered 200 with no object"):
+            await client.get(NODE)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_an_answer_that_was_compressed_unasked_is_a_server_away(encoding: str) -> None:
+    """A megabyte of it may be a gigabyte, and the loop inflates it."""
+    content = gzip.compress(line("ADDED", name="a"))
+    async with talking(says(200, content, **{"Content-Encoding": encoding})) as (client, _):
+        with pytest.raises(ApiAway, match=f"its answer is compressed .{encoding}."):
+            await client.get(NODE)
+        with pytest.raises(ApiAway, match=f"its answer is compressed .{encoding}."):
+            await followed(client)
+
+
+async def test_an_answer_that_is_said_to_be_plain_is_read() -> None:
+    async with talking(says(200, {"kind": "Node"}, **{"Content-Encoding": "identity"})) as (client, _):
+        assert await client.get(NODE) == {"kind": "Node"}
+
+
+async def test_each_line_of_a_watch_gives_others_a_turn_and_a_flood_of_them_is_slowed_down() -> None:
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    limits = replace(SMALL, rate=0.001, burst=4 * LEAST)
+    async with talking(sends(line("MODIFIED", name="a") * 6), limits) as (client, _):
+        client._sleep = rest
+        seen = await followed(client)
+
+    assert len(seen) == 6
+    assert [it > 0 for it in rests] == [False] * 4 + [True] * 2
 
 
 async def test_a_watch_that_went_silent_is_a_server_away() -> None:

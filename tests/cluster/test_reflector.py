@@ -219,6 +219,37 @@ async def test_a_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly(
     assert script.sleeps == [1, 2, 4, 8]
 
 
+@pytest.mark.parametrize(
+    "end", [[], [GONE], [AWAY]], ids=["ends its watch", "calls the version too old", "breaks off"]
+)
+async def test_a_server_that_repeats_what_it_said_is_asked_ever_more_slowly(end: list[Any]) -> None:
+    again = [listed("5")] if end == [GONE] else []
+    steps = [[seen("MODIFIED", "a", 1, "5"), *end], *again]
+    script, _ = await reflected(listed("5"), *steps * 4)
+
+    assert script.sleeps[:4] == [1, 2, 4, 8]
+
+
+async def test_a_server_that_calls_every_version_too_old_is_asked_ever_more_slowly() -> None:
+    """Each time for everything."""
+    script, _ = await reflected(*[listed("5"), [seen("MODIFIED", "a", 1, "6"), GONE]] * 4)
+
+    assert script.sleeps == [1, 2, 4, 8]
+
+
+async def test_a_watch_that_the_server_does_not_end_when_asked_to_is_left() -> None:
+    """It may say the same for ever."""
+    endless = [seen("MODIFIED", "a", 1, str(version)) for version in range(6, 9)]
+    script = Script(listed("5"), endless, [])
+    reflector = Reflector(
+        script, "/api/v1/pods", {}, value_of, Following(watch=0.0, longest=0.0), sleep=script.sleep
+    )
+    with pytest.raises(EndOfScript):
+        await reflector.run()
+
+    assert [it["resourceVersion"] for it in script.asked] == ["0", "5", "6"]
+
+
 @pytest.mark.parametrize(("asked", "waited"), [(20.0, 20.0), (0.1, 1.0), (None, 1.0), (1e9, PATIENCE)])
 async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float | None, waited: float) -> None:
     script, _ = await reflected(Busy(429, "TooManyRequests", "", asked))

@@ -35,6 +35,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreStartContainerRequest,
     RegisterRequest,
 )
+from agent.kubelet.rpc import SocketServer
 from agent.kubelet.session import Intervals, KubeletSession
 from agent.testing.closing import settled
 
@@ -66,6 +67,24 @@ class Messages(CodecBase):
 
     def decode(self, data: bytes, message_type: Any) -> Any:
         return data if message_type is bytes else message_type.parse(data)
+
+
+async def nobody(listener: socket.socket) -> AsyncIterator[socket.socket]:
+    """Everybody who connects to a listener that is at its end."""
+    for client in tuple[socket.socket]():
+        yield client
+
+
+@asynccontextmanager
+async def listening(path: Path, server: SocketServer, patience: float = 0.2) -> AsyncIterator[SocketServer]:
+    """The server at the path, for 30 s at most."""
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            server.listen(path, group)
+            try:
+                yield server
+            finally:
+                await server.shutdown(patience)
 
 
 def card(

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.vendor import ContainerEdits, DeviceNode, Mount
-from agent.kubelet import idlists
+from agent.kubelet import idlists, podresources
 from agent.kubelet.edits import edits, response
 from agent.kubelet.errors import Undecodable
 from agent.kubelet.idlists import allocate_request, pre_start_request, preferred_request
 from agent.kubelet.podresources import pods_in_use
-from agent.kubelet.wire import decode, decoded, fields, varint
+from agent.kubelet.rpc import MAX_ANSWER
+from agent.kubelet.wire import Malformed, decode, decoded, fields, varint
 
 from . import oracle
 
@@ -272,3 +273,49 @@ def test_numbers_are_written_as_protobuf_writes_them(number: int) -> None:
     raw = oracle.deviceplugin().NUMANode(ID=number).SerializeToString()
 
     assert raw == (b"\x08" + varint(number) if number else b"")
+
+
+def listed(pods: int = 1, containers: int = 1, resources: int = 1, ids: int = 1) -> bytes:
+    """A ListPodResourcesResponse of so many of each in each; as real ones, with one entry for an ID."""
+    pb = oracle.podresources()
+    answer = pb.ListPodResourcesResponse()
+    for pod in range(pods):
+        named = answer.pod_resources.add(name=f"pod-{pod}", namespace="default")
+        for container in range(containers):
+            its = named.containers.add(name=f"main-{container}")
+            for resource in range(resources):
+                for one in range(ids):
+                    entry = its.devices.add(resource_name=f"example.com/memory-{resource}")
+                    entry.device_ids.append(f"0123456789abcdef::{one}")
+                    entry.topology.nodes.add(ID=1)
+    return bytes(answer.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("of", "bound"),
+    [
+        ("pods", "MAX_NAMES"),
+        ("containers", "MAX_NAMES"),
+        ("resources", "MAX_NAMES"),
+        ("pods", "MAX_THINGS"),
+        ("containers", "MAX_THINGS"),
+        ("resources", "MAX_THINGS"),
+        ("ids", "MAX_THINGS"),
+    ],
+)
+def test_an_answer_that_would_fill_memory_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, of: str, bound: str
+) -> None:
+    """Names of a few bytes take half a kilobyte each."""
+    monkeypatch.setattr(podresources, bound, 500)
+
+    assert pods_in_use(listed(**{of: 20}))
+    with pytest.raises(Malformed, match="more than 500 "):
+        pods_in_use(listed(**{of: 600}))
+
+
+def test_the_longest_list_of_all_is_read_where_pods_hold_all_of_it() -> None:
+    data = listed(pods=128, ids=1000)
+
+    assert len(data) < MAX_ANSWER
+    assert sum(len(it["main-0"]["example.com/memory-0"]) for it in pods_in_use(data).values()) == 128_000

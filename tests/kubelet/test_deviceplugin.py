@@ -80,7 +80,7 @@ async def served(path: Path, *cards: Any, **options: Any) -> AsyncIterator[Serve
     async with anyio.create_task_group() as group:
         plugin = DevicePlugin(cell, answers, Calls(group), **options)
         server = SocketServer(plugin.methods())
-        server.listen(path / "p.sock")
+        server.listen(path / "p.sock", group)
         client = Plugin(path / "p.sock")
         it = Served(plugin, server, cell, answers, client, path / "p.sock")
         try:
@@ -586,8 +586,8 @@ async def test_large_lists_leave_the_event_loop_free(
 
 
 async def test_a_plugin_path_that_is_taken_is_an_error_not_a_theft(plugins_dir: Path) -> None:
-    async with served(plugins_dir) as it:
+    async with served(plugins_dir) as it, anyio.create_task_group() as group:
         with pytest.raises(KubeletError, match="can not serve"):
-            SocketServer(it.plugin.methods()).listen(it.path)
+            SocketServer(it.plugin.methods()).listen(it.path, group)
 
         assert (await it.client.allocate(["a"])).container_responses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import anyio
@@ -15,20 +15,17 @@ from grpclib.exceptions import GRPCError
 from agent.kubelet.errors import KubeletError
 from agent.kubelet.pb.podresources import v1 as pb
 from agent.kubelet.podresources import ALLOCATABLE, LIST, PodResources
-from agent.kubelet.rpc import SocketServer, unary
+from agent.kubelet.rpc import MAX_ANSWER, ByteStream, SocketServer, streaming, unary
 
+from .fakes import listening
 from .test_decoding import pods_message
 
 
 @asynccontextmanager
 async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Path]:
     server = SocketServer({LIST: unary(answer), ALLOCATABLE: unary(answer)})
-    server.listen(path / "kubelet.sock")
-    with anyio.fail_after(30):
-        try:
-            yield path / "kubelet.sock"
-        finally:
-            await server.shutdown()
+    async with listening(path / "kubelet.sock", server):
+        yield path / "kubelet.sock"
 
 
 async def test_the_pods_of_the_node_are_listed(plugins_dir: Path) -> None:
@@ -115,6 +112,37 @@ async def test_a_kubelet_that_is_away_or_silent_is_an_error(plugins_dir: Path) -
     async with kubelet(plugins_dir, answer) as path:
         with pytest.raises(KubeletError, match="no answer"):
             await PodResources(path, timeout=0.05).in_use()
+
+
+async def test_an_answer_that_is_longer_than_any_is_not_read(plugins_dir: Path) -> None:
+    """Not a byte of it is waited for."""
+
+    async def announce(stream: ByteStream) -> None:
+        await stream.send_initial_metadata()
+        await stream._stream.send_data(b"\0" + (100_000_000).to_bytes(4, "big"))
+        await asyncio.Event().wait()
+
+    server = SocketServer({LIST: streaming(announce), ALLOCATABLE: streaming(announce)})
+    async with listening(plugins_dir / "kubelet.sock", server) as it:
+        client = PodResources(plugins_dir / "kubelet.sock", min_interval=0.0)
+        with pytest.raises(KubeletError, match=f"answers 100000000 bytes, and {MAX_ANSWER} are read at most"):
+            await client.in_use()
+        with pytest.raises(KubeletError, match="answers 100000000 bytes"):
+            await client.allocatable(["example.com/gpu"])
+        await it.shutdown(0.0)
+
+
+@pytest.mark.parametrize(("over", "read"), [(0, True), (1, False)])
+async def test_an_answer_of_the_longest_length_is_read(
+    plugins_dir: Path, monkeypatch: pytest.MonkeyPatch, over: int, read: bool
+) -> None:
+    async def answer(request: bytes) -> bytes:
+        return pods_message()
+
+    monkeypatch.setattr("agent.kubelet.rpc.MAX_ANSWER", len(pods_message()) - over)
+    async with kubelet(plugins_dir, answer) as path:
+        with nullcontext() if read else pytest.raises(KubeletError, match="are read at most"):
+            assert len(await PodResources(path).in_use()) == 2
 
 
 @pytest.mark.parametrize("numa", [None, 0, 1])

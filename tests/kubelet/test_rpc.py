@@ -29,6 +29,7 @@ from h2.events import (
 )
 from support.waiting import eventually
 
+from agent.core.forever import LoopEnded
 from agent.kubelet.errors import KubeletError, KubeletRefused
 from agent.kubelet.rpc import (
     FRAME,
@@ -44,6 +45,7 @@ from agent.kubelet.rpc import (
 )
 from agent.testing.simkubelet.server import UnixServer
 
+from .fakes import listening, nobody
 from .wire import Wire
 
 ECHO, FEED, FAIL, HANG = "/test.Test/Echo", "/test.Test/Feed", "/test.Test/Fail", "/test.Test/Hang"
@@ -69,15 +71,9 @@ async def feed(stream: ByteStream) -> None:
 
 @asynccontextmanager
 async def serving(path: Path, **bounds: int) -> AsyncIterator[SocketServer]:
-    server = SocketServer(
-        {ECHO: unary(echo), FEED: streaming(feed), FAIL: unary(fail), HANG: unary(hang)}, Bounds(**bounds)
-    )
-    server.listen(path)
-    with anyio.fail_after(30):
-        try:
-            yield server
-        finally:
-            await server.shutdown(patience=0.2)
+    methods = {ECHO: unary(echo), FEED: streaming(feed), FAIL: unary(fail), HANG: unary(hang)}
+    async with listening(path, SocketServer(methods, Bounds(**bounds))) as server:
+        yield server
 
 
 @pytest.fixture
@@ -193,18 +189,45 @@ async def test_a_client_that_comes_while_a_server_closes_leaves_nothing_behind(
     path: Path, make: type[SocketServer | UnixServer], turns: int
 ) -> None:
     server = make({})
-    if isinstance(server, UnixServer):
-        await server.listen(path)
-    else:
-        server.listen(path)
-    with socket.socket(socket.AF_UNIX) as late:
-        late.connect(str(path))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await server.shutdown()
+    async with anyio.create_task_group() as group:
+        if isinstance(server, UnixServer):
+            await server.listen(path)
+        else:
+            server.listen(path, group)
+        with socket.socket(socket.AF_UNIX) as late:
+            late.connect(str(path))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.shutdown()
 
     del server
     gc.collect()  # what asyncio leaks warns here, and a warning fails a test
+
+
+async def test_a_server_that_takes_nobody_in_any_more_by_itself_ends_who_serves_by_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.kubelet.rpc.accepted", nobody)
+
+    async def serve() -> None:
+        async with serving(path):
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await serve()
+
+    assert raised.group_contains(LoopEnded, match=r"SocketServer\._accept returned")
+
+
+async def test_who_is_served_is_still_taken_in_while_all_else_is_cancelled(path: Path) -> None:
+    server = SocketServer({ECHO: unary(echo)})
+    async with anyio.create_task_group() as group:
+        server.listen(path, group)
+        group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True), anyio.fail_after(30):
+            assert await call(path, ECHO, b"hello", timeout=30) == b"hello"
+            await server.shutdown()
 
 
 async def test_a_server_can_be_shut_down_twice(path: Path) -> None:
@@ -232,14 +255,11 @@ async def test_a_bug_is_answered_with_its_text(path: Path) -> None:
     async def bug(request: bytes) -> bytes:
         return request[99:100] or bytes([1][5])
 
-    server = SocketServer({ECHO: unary(bug)})
-    server.listen(path)
-    try:
+    async with listening(path, SocketServer({ECHO: unary(bug)})):
         with pytest.raises(KubeletRefused, match="IndexError: list index out of range") as refusal:
             await call(path, ECHO, b"", timeout=30)
-        assert refusal.value.status == "INTERNAL"
-    finally:
-        await server.shutdown()
+
+    assert refusal.value.status == "INTERNAL"
 
 
 # What strangers may cost
@@ -362,9 +382,7 @@ async def test_what_a_client_takes_back_is_told_at_debug_alone(
             over.set()
         return request
 
-    server = SocketServer({HANG: unary(fail_when_cancelled)})
-    server.listen(path)
-    with anyio.fail_after(30):
+    async with listening(path, SocketServer({HANG: unary(fail_when_cancelled)})):
         async with Wire.to(path) as wire:
             stream = wire.ask(HANG, message(b""))
             await began.wait()
@@ -373,7 +391,6 @@ async def test_what_a_client_takes_back_is_told_at_debug_alone(
                 wire.flush()
                 await over.wait()
         await over.wait()
-        await server.shutdown()
 
     records = [it for it in caplog.records if it.name == "grpclib.server"]
     assert {it.levelname for it in records} == ({"DEBUG"} if told else set())

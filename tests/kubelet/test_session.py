@@ -23,13 +23,26 @@ from structlog.testing import capture_logs
 from support.waiting import eventually
 
 from agent.core.cell import Cell
+from agent.core.forever import LoopEnded
 from agent.core.model import SessionStatus
 from agent.kubelet.directory import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.session import Intervals, KubeletSession, sweep
 from agent.kubelet.sockets import socket_name
 
-from .fakes import NAME, PLUGIN, QUICK, Bench, FakeAnswers, FakeKubelet, bench, card, refused, resource
+from .fakes import (
+    NAME,
+    PLUGIN,
+    QUICK,
+    Bench,
+    FakeAnswers,
+    FakeKubelet,
+    bench,
+    card,
+    nobody,
+    refused,
+    resource,
+)
 from .wire import Wire
 
 
@@ -601,3 +614,15 @@ async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) ->
     await session.run()
 
     assert status.value.state == "ended"
+
+
+async def test_a_session_whose_socket_takes_nobody_in_any_more_ends_loudly(
+    plugins_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.kubelet.rpc.accepted", nobody)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        async with bench(plugins_dir) as node:
+            await eventually(lambda: node.over)
+
+    assert raised.group_contains(LoopEnded)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -151,6 +153,87 @@ async def test_who_comes_while_others_wait_waits_no_longer_than_they(disk: Disk)
                 group.start_soon(lambda: it.save(durable=False))
 
     assert len(disk.tries) == 1
+
+
+async def hung(it: LedgerStore, disk: Disk) -> None:
+    """Run out of patience for a write; whoever waits from now on waits for ever."""
+    disk.flows.clear()
+    await it.save(durable=False)
+    it._patience = 3600.0
+
+
+async def ends_at_once(saving: Coroutine[Any, Any, None]) -> bool:
+    task = asyncio.create_task(saving)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ended = task.done()
+    task.cancel()
+    await asyncio.wait([task])
+    return ended
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_the_patience_with_a_disk_that_hangs_is_paid_once(disk: Disk, durable: bool) -> None:
+    it = store(disk, Ledger(), patience=0.01)
+    await hung(it, disk)
+
+    assert await ends_at_once(it.save(durable=durable))
+    assert await ends_at_once(it.save(durable=durable))
+    assert "has not answered" in it.error
+    assert disk.tries == [False]
+
+
+async def test_who_waits_already_waits_no_longer_when_the_patience_of_another_ends(disk: Disk) -> None:
+    it = store(disk, Ledger(), patience=0.01)
+    disk.flows.clear()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: it.save(durable=False))
+            await anyio.lowlevel.checkpoint()
+            it._patience = 3600.0
+            group.start_soon(lambda: it.save(durable=True))
+
+
+async def test_who_comes_when_a_disk_that_hung_has_answered_waits_for_it_again(disk: Disk) -> None:
+    ledger = Ledger([allocation("a")])
+    it = store(disk, ledger, patience=0.01)
+    await hung(it, disk)
+    disk.flows.set()
+    await eventually(lambda: it._writing is not None and it._writing.done())
+    ledger.record(allocation("b"))
+
+    await it.save(durable=False)
+
+    assert (it.error, saved(disk)) == ("", ["a", "b"])
+
+
+async def test_what_nobody_waited_for_is_as_durable_as_it_was_to_be(disk: Disk) -> None:
+    it = store(disk, Ledger(), patience=0.01)
+    await hung(it, disk)
+    await it.save(durable=True)
+    disk.flows.set()
+
+    async with running(it):
+        await eventually(lambda: not it.error)
+
+    assert disk.tries == [False, True]
+
+
+async def test_the_last_write_waits_for_a_disk_that_hangs(disk: Disk) -> None:
+    ledger = Ledger([allocation("a")])
+    it = store(disk, ledger, patience=0.01)
+    await hung(it, disk)
+    ledger.record(allocation("b"))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: it.save(durable=False, last=True))
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+            disk.flows.set()
+
+    assert (it.error, saved(disk)) == ("", ["a", "b"])
 
 
 async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) -> None:

@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from agent.core.bounded import by_size
+
 DEVICES = "bus/pci/devices"
 
 
@@ -26,10 +28,19 @@ def is_node(mounted: str, path: str) -> bool:
 def read(path: Path, limit: int) -> str:
     """The beginning of a file, empty where there is none."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return (file.read(limit) or b"").decode("ascii", "replace").strip()
+        return beginning(path, limit).decode("ascii", "replace").strip()
     except OSError:
         return ""
+
+
+def beginning(path: Path, limit: int) -> bytes:
+    """The first bytes of a file, of any kind.
+
+    Raises:
+        OSError: It can not be read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        return by_size(file.read, os.fstat(file.fileno()).st_size, limit) or b""
 
 
 def numa_node(sysfs: Path, pci: str) -> int | None:

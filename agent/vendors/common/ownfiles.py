@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agent.vendors.common.host import beginning
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LIMIT = 1 << 20  # bytes
 
@@ -23,8 +25,7 @@ def boot_id() -> str:
 def read(path: Path) -> Any:
     """What stands there; None where there is no file, or none that makes sense."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read(LIMIT))
+        return json.loads(beginning(path, LIMIT))
     except (OSError, ValueError, RecursionError):
         return None
 

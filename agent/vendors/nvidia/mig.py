@@ -11,6 +11,7 @@ from typing import Any
 
 from agent.core.backend import Device, Fault
 from agent.vendors.common.devices import completed
+from agent.vendors.common.host import beginning
 
 from . import facts, faults
 from .cards import Card, Reading
@@ -200,8 +201,7 @@ class Layouts:
 def _minors(file: Path) -> dict[Place, int]:
     """Minor numbers by the card's minor number, the GPU instance and the compute instance."""
     try:
-        with open(file, "rb") as opened:
-            lines = ACCESS.findall(opened.read(MINORS_SIZE))
+        lines = ACCESS.findall(beginning(file, MINORS_SIZE))
     except OSError:
         return {}
     return {(int(gpu), int(gi), int(ci) if ci else None): int(minor) for gpu, gi, ci, minor in lines}

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from agent.vendors.common.host import beginning
+
 from . import facts
 
 #: Of the path that a card's link leads to: devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
@@ -81,7 +83,6 @@ def _text(raw: bytes) -> str:
 def _read(sysfs: Path, pci: str, name: str, limit: int) -> bytes:
     """The beginning of a file of the card, empty where there is none."""
     try:
-        with open(sysfs / "bus/pci/devices" / pci / name, "rb", buffering=0) as file:
-            return file.read(limit)
+        return beginning(sysfs / "bus/pci/devices" / pci / name, limit)
     except OSError:
         return b""

@@ -1,0 +1,22 @@
+"""How fast the lines of watches are taken: the loop that reads them is the one that answers the kubelet."""
+
+from __future__ import annotations
+
+#: Bytes that a short line counts as: what it costs is not its length.
+LEAST = 2 * 1024
+
+
+class Flow:
+    """A burst at once, as after an outage, and beyond it a steady pace. A node's own pods stay far below."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        """Bytes a second, and bytes."""
+        self._rate = rate
+        self._burst = burst
+        self._owed = self._at = 0.0
+
+    def rest(self, size: int, now: float) -> float:
+        """Seconds to rest after a line of this size that was taken now."""
+        paid = (now - self._at) * self._rate
+        self._owed, self._at = max(0.0, self._owed - paid) + max(size, LEAST), now
+        return max(0.0, self._owed - self._burst) / self._rate

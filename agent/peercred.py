@@ -1,0 +1,28 @@
+"""Who is at the other end of a unix socket, as the kernel names it: unix(7), SO_PEERCRED."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import NamedTuple, Protocol
+
+_UCRED = struct.Struct("=iII")
+
+
+class Credentials(NamedTuple):
+    """Of a process as it connected, or began to listen. `pid` is 0 for one of another pid namespace."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class Connected(Protocol):
+    """A socket, or what asyncio shows of one."""
+
+    def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
+
+
+def credentials(connected: Connected) -> Credentials:
+    its = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return Credentials(*_UCRED.unpack(its))
