@@ -44,12 +44,15 @@ class Kubelet:
     books: list[Entry] = field(default_factory=list)
     lists: dict[str, Mapping[str, bool]] = field(default_factory=dict)
     disk: bytes = b""
+    #: Each file that it wrote, and what it held then.
+    written: list[tuple[bytes, tuple[Entry, ...]]] = field(default_factory=list)
     #: Since when a plugin is registered; None while none is.
     registered: float | None = None
 
     def write(self) -> None:
         healthy = {name: [it for it, well in ids.items() if well] for name, ids in self.lists.items()}
         self.disk = encode(Checkpoint([it.holding for it in self.books], healthy))
+        self.written.append((self.disk, tuple(self.books)))
 
     def hears(self, resource: str, ids: Mapping[str, bool], now: float) -> None:
         """Take in a list."""

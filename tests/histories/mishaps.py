@@ -29,7 +29,7 @@ class Mishaps(Admitting):
             # Into how many shares another plugin cut a card stands in our checkpoint alone once we serve.
             kinds += [self.our_checkpoint_is_lost, self.our_checkpoint_is_an_older_one]
         if self.knows_pods and not self.forgotten():
-            kinds.append(self.kubelet_loses_its_checkpoint)
+            kinds += [self.kubelet_loses_its_checkpoint, self.kubelets_checkpoint_is_an_older_one]
         if self.cards.vendor != "nvidia":
             kinds.append(self.others_slice_a_card)
         data.draw(st.sampled_from(kinds), "mishap")(data)
@@ -55,14 +55,22 @@ class Mishaps(Admitting):
     def kubelet_loses_its_checkpoint(self, data: Any) -> None:
         """Pods that run go on, and nothing is asked for them.
 
-        What the agent has not seen whose it is, nobody remembers. An older checkpoint in its place is beyond
-        what an agent can tell: a kubelet that knows something is taken to know all.
+        What the agent has not seen whose it is, nobody remembers.
         """
+        self.kubelet_begins_with(b"", ())
+
+    def kubelets_checkpoint_is_an_older_one(self, data: Any) -> None:
+        """The same for pods that it does not have; those that have ended since, it lets go of again."""
+        if self.kubelet.written:
+            last = len(self.kubelet.written) - 1
+            disk, books = self.kubelet.written[data.draw(st.integers(0, last), "older")]
+            self.kubelet_begins_with(disk, books)
+
+    def kubelet_begins_with(self, disk: bytes, books: Sequence[Entry]) -> None:
         self.follow(full=True)
-        if not self.knows_all_that_live():
-            return
-        self.kubelet.disk = b""
-        self.kubelet_begins([])
+        if self.knows_all_that_live():
+            self.kubelet.disk = disk
+            self.kubelet_begins(books)
 
     def knows_all_that_live(self) -> bool:
         assert self.agent is not None
