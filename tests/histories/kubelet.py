@@ -41,6 +41,8 @@ class Kubelet:
     """`lists`: resource to device ID to whether it is healthy, as the last list said."""
 
     life: int = 1
+    #: When this life served its socket, and listed its pods.
+    began: float = 0.0
     books: list[Entry] = field(default_factory=list)
     lists: dict[str, Mapping[str, bool]] = field(default_factory=dict)
     disk: bytes = b""
@@ -73,9 +75,10 @@ class Kubelet:
         self.books.append(entry)
         self.write()
 
-    def begins(self, books: Sequence[Entry]) -> None:
+    def begins(self, books: Sequence[Entry], now: float) -> None:
         """A new life, with what the file said."""
         self.life += 1
+        self.began = now
         self.books = [*books]
         self.lists = {}
         self.registered = None

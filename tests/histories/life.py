@@ -121,6 +121,11 @@ class Life:
         """What an operator says of a card."""
         self.node.apply(Command(verb, card, "somebody"))
 
+    async def kubelet_began(self) -> None:
+        self.scheduled.pods.set(self.world.candidates())
+        self.scheduled.followed.set(True)
+        await self.scheduled.kubelet_began(self.world.kubelet.began)
+
     async def speak(self) -> None:
         """Register what is new, tell the kubelet of all that is served, leave what is no more."""
         self.scheduled.pods.set(self.world.candidates())

@@ -52,6 +52,27 @@ class Mishaps(Admitting):
     def kubelet_restarts(self, data: Any) -> None:
         self.kubelet_begins(self.kubelet.books)
 
+    @rule(data=st.data())
+    def pods_wait_for_a_kubelet(self, data: Any) -> None:
+        """They are bound while it is away: it takes them by their age, and those of one second in any order.
+
+        Who is bound afterwards comes after them.
+        """
+        served = sorted(filter(self.kubelet.free, self.kubelet.lists))
+        if not served:
+            return
+        waiting = [self.bound(f"early-{self.count}-{n}", data, served) for n in range(3)]
+        for pod in waiting:
+            pod.appeared = self.appeared = self.appeared + 1
+            pod.created -= data.draw(st.sampled_from([0.0, 1.0, 2.0]), "is older")
+        self.kubelet_begins(self.kubelet.books)
+        late = [self.bound(f"late-{self.count}", data, served)] if data.draw(st.booleans(), "more") else []
+        for pod in late:
+            pod.appeared = self.appeared = self.appeared + 1
+            pod.created -= data.draw(st.sampled_from([0.0, 5.0]), "is older")
+        in_any_order = data.draw(st.permutations(waiting), "the kubelet's order")
+        self.admit_all([*sorted(in_any_order, key=lambda it: it.created), *late], data)
+
     def kubelet_loses_its_checkpoint(self, data: Any) -> None:
         """Pods that run go on, and nothing is asked for them.
 
@@ -82,10 +103,11 @@ class Mishaps(Admitting):
         return known.issuperset(self.had())
 
     def kubelet_begins(self, books: Sequence[Entry]) -> None:
-        self.kubelet.begins(books)
+        self.kubelet.begins(books, self.now)
         assert self.agent is not None
         self.agent.registered.clear()
-        self.run(self.agent.scheduled.kubelet_began(self.now))
+        self.run(self.agent.kubelet_began())
+        self.now += 1  # times of pods are whole seconds: none is bound in the second of the list
         self.speak()
 
     def operator_speaks(self, data: Any) -> None:
