@@ -205,7 +205,7 @@ class Promises:
         if by_amount:  # what its pod asks for is not known yet: where most is left it can be made so
             its = self._cards_with_room(planned, len(ids), others, given)({})
             return Choice(None, () if {*given} == {*its[: len(ids)]} else its[: len(ids)])
-        return Choice(None, self._with_room(planned, ids, given, others))
+        return self._by_its_ids(planned, found, ids, given, others)
 
     def _attributed(self, resource: str, ids: Sequence[str]) -> Attribution:
         planned, scene = self.scene.plan[resource], self.scene
@@ -296,6 +296,28 @@ class Promises:
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
+
+    def _by_its_ids(
+        self,
+        planned: Resource,
+        found: Attribution,
+        ids: Sequence[str],
+        given: Sequence[str],
+        others: Sequence[Allocation],
+    ) -> Choice:
+        """No claim is of these cards: a pod without one is taken to ask. Who was promised more may, too."""
+        promised = [it for it in found.askers if it is not None and it.devices]
+        if not promised or planned.rule.placement == "local":
+            return Choice(None, self._with_room(planned, ids, given, others))
+        amounts = self._amounts(planned)
+        if steering.is_as_counted(planned, ids, others, amounts=amounts, claims=found.askers):
+            return Choice(None)
+        for it in promised:
+            if self._has_room(planned, it.devices, len(ids), others, found.askers):
+                return Choice(it, it.devices)
+        names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in promised)
+        why = f"{self._filled(planned, given, others)}, and claims are on other cards: {names}"
+        raise PromisedElsewhere(planned.name, given, why)
 
     def _on_a_card_with_room(
         self,

@@ -82,13 +82,17 @@ def _lives(
 ) -> Mapping[str, str]:
     """Allocation to the life of the kubelet that knew it last, or knows that it does not.
 
-    A kubelet that lost its memory lost all of it: one that still knows something of a life knows it whole.
+    A kubelet begins with what its file said at some time, which may be long ago: in place of a lost file is
+    that of a backup, or what a disk had kept. It writes each answer: whatever of a life was answered before
+    one that it still knows, it knew then; what was answered later, it may never have known.
     """
     if not evidence.life or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
-    remembered = {it.life for it in allocations if it.id in grants} - {""}
+    newest = {it.life: number for number, it in enumerate(allocations) if it.id in grants and _is_ours(it)}
+    newest.pop("", None)
     return {
-        it.id: evidence.life if it.id in grants or it.life in remembered else it.life for it in allocations
+        it.id: evidence.life if it.id in grants or number < newest.get(it.life, 0) else it.life
+        for number, it in enumerate(allocations)
     }
 
 
@@ -299,27 +303,30 @@ def _freed(
     """Superseded ones of which the kubelet granted an ID to a later one, and which it freed before that.
 
     A kubelet gives out no ID that it has given (pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate);
-    one that lost its memory may. That it did not is shown by what else it still grants, by its life, or by
-    the cgroups: a pod without one has no container that could use the device.
+    one that lost its memory may. That it did not is shown by its life, or by the cgroups: a pod without one
+    has no container that could use the device.
     """
-    answered = (number for number, it in enumerate(allocations) if it.id in grants and _read_back(it) is None)
-    remembers_from = next(answered, len(allocations))
     granted_later: dict[str, set[str]] = {}
     found: set[str] = set()
-    for number, it in reversed([*enumerate(allocations)]):
+    for it in reversed(allocations):
         later, uid = granted_later.setdefault(it.resource, set()), _uid(owners[it.id])
         if it.id in grants:
             later.update(it.ids)
         elif it.id in superseded and not later.isdisjoint(it.ids):
             same_life = evidence.steady and lives[it.id] == evidence.life != ""
             has_ended = uid != "" and evidence.running is not None and uid not in evidence.running
-            if number > remembers_from or same_life or has_ended:
+            if same_life or has_ended:
                 found.add(it.id)
     return found
 
 
 def _uid(owner: Owner | None) -> str:
     return owner.uid if owner else ""
+
+
+def _is_ours(it: Allocation) -> bool:
+    """Whether we answered it: its place in the ledger is then the kubelet's order."""
+    return _read_back(it) is None
 
 
 def _read_back(it: Allocation) -> float | None:

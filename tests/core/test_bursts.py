@@ -222,6 +222,26 @@ def test_a_place_is_given_only_where_it_has_room_for_whichever_pod_asks() -> Non
     assert its.is_within()
 
 
+def test_what_a_pod_without_a_promise_may_ask_for_has_room_for_whichever_asks() -> None:
+    """The plain pod has its share there, by its ID; the one that was promised more has not."""
+    its = filled(b=60)
+    plain, large = replace(pod("plain", "a", (0, 0)), annotations={}), pod("large", "a", (60, 60))
+    its.pods += [plain, large]
+
+    assert its.asks(large, "b::1")
+
+    assert its.has()["large"] == "a"
+    assert its.is_within()
+
+
+def test_what_a_pod_without_a_promise_may_ask_for_is_refused_without_room_for_the_other() -> None:
+    its = filled(a=60, b=60)
+    plain, large = replace(pod("plain", "a", (0, 0)), annotations={}), pod("large", "a", (60, 60))
+    its.pods += [plain, large]
+
+    assert not its.asks(large, "b::1")
+
+
 def test_a_pod_that_only_seemed_to_be_refused_may_still_ask_after_a_later_one_was_bound() -> None:
     """The one that was refused is deleted before its status shows it."""
     its = filled(a=50, b=60, c=100)

@@ -508,13 +508,21 @@ def test_an_id_that_was_given_out_again_ends_at_once_the_allocation_of_a_pod_wit
 
 
 def test_an_id_that_was_given_out_again_ends_what_a_kubelet_with_its_memory_no_longer_grants() -> None:
-    """It still grants an older one: had it lost its memory, it would have lost that one, too."""
+    """It still grants one that was answered later in the same life: it knew both."""
+    later = replace(ELDER, id="later", life="k1")
+    granted = [Granted("later", "uid-elder", "main"), *GIVEN]
+
+    assert given_again(replace(OLD, owner=None), later, granted=granted) == [Release("old", "superseded")]
+    assert given_again(replace(OLD, owner=None), replace(later, life="k2"), granted=granted) == []
+
+
+def test_an_id_that_was_given_out_again_ends_nothing_that_an_older_file_of_the_kubelet_can_not_know() -> None:
+    """What it still grants was answered earlier: its file may be a backup of the time between."""
+    elder = replace(ELDER, life="k1")
     granted = [Granted("elder", "uid-elder", "main"), *GIVEN]
 
-    assert given_again(ELDER, replace(OLD, owner=None, life=""), granted=granted) == [
-        Release("old", "superseded")
-    ]
-    assert given_again(OLD, replace(ELDER, life="k2"), granted=granted) == []
+    assert given_again(elder, OLD, granted=granted) == []
+    assert given_again(elder, OLD, granted=granted, running=frozenset({"uid-old", "uid-web"})) == []
 
 
 @pytest.mark.parametrize(
@@ -651,18 +659,40 @@ def test_a_pod_that_ended_is_not_taken_for_a_forgotten_one(it: Allocation, field
     assert changes([it], [], BARE, **fields) == [Release("one", "pod gone")]
 
 
-def test_a_kubelet_that_still_knows_something_of_a_life_knows_all_that_is_left_of_it() -> None:
+def test_a_kubelet_that_still_knows_what_was_answered_later_knows_all_that_is_left_of_before() -> None:
     """The pod ended while the kubelet was away, and kubelets up to 1.33 list it until it is deleted."""
-    other = allocation("other", ["b"], owner=Owner("uid-2", "main", "default", "next"), life="k1")
-
     found = changes(
-        [FORGOT, other],
+        [FORGOT, OTHER],
         [Granted("other", "uid-2", "main")],
         pods(web={"main": []}, next={"main": ["b"]}),
         life="k2",
     )
 
     assert [it for it in found if not isinstance(it, Confirm)] == [Release("one", "pod gone")]
+
+
+OTHER = allocation("other", ["b"], owner=Owner("uid-2", "main", "default", "next"), life="k1")
+
+
+@pytest.mark.parametrize("running", [None, frozenset({"uid-web", "uid-2"})], ids=["no cgroups", "cgroups"])
+def test_a_pod_that_an_older_file_of_the_kubelet_can_not_know_keeps_its_devices(
+    running: frozenset[str] | None,
+) -> None:
+    """The file of a backup, or what a disk had kept: it knows who was answered before, and nobody since."""
+    granted, shown = [Granted("other", "uid-2", "main")], pods(web={"main": []}, next={"main": ["b"]})
+
+    found = changes([OTHER, FORGOT], granted, shown, life="k2", running=running)
+
+    assert found == [Confirm("other", OTHER.owner or WEB, "k2"), Forget("one", forgotten=True)]
+
+
+def test_what_was_read_back_does_not_say_how_far_the_file_of_the_kubelet_goes() -> None:
+    read = replace(OTHER, source=Source.KUBELET, since=FORGOT.since)
+    granted, shown = [Granted("other", "uid-2", "main")], pods(web={"main": []}, next={"main": ["b"]})
+
+    found = changes([FORGOT, read], granted, shown, life="k2")
+
+    assert found == [Confirm("other", read.owner or WEB, "k2"), Forget("one", forgotten=True)]
 
 
 def test_what_a_life_has_forgotten_the_next_one_does_not_know_either() -> None:

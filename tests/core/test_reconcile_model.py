@@ -158,6 +158,7 @@ class World(RuleBasedStateMachine):
         self.life = 1
         self.books: list[Entry] = []
         self.disk: list[Entry] | None = []
+        self.written: list[list[Entry]] = []
         self.knows_pods = True
         self.registered_since: float | None = 0.0
         #: Every state of our checkpoint so far, and whether the agent has not looked around since an old one.
@@ -210,6 +211,7 @@ class World(RuleBasedStateMachine):
 
     def write(self) -> None:
         self.disk = list(self.books)
+        self.written.append(self.disk)
 
     def reachable(self) -> None:
         if self.vendor_away:
@@ -352,10 +354,10 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.knows_pods and not self.is_behind)
     @rule(data=st.data())
     def kubelet_loses_its_memory(self, data: Any) -> None:
-        if not self.knows_all_that_live():
-            return
-        self.disk = None
-        self.begin_kubelet([], data)
+        """All of it, or what came after a backup of its file."""
+        if self.knows_all_that_live():
+            self.disk = data.draw(st.sampled_from([None, *self.written]), "its file")
+            self.begin_kubelet(list(self.disk or ()), data)
 
     def begin_kubelet(self, books: list[Entry], data: Any) -> None:
         self.life += 1

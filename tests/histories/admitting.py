@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -11,10 +11,10 @@ from hypothesis.stateful import precondition, rule
 from agent.core.claims import PodContainer
 from agent.core.errors import AllocationError, VendorError
 
-from . import scheduler
 from .kubelet import Entry
 from .life import Killed
 from .node import Node, Pod
+from .scheduler import Extender, GcuShare, Koordinator, Scheduler, Wish
 
 #: What of a card a pod of slices asks for by its limits: percent, and bytes.
 AMOUNTS = (None, (10, 1 << 30), (60, 40 << 30), (100, 64 << 30))
@@ -37,6 +37,10 @@ class Admitting(Node):
         pods = data.draw(st.permutations(bound), "the kubelet's order")
         for pod in pods:
             pod.appeared = self.appeared = self.appeared + 1
+        self.admit_all(pods, data)
+
+    def admit_all(self, pods: Sequence[Pod], data: Any) -> None:
+        """What becomes of bound pods, in the order in which the kubelet takes them."""
         assert self.agent is not None
         self.agent.dies_at = data.draw(st.sampled_from([""] * 12 + ["intent", "prepared", "done"]), "dies at")
         self.agent.dies_after = data.draw(st.booleans(), "dies after it") if self.agent.dies_at else False
@@ -53,22 +57,46 @@ class Admitting(Node):
     def bound(self, name: str, data: Any, served: Sequence[str]) -> Pod:
         """A pod as its scheduler binds it; one that promises cards knows of its own pods alone."""
         resource = data.draw(st.sampled_from(served), "resource")
-        assert self.agent is not None
-        if self.is_heard(resource) and data.draw(st.sampled_from([True, True, False]), "a scheduler chooses"):
-            percent = data.draw(st.sampled_from([10, 25, 40, 60]), "percent")
-            promised = [it.chosen for it in self.pods if it.chosen and (it.alive or it.waits)]
-            if cards := scheduler.with_room(self.cards.plain, promised, percent):
+        chooses = self.scheduler(resource)
+        if chooses is not None and data.draw(st.sampled_from([True, True, False]), "a scheduler chooses"):
+            wishes = chooses.wishes(resource, self.shares(resource))
+            wish = data.draw(st.sampled_from(wishes), "promised")
+            if cards := wish.with_room(self.cards.plain, self.promised(wish)):
                 card = data.draw(st.sampled_from(cards), "its choice")
-                pod = self.pod(name, (PodContainer("main", {resource: 1, **scheduler.limits(percent)}),))
-                pod.chosen, pod.annotations = (card.uuid, percent), scheduler.said(card, percent)
+                limits = {resource: wish.count, **(wish.limits or {})}
+                pod = self.pod(name, (PodContainer("main", limits),))
+                pod.chosen, pod.percent = (card.uuid, wish.amount), wish.percent
+                pod.scheduler, pod.annotations = chooses.name, chooses.said(card, wish, self.now)
                 return pod
         return self.pod(name, self.shape(data, resource))
 
-    def is_heard(self, resource: str) -> bool:
-        """Whether a scheduler's choice is asked for: of shares of several cards no answer says how many."""
+    def promised(self, wish: Wish) -> Iterator[tuple[str, int]]:
+        """Card and amount of each pod that is not over; GCUShare's shares no card in two ways."""
+        for pod in self.pods:
+            if pod.chosen and (pod.alive or pod.waits):
+                card, amount = pod.chosen
+                other = self.cards.vendor == "enflame" and wish.resource not in pod.shape[0].limits
+                yield card, wish.whole if other else amount
+
+    def scheduler(self, resource: str) -> Scheduler | None:
+        """Who chooses cards for the pods that ask for it."""
         assert self.agent is not None
         planned = self.agent.plan.get(resource)
-        return planned is not None and planned.rule.placement == "auto" and self.cards.vendor == "nvidia"
+        if planned is None or planned.rule.placement != "auto":
+            return None
+        if self.cards.vendor == "nvidia":
+            return Koordinator()
+        if self.cards.vendor == "enflame" and "gcushare-v4" in self.text:
+            return GcuShare()
+        return Extender() if self.cards.vendor == "enflame" and "gcushare-v1" in self.text else None
+
+    def shares(self, resource: str) -> int:
+        assert self.agent is not None
+        return self.agent.sharing(resource).replicas
+
+    def is_heard(self, resource: str) -> bool:
+        """Whether percents are asked for: of shares of several cards no answer says how many."""
+        return isinstance(self.scheduler(resource), Koordinator)
 
     def shape(self, data: Any, resource: str) -> tuple[PodContainer, ...]:
         """Containers of one resource each; the setup first, as the kubelet takes it."""

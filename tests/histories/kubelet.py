@@ -41,15 +41,20 @@ class Kubelet:
     """`lists`: resource to device ID to whether it is healthy, as the last list said."""
 
     life: int = 1
+    #: When this life served its socket, and listed its pods.
+    began: float = 0.0
     books: list[Entry] = field(default_factory=list)
     lists: dict[str, Mapping[str, bool]] = field(default_factory=dict)
     disk: bytes = b""
+    #: Each file that it wrote, and what it held then.
+    written: list[tuple[bytes, tuple[Entry, ...]]] = field(default_factory=list)
     #: Since when a plugin is registered; None while none is.
     registered: float | None = None
 
     def write(self) -> None:
         healthy = {name: [it for it, well in ids.items() if well] for name, ids in self.lists.items()}
         self.disk = encode(Checkpoint([it.holding for it in self.books], healthy))
+        self.written.append((self.disk, tuple(self.books)))
 
     def hears(self, resource: str, ids: Mapping[str, bool], now: float) -> None:
         """Take in a list."""
@@ -70,9 +75,10 @@ class Kubelet:
         self.books.append(entry)
         self.write()
 
-    def begins(self, books: Sequence[Entry]) -> None:
+    def begins(self, books: Sequence[Entry], now: float) -> None:
         """A new life, with what the file said."""
         self.life += 1
+        self.began = now
         self.books = [*books]
         self.lists = {}
         self.registered = None

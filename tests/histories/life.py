@@ -71,6 +71,7 @@ class Life:
             self.ledger.rebooted()
         self.inventory = Inventory(known.health, None, self.world.now, known.devices, known.cordons)
         self.scheduled = Scheduled(clock=self.clock, wall=self.clock, lists_after=0.0)
+        self.scheduled.first.set(known.first)
         self.node = Node(self.inventory, self.ledger, self.clock, self.scheduled)
         self.sources = Sources(
             self._checkpoint,
@@ -121,6 +122,11 @@ class Life:
         """What an operator says of a card."""
         self.node.apply(Command(verb, card, "somebody"))
 
+    async def kubelet_began(self) -> None:
+        self.scheduled.pods.set(self.world.candidates())
+        self.scheduled.followed.set(True)
+        await self.scheduled.kubelet_began(int(self.world.kubelet.began * 1e9))
+
     async def speak(self) -> None:
         """Register what is new, tell the kubelet of all that is served, leave what is no more."""
         self.scheduled.pods.set(self.world.candidates())
@@ -162,7 +168,14 @@ class Life:
         dies = bool(self.dies_at) and bool(its) and its[-1].state == self.dies_at
         if self.is_dead or (dies and not self.dies_after):
             self._die()
-        saved = Saved("", its, self.inventory.records(), self.inventory.named(), self.inventory.cordons())
+        saved = Saved(
+            "",
+            its,
+            self.inventory.records(),
+            self.inventory.named(),
+            self.inventory.cordons(),
+            first=self.scheduled.first.value,
+        )
         self.world.saved.append(sealed(saved))
         if dies:
             self._die()

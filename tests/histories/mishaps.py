@@ -29,7 +29,7 @@ class Mishaps(Admitting):
             # Into how many shares another plugin cut a card stands in our checkpoint alone once we serve.
             kinds += [self.our_checkpoint_is_lost, self.our_checkpoint_is_an_older_one]
         if self.knows_pods and not self.forgotten():
-            kinds.append(self.kubelet_loses_its_checkpoint)
+            kinds += [self.kubelet_loses_its_checkpoint, self.kubelets_checkpoint_is_an_older_one]
         if self.cards.vendor != "nvidia":
             kinds.append(self.others_slice_a_card)
         data.draw(st.sampled_from(kinds), "mishap")(data)
@@ -52,17 +52,46 @@ class Mishaps(Admitting):
     def kubelet_restarts(self, data: Any) -> None:
         self.kubelet_begins(self.kubelet.books)
 
+    @rule(data=st.data())
+    def pods_wait_for_a_kubelet(self, data: Any) -> None:
+        """They are bound while it is away: it takes them by their age, and those of one second in any order.
+
+        Who is bound afterwards comes after them.
+        """
+        served = sorted(filter(self.kubelet.free, self.kubelet.lists))
+        if not served:
+            return
+        waiting = [self.bound(f"early-{self.count}-{n}", data, served) for n in range(3)]
+        for pod in waiting:
+            pod.appeared = self.appeared = self.appeared + 1
+            pod.created -= data.draw(st.sampled_from([0.0, 1.0, 2.0]), "is older")
+        self.kubelet_begins(self.kubelet.books)
+        late = [self.bound(f"late-{self.count}", data, served)] if data.draw(st.booleans(), "more") else []
+        for pod in late:
+            pod.appeared = self.appeared = self.appeared + 1
+            pod.created -= data.draw(st.sampled_from([0.0, 5.0]), "is older")
+        in_any_order = data.draw(st.permutations(waiting), "the kubelet's order")
+        self.admit_all([*sorted(in_any_order, key=lambda it: it.created), *late], data)
+
     def kubelet_loses_its_checkpoint(self, data: Any) -> None:
         """Pods that run go on, and nothing is asked for them.
 
-        What the agent has not seen whose it is, nobody remembers. An older checkpoint in its place is beyond
-        what an agent can tell: a kubelet that knows something is taken to know all.
+        What the agent has not seen whose it is, nobody remembers.
         """
+        self.kubelet_begins_with(b"", ())
+
+    def kubelets_checkpoint_is_an_older_one(self, data: Any) -> None:
+        """The same for pods that it does not have; those that have ended since, it lets go of again."""
+        if self.kubelet.written:
+            last = len(self.kubelet.written) - 1
+            disk, books = self.kubelet.written[data.draw(st.integers(0, last), "older")]
+            self.kubelet_begins_with(disk, books)
+
+    def kubelet_begins_with(self, disk: bytes, books: Sequence[Entry]) -> None:
         self.follow(full=True)
-        if not self.knows_all_that_live():
-            return
-        self.kubelet.disk = b""
-        self.kubelet_begins([])
+        if self.knows_all_that_live():
+            self.kubelet.disk = disk
+            self.kubelet_begins(books)
 
     def knows_all_that_live(self) -> bool:
         assert self.agent is not None
@@ -74,10 +103,10 @@ class Mishaps(Admitting):
         return known.issuperset(self.had())
 
     def kubelet_begins(self, books: Sequence[Entry]) -> None:
-        self.kubelet.begins(books)
+        self.kubelet.begins(books, self.now)
         assert self.agent is not None
         self.agent.registered.clear()
-        self.run(self.agent.scheduled.kubelet_began(int(self.now * 1e9)))
+        self.run(self.agent.kubelet_began())
         self.speak()
 
     def operator_speaks(self, data: Any) -> None:

@@ -16,7 +16,6 @@ from agent.core.claims import Candidate, PodContainer
 from agent.core.evidence import Pods
 from agent.core.marks import ALLOCATION
 
-from . import scheduler
 from .cards import Cards
 from .kubelet import Entry, Kubelet
 from .life import Killed, Life
@@ -36,9 +35,13 @@ class Pod:
     uid: str
     shape: tuple[PodContainer, ...]
     created: float
-    #: The card that a scheduler chose, and percent of it.
+    #: The card that a scheduler chose, and how much of it; and the percent that a container is held to.
     chosen: tuple[str, int] | None = None
+    percent: int = 0
+    scheduler: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    #: When it was bound to the node, in whole seconds.
+    bound: float = 0.0
     #: The place in the order in which the kubelet hears of pods; 0 where nobody knows.
     appeared: int = 0
     waits: bool = True
@@ -112,11 +115,12 @@ class Node(RuleBasedStateMachine):
                 it.shape,
                 it.annotations,
                 created=it.created,
-                scheduler=scheduler.NAME if it.chosen else "",
+                scheduler=it.scheduler,
                 over=not it.alive and not it.waits,
                 ended=not it.alive and not it.waits,
                 pending=it.waits,
                 appeared=it.appeared,
+                bound=it.bound,
             )
             for it in self.pods
             if it.listed
@@ -129,7 +133,7 @@ class Node(RuleBasedStateMachine):
 
     def pod(self, name: str, shape: tuple[PodContainer, ...]) -> Pod:
         self.count += 1
-        pod = Pod(name, f"uid-{self.count}", shape, self.now)
+        pod = Pod(name, f"uid-{self.count}", shape, self.now, bound=self.now)
         self.pods.append(pod)
         return pod
 
@@ -139,7 +143,7 @@ class Node(RuleBasedStateMachine):
         self.agent = agent = Life(self)
         self.kubelet.lists = {}
         agent.begin(self.saved[-1], rebooted=rebooted)
-        self.run(agent.scheduled.kubelet_began(int(self.now * 1e9)))
+        self.run(agent.kubelet_began())
         agent.configure(self.text)
         agent.discover()
         self.speak()
@@ -201,7 +205,7 @@ class Node(RuleBasedStateMachine):
         said = {one: card.uuid for one in entry.ids if (card := its.card_of(one)) and card.uuid in on}
         for one in sorted(entry.ids, key=lambda one: one not in said):
             on[said.get(one) or self.emptiest(on, of)].add(one)
-        percent = pod.chosen[1] if pod.chosen and kind == "share" else 0
+        percent = pod.percent if kind == "share" else 0
         return [Use(pod.uid, card, kind, frozenset(ids), of, percent=percent) for card, ids in on.items()]
 
     def emptiest(self, on: Mapping[str, set[str]], of: int) -> str:
