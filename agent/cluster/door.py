@@ -279,6 +279,7 @@ class Door:
         async for seen in mirror.watch():
             wrong = _wrong(what, seen)
             if what == "pods":
+                self._scheduled.is_away = bool(seen.error)
                 self._scheduled.unseen = f"{UNLISTED}: {seen.error}" if seen.refused else ""
             if wrong and wrong != told:
                 log.warning(wrong, list=what, node=self._node_name, error=seen.error)

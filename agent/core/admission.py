@@ -46,6 +46,11 @@ class Scene:
     #: Why no pod is ever seen; empty where they are, or will be.
     unseen: str = ""
 
+    @property
+    def alive(self) -> frozenset[str]:
+        """The uids of the pods that have not ended; none where no pod is known."""
+        return frozenset(pod.uid for pod in self.candidates if not pod.ended)
+
 
 def serving(scene: Scene, resource: str) -> Vendor:
     """Who serves the resource.

@@ -29,10 +29,11 @@ from agent.core.evidence import Granted
 from agent.core.holders import refuse_held, still_there
 from agent.core.ledger import Ledger
 from agent.core.marks import ALLOCATION, marks
-from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.core.modes import elsewhere
 from agent.core.promises import Choice, Promises, devices_of, holder, requested
-from agent.core.suspicion import RefusedRequest, answered, suspects, unexplained
+from agent.core.reconcile import TAKEN_WITHIN
+from agent.core.suspicion import RefusedRequest, answered, guessed, suspects, unexplained
 from agent.core.swaps import Swaps
 from agent.core.ties import of_others
 from agent.core.units import counted_in
@@ -153,17 +154,18 @@ class Allocator:
     @property
     def abandoned(self) -> frozenset[str]:
         """The allocations that no container is known to have, and whose pods, as promised, have ended."""
-        there = {pod.uid for pod in self._scene().candidates if not pod.ended}
-        its = (it for it in self._ledger.in_use() if it.owner is None and it.claim is not None)
-        return frozenset(it.id for it in its if it.claim is not None and it.claim.uid not in there)
+        alive = self._scene().alive
+        unowned = (it for it in self._ledger.in_use() if it.owner is None) if alive else ()
+        return frozenset(it.id for it in unowned if it.claim is not None and it.claim.uid not in alive)
 
     @property
     def promises(self) -> Promises:
         """What schedulers promised, as of now."""
-        scene, refused = self._scene(), frozenset[str]()
-        if self._refused:
-            refused = suspects(self._of_this_life(self._witness.life), scene.candidates)
-        return Promises(scene, self._ledger.in_use(), refused)
+        scene, in_use = self._scene(), self._ledger.in_use()
+        if not self._refused:
+            return Promises(scene, in_use)
+        requests, pods = self._of_this_life(self._witness.life), scene.candidates
+        return Promises(scene, in_use, suspects(requests, pods), guessed(requests, pods))
 
     async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         if not containers:
@@ -198,15 +200,28 @@ class Allocator:
         planned = self._scene().plan.get(resource)
         if planned is None or planned.rule.placement == "local":
             return
-        its = (it for it in self._ledger.in_use() if it.resource == resource)
-        if any(it.owner is None and it.claim is not None for it in its):
+        unowned = [it for it in self._ledger.in_use() if it.resource == resource and it.owner is None]
+        if unowned and (any(it.claim for it in unowned) or self.promises.is_chosen_for(resource)):
             life = self._witness.life  # before its checkpoint is read: what that said was this one's
-            granted = [it for it in await self._witness.granted() or () if self._is_of(it, resource)]
+            written = await self._witness.granted()
+            granted = [it for it in written or () if self._is_of(it, resource)]
             self.swaps.exchange(granted)
             for grant in granted:
                 if (known := self._ledger.get(grant.allocation)) is not None and known.owner is None:
                     self._ledger.confirm(known.id, Owner(grant.uid, grant.container), life)
+            if written is not None:
+                await self._forget_untaken(unowned, {it.allocation for it in granted}, life)
         await self._bring_home(resource)
+
+    async def _forget_untaken(self, unowned: Sequence[Allocation], taken: Collection[str], life: str) -> None:
+        """Forget the answers that this kubelet did not take: it would not ask for another container else."""
+        vendors, now = self._scene().vendors, self._clock()
+        for it in unowned:
+            vendor = vendors.get(it.vendor)
+            if vendor is None or it.life != life or it.id in taken or it.id in self.busy:
+                continue
+            if it.source is Source.CHECKPOINT or now - it.since >= TAKEN_WITHIN:
+                await self._undo(vendor, it.id)
 
     def _is_of(self, grant: Granted, resource: str) -> bool:
         it = self._ledger.get(grant.allocation)
@@ -296,7 +311,7 @@ class Allocator:
         try:
             return self._chosen(resource, ids, others)
         except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
-            alive = {it.uid for it in self._scene().candidates if not it.ended}
+            alive = self._scene().alive
             shown = await still_there(self._witness, others, self._clock(), alive)
             gone = {it.id for it in others} - {it.id for it in shown}
             there = [it for it in self._others(resource, ids) if it.id not in gone]  # asking took time
@@ -310,7 +325,7 @@ class Allocator:
         promises = self.promises
         devices = admit(promises.scene, resource, ids)
         choice = promises.choice(resource, ids, devices, others)
-        _refuse_other_mode(promises, resource, choice.instead or [it.uuid for it in devices])
+        _refuse_other_mode(promises, resource, ids, choice.instead or [it.uuid for it in devices])
         return devices, choice
 
     def _others(self, resource: str, ids: Sequence[str]) -> list[Allocation]:
@@ -444,7 +459,7 @@ class Allocator:
         return self._ledger.made(allocation, made, AllocationState.DONE)
 
 
-def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) -> None:
+def _refuse_other_mode(promises: Promises, resource: str, ids: Collection[str], uuids: Sequence[str]) -> None:
     """What was given out since the plan was made counts, too, and what others gave where a pod has ended.
 
     The kubelet takes the ID of that one for free, which is listed for as long as the pod may be there.
@@ -453,6 +468,9 @@ def _refuse_other_mode(promises: Promises, resource: str, uuids: Sequence[str]) 
         InOtherMode: One of the cards has gone to another resource.
     """
     planned = promises.scene.plan[resource]
+    for card in planned.cards:
+        if card.mode and card.uuid in uuids and not any(one in card.held for one in ids):
+            raise InOtherMode(resource, card.uuid, card.mode)
     for uuid in dict.fromkeys(uuids):
         if (it := elsewhere(planned, uuid, promises.in_use)) is not None:
             raise InOtherMode(resource, uuid, it.resource, holder(it, it.resource))

@@ -42,6 +42,8 @@ class Waiting:
     found: Collection[str] = ()
     #: Where claims may lie that name no card; none where nobody says.
     roomy: Roomy = _unknown
+    #: Those of `refused` of which another pod may have been refused instead.
+    guessed: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,12 @@ def due(resource: str, waiting: Waiting) -> tuple[Claim, ...]:
     """What is promised to pods that wait and that were not refused, of cards that a scheduler chose."""
     its = _Room(resource, waiting).due()
     return tuple(it for it in its if it.devices and it.uid not in waiting.refused)
+
+
+def any_promised(resource: str, waiting: Waiting) -> bool:
+    """Whether a scheduler promised something of the resource to any of the pods."""
+    room = _Room(resource, waiting)
+    return any(room.of(pod.uid) for pod in waiting.candidates if not pod.over)
 
 
 def suspect(found: Attribution, resource: str, count: int, waiting: Waiting) -> str:
@@ -202,13 +210,14 @@ class _Room:
     def may_ask(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods that may ask as well as the first one, with the containers that ask for as many IDs.
 
-        Those before it, too, that seem to be refused, where some of one second make that a guess.
+        Those before it, too, that seem to be refused, where that is a guess: others were of one second.
         """
         first: tuple[object, ...] | None = None
         for pod, asking in self.pods(count):
             turn = self._turn(pod)[:-1]
             first = first or turn
-            if turn == first or (turn < first and self._is_order_unknown()):
+            guess = pod.uid in self._waiting.guessed or self._is_order_unknown()
+            if turn == first or (turn < first and guess):
                 yield pod, asking
 
     def _is_order_unknown(self) -> bool:

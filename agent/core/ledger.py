@@ -211,9 +211,14 @@ class Ledger:
         self.record(replace(self._allocations[allocation_id], partitions=partitions))
 
     def revive(self, allocation_id: str) -> None:
-        """Take back a release."""
+        """Take back a release. When it was answered is known no more: as the oldest it proves nothing."""
         it = self._allocations[allocation_id]
         self.record(replace(it, state=AllocationState.DONE, reason=""))
+        self._allocations = {allocation_id: self._allocations[allocation_id], **self._allocations}
+        holding = self._holding[it.resource]
+        for one in it.ids:
+            holding[one] = tuple(dict.fromkeys((allocation_id, *holding[one])))
+        self._in_use = self._held = None
 
     def remark(self, allocation_id: str, text: str) -> None:
         """Say what a person should know of it; nothing to say ends what the reboot did."""

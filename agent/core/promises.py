@@ -15,6 +15,7 @@ from agent.core.amounts import HAIR, Amounts, fit, measures, of_init
 from agent.core.attribution import (
     Attribution,
     Waiting,
+    any_promised,
     attribute,
     due,
     exchanged,
@@ -64,11 +65,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """The scene, and who has what. `refused`: uids of pods whose status may not show yet that they were."""
+    """The scene, and who has what. `refused`: uids of pods whose status may not show yet that they were;
+    `guessed`: those of them of which another pod may have been refused instead.
+    """
 
     scene: Scene
     in_use: Sequence[Allocation]
     refused: frozenset[str] = frozenset()
+    guessed: frozenset[str] = frozenset()
 
     # Who asks
 
@@ -143,7 +147,7 @@ class Promises:
         """
         if planned.rule.sharing.kind == "exclusive" and planned.rule.placement != "local":
             return frozenset()
-        there = {it.uid for it in self.scene.candidates if not it.ended}
+        there = self.scene.alive
         its = (it for it in self.in_use if it.resource == planned.name and it.place is not None)
         had = chain.from_iterable(it.ids for it in its if it.place and it.place[0] in there)
         return frozenset(available).intersection(had) if there else frozenset()
@@ -173,6 +177,7 @@ class Promises:
             self.refused,
             scene.found,
             partial(self._roomy, planned),
+            self.guessed,
         )
 
     # What it gets
@@ -206,6 +211,10 @@ class Promises:
             its = self._cards_with_room(planned, len(ids), others, given)({})
             return Choice(None, () if {*given} == {*its[: len(ids)]} else its[: len(ids)])
         return self._by_its_ids(planned, found, ids, given, others)
+
+    def is_chosen_for(self, resource: str) -> bool:
+        """Whether a scheduler promised cards of the resource to some pod, which waits or has them."""
+        return any_promised(resource, self._waiting(resource))
 
     def _attributed(self, resource: str, ids: Sequence[str]) -> Attribution:
         planned, scene = self.scene.plan[resource], self.scene
@@ -499,7 +508,7 @@ class Promises:
         """
         if planned.rule.placement == "local":
             return others
-        there = {it.uid for it in self.scene.candidates if not it.ended}
+        there = self.scene.alive
         words = (it for it in self.in_use if it.source is Source.ANNOTATION and it.vendor == planned.vendor)
         amounts = self._amounts(planned)
         return [it for it in (*others, *words) if not (there and amounts.is_gone(it, there))]
@@ -507,7 +516,7 @@ class Promises:
     def is_kept_by_ended(self, resource: str) -> bool:
         """Whether a pod that has ended or is gone has something of the cards still, by whichever name."""
         planned = self.scene.plan.get(resource)
-        there = {it.uid for it in self.scene.candidates if not it.ended}
+        there = self.scene.alive
         if planned is None or not there:
             return False
         names = {resource, *planned.beside}

@@ -9,8 +9,9 @@ from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Revive
 from agent.core.evidence import Evidence, Granted, Pods
 from agent.core.model import Allocation, AllocationState, Owner, Source
 
-#: Seconds within which a kubelet has an answer of ours in its checkpoint, however busy the node is. It writes
-#: at once (pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources).
+#: Seconds within which a kubelet has read an answer of ours, however busy the node is. It keeps the answer in
+#: memory at once (pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources): a checkpoint that it
+#: writes later has it.
 TAKEN_WITHIN = 3.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agent.core.claims import Candidate
@@ -57,13 +57,24 @@ def answered(uid: str, requests: Iterable[RefusedRequest]) -> tuple[RefusedReque
 
 def suspects(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
     """The uids of the pods that were refused most likely, though they still seem to wait: one a request."""
+    return frozenset(uid for uid, _ in _suspected(requests, pods))
+
+
+def guessed(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
+    """Those of them that are suspected of a request which another pod may have sent as well."""
+    return frozenset(uid for uid, request in _suspected(requests, pods) if len(request.uids) > 1)
+
+
+def _suspected(
+    requests: Sequence[RefusedRequest], pods: Sequence[Candidate]
+) -> Iterator[tuple[str, RefusedRequest]]:
     waiting = {pod.uid for pod in pods if pod.waits}
     found: set[str] = set()
     for request in unexplained(requests, pods):
         uid = next((uid for uid in request.uids if uid not in found), "")
         if uid in waiting:  # whose pod is over without the text may have been refused: no other is suspected
             found.add(uid)
-    return frozenset(found)
+            yield uid, request
 
 
 def _without(uids: Iterable[str], request: RefusedRequest) -> tuple[str, ...]:

@@ -52,6 +52,8 @@ class Scheduled:
         #: Lists the pods, as the API server has them now, or None where it does not say; None while it is
         #: known to be away.
         self.ask: Callable[[], Awaitable[Listed | None]] | None = None
+        #: Whether the API server is away: what is known of pods is old then, and a kubelet lists none either.
+        self.is_away = False
         #: Why no pod is ever seen, and what would have it so; empty where they are, or will be.
         self.unseen = ""
         self._clock = clock
@@ -76,7 +78,7 @@ class Scheduled:
     def follow_to(self, version: int) -> None:
         """The pods are followed up to this resourceVersion."""
         self.reached = version
-        if not self.followed.value and self._wall() >= self._listed_at:
+        if self._wall() >= self._listed_at + SEEN_WITHIN:
             self._keep(self._found_by_times(self.candidates))
         self.followed.set(True)
 
@@ -91,9 +93,9 @@ class Scheduled:
         left = self._listed_at - self._wall()
         if left > -SEEN_WITHIN:
             await asyncio.sleep(min(max(left, 0.0), self._lists_after))  # the clock may have been set
-            if self.followed.value:
+            if self.followed.value and not self.is_away:
                 self._keep(pod.uid for pod in self.candidates if pod.waits)
-        elif self.followed.value:
+        elif self.followed.value and not self.is_away:
             self._keep(self._found_by_times(self.candidates))
 
     def found(self, candidates: Iterable[Candidate]) -> frozenset[str]:

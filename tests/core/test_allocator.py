@@ -27,8 +27,10 @@ from agent.core.errors import (
     VendorCrashed,
     VendorError,
 )
+from agent.core.evidence import Granted
 from agent.core.marks import CARDS
-from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.reconcile import TAKEN_WITHIN
 from agent.core.vendor import ContainerEdits
 
 from .room import Room, heeding, promising
@@ -475,6 +477,49 @@ async def test_a_share_that_a_scheduler_put_on_a_card_in_another_mode_is_refused
 
     with pytest.raises(InOtherMode, match=f"given out as {UNCUT}"):
         await room.allocator.allocate(SHARE, [["c5::0"]])
+
+
+async def test_a_share_is_refused_on_a_card_that_another_resource_has_through_its_slice() -> None:
+    """The plan knows what is of one card; the ledger knows cards alone."""
+    room = heeding()
+    scene = room.scene()
+    planned = scene.plan[SHARE]
+    moded = (replace(it, healthy=False, mode=UNCUT) if it.uuid == "c4" else it for it in planned.cards)
+    scene = replace(scene, plan={**scene.plan, SHARE: replace(planned, cards=tuple(moded))})
+    room.allocator._scene = lambda: scene
+
+    with pytest.raises(InOtherMode, match=f"card c4 is in-other-mode: it is given out as {UNCUT}"):
+        await room.allocator.allocate(SHARE, [["c4::0"]])
+
+
+@pytest.mark.parametrize(("source", "age"), [(Source.CHECKPOINT, 0.0), (Source.ALLOCATE, TAKEN_WITHIN)])
+async def test_an_answer_that_the_kubelet_asks_on_without_keeps_its_claim_from_nobody(
+    source: Source, age: float
+) -> None:
+    """The agent was killed before the answer was out, or the kubelet had given up on it."""
+    room = heeding(bound("web", "c5", resource=SHARE))
+    claim = Claim("uid-web", "default", "web", "main", ("c5",))
+    lost = allocation("lost", ["c5::0"], resource=SHARE, source=source, claim=claim)
+    room.ledger.record(replace(lost, since=room.now - age, life=room.life))
+
+    await room.allocator.allocate(SHARE, [["c4::0"]])
+
+    [answered] = room.ledger.all()
+    assert (answered.claim and answered.claim.pod, answered.cards) == ("web", ("c5",))
+
+
+async def test_who_got_an_answer_without_a_promise_is_known_before_the_next_one_is_given() -> None:
+    """It was promised another share, and counts with that."""
+    early, late = bound("early", "c5", resource=SHARE), bound("late", "c4", resource=SHARE)
+    room = heeding(replace(early, pending=False), late)
+    room.ledger.record(allocation("plain", ["c4::0"], resource=SHARE, life=room.life))
+    room.grants = [Granted("plain", "uid-early", "main", SHARE, ("c4::0",))]
+
+    await room.allocator.allocate(SHARE, [["c4::1"]])
+
+    known = room.ledger.get("plain")
+    assert known is not None
+    assert (known.owner, known.claim and known.claim.pod) == (Owner("uid-early", "main"), "early")
 
 
 async def test_a_share_lies_on_the_chosen_card_whatever_its_ids_are() -> None:

@@ -23,7 +23,7 @@ from agent.core.ledger import Ledger
 from agent.core.model import Owner
 from agent.core.plan import plan
 from agent.core.promises import Promises
-from agent.core.suspicion import RefusedRequest, answered, suspects, unexplained
+from agent.core.suspicion import RefusedRequest, answered, guessed, suspects, unexplained
 from agent.core.swaps import Swaps
 from agent.core.topology import Topology
 from agent.core.vendor import ContainerEdits, Device, Edits, Request, ResourceRule, Sharing, Vendor
@@ -86,7 +86,8 @@ class Node:
         )
 
     def promises(self) -> Promises:
-        return Promises(self.scene(), self.ledger.in_use(), suspects(self.requests, self.pods))
+        refused = suspects(self.requests, self.pods)
+        return Promises(self.scene(), self.ledger.in_use(), refused, guessed(self.requests, self.pods))
 
     def free(self) -> list[str]:
         held = {one for it in self.ledger.in_use() for one in it.ids}
@@ -242,15 +243,20 @@ def test_what_a_pod_without_a_promise_may_ask_for_is_refused_without_room_for_th
     assert not its.asks(large, "b::1")
 
 
-def test_a_pod_that_only_seemed_to_be_refused_may_still_ask_after_a_later_one_was_bound() -> None:
-    """The one that was refused is deleted before its status shows it."""
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_pod_that_only_seemed_to_be_refused_may_still_ask_after_a_later_one_was_bound(
+    listed: bool,
+) -> None:
+    """The one that was refused is deleted before its status shows it; its deletion may be over, too."""
     its = filled(a=50, b=60, c=100)
+    its.pods = [replace(it, pending=False) for it in its.pods]
     small, large = pod("small", "a", (30, 30)), pod("large", "b", (60, 60))
     its.pods += [small, large]
     its.shows = False
     assert not its.asks(small, "b::1")
     its.why.clear()
     its.ends(small)
+    its.pods = [it for it in its.pods if listed or it.uid != small.uid]
     later = replace(pod("later", "a", (30, 30), appeared=9), created=8.0)
     its.pods.append(later)
     its.late = frozenset({later.uid})

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agent.core.changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
 from agent.core.dealing import Offer
 from agent.core.evidence import Evidence, Granted, Pods
+from agent.core.ledger import Ledger
 from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
 from agent.core.plan import plan
 from agent.core.recall import recall, recall_pods
@@ -227,6 +228,24 @@ def test_what_an_agent_before_gave_and_the_kubelet_never_took_needs_no_grace_to_
     assert found(it, pods(), proven=False) == []
     assert found(replace(it, source=Source.ALLOCATE), pods()) == []
     assert found(replace(it, life="k0"), pods()) == []
+
+
+def test_what_was_released_wrongly_says_nothing_of_when_others_were_answered() -> None:
+    """The kubelet began with an older file, which has the first answer alone."""
+    first = allocation("first", ["a"], since=1, owner=Owner("uid-1", "main", "default", "one"), life="k0")
+    second = allocation("second", ["b"], since=2, owner=WEB, life="k0")
+    ledger = Ledger([first, second])
+    ledger.release("first", "pod gone", 3.0)
+    ledger.revive("first")
+
+    found = reconcile(
+        ledger.in_use(),
+        seen([answer("first", "uid-1", "main", "a")], pods(web={"main": ["b"]}), life=LIFE, proven=True),
+        NOW,
+        GRACE,
+    )
+
+    assert Confirm("second", WEB, LIFE) not in found
 
 
 def test_what_was_given_to_a_pod_that_has_ended_by_now_needs_a_moment_alone_to_appear() -> None:

@@ -103,6 +103,7 @@ class Mishaps(Admitting):
         return known.issuperset(self.had())
 
     def kubelet_begins(self, books: Sequence[Entry]) -> None:
+        self.now += 0.01  # no two kubelets begin at one moment
         self.kubelet.begins(books, self.now)
         assert self.agent is not None
         self.agent.registered.clear()

@@ -263,6 +263,21 @@ async def test_an_agent_that_starts_later_knows_whom_the_one_before_saw_found() 
     assert later.found(later.candidates) == {WEB.uid}
 
 
+async def test_what_is_known_while_the_api_server_is_away_is_not_what_a_kubelet_found() -> None:
+    """The kubelet lists its pods once the server is back."""
+    now = [200.0]
+    its = Scheduled(wall=lambda: now[0], lists_after=0.0)
+    following(its, replace(WEB, pending=False), to=11)
+    its.is_away = True
+    await its.kubelet_began(200 * S)
+    assert its.first.value is None
+
+    now[0], its.is_away = 230.0, False
+    following(its, bound(JOB, 199.0), to=12)
+
+    assert its.first.value == FirstList(200 * S, (JOB.uid,))
+
+
 async def test_what_was_seen_of_another_kubelet_says_nothing_of_this_one() -> None:
     its = Scheduled(wall=lambda: 302.0)
     its.first.set(FirstList(200 * S, (OTHER.uid,)))
