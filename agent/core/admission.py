@@ -48,7 +48,7 @@ class Scene:
 
     @property
     def alive(self) -> frozenset[str]:
-        """The uids of the pods that have not ended; none where no pod is known."""
+        """The uids of the pods that have not ended."""
         return frozenset(pod.uid for pod in self.candidates if not pod.ended)
 
 

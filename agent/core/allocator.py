@@ -154,9 +154,9 @@ class Allocator:
     @property
     def abandoned(self) -> frozenset[str]:
         """The allocations that no container is known to have, and whose pods, as promised, have ended."""
-        alive = self._scene().alive
-        unowned = (it for it in self._ledger.in_use() if it.owner is None) if alive else ()
-        return frozenset(it.id for it in unowned if it.claim is not None and it.claim.uid not in alive)
+        scene = self._scene()
+        unowned = (it for it in self._ledger.in_use() if it.owner is None) if scene.candidates else ()
+        return frozenset(it.id for it in unowned if it.claim is not None and it.claim.uid not in scene.alive)
 
     @property
     def promises(self) -> Promises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.core.allocator import Allocator
@@ -11,7 +11,7 @@ from agent.core.claims import Candidate
 from agent.core.evidence import Pods
 from agent.core.inventory import Inventory
 from agent.core.ledger import Ledger
-from agent.core.model import Command, Resource, VendorState, VendorStatus, Verb
+from agent.core.model import Allocation, Command, Resource, Source, VendorState, VendorStatus, Verb
 from agent.core.vendor import ContainerEdits, Partition, Request, Sharing
 from agent.kubelet import checkpoint as kubelet_checkpoint
 from agent.kubelet.checkpoint import KubeletCheckpoint
@@ -66,7 +66,7 @@ class Life:
     def begin(self, saved: bytes, *, rebooted: bool = False) -> None:
         """Read what lies on the disk."""
         known = opened(saved, Saved) if saved else Saved()
-        self.ledger = Ledger(known.allocations, self.world.now)
+        self.ledger = Ledger(map(_loaded, known.allocations), self.world.now)
         if rebooted:
             self.ledger.rebooted()
         self.inventory = Inventory(known.health, None, self.world.now, known.devices, known.cordons)
@@ -221,3 +221,8 @@ class Life:
 def listed(resource: Resource) -> Mapping[str, bool]:
     """Each ID, and whether it is told healthy."""
     return {one: card.healthy or one in card.held for card in resource.cards for one in card}
+
+
+def _loaded(it: Allocation) -> Allocation:
+    """As the checkpoint's file gives an allocation of the agent before."""
+    return replace(it, source=Source.CHECKPOINT) if it.source is Source.ALLOCATE else it
