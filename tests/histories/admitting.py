@@ -15,6 +15,7 @@ from .kubelet import Entry
 from .life import Killed
 from .node import Node, Pod
 from .scheduler import Extender, GcuShare, Koordinator, Scheduler, Wish
+from .uses import Use
 
 #: What of a card a pod of slices asks for by its limits: percent, and bytes.
 AMOUNTS = (None, (10, 1 << 30), (60, 40 << 30), (100, 64 << 30))
@@ -70,6 +71,26 @@ class Admitting(Node):
                 return pod
         return self.pod(name, self.shape(data, resource))
 
+    @rule(data=st.data())
+    def a_card_is_given_by_word_alone(self, data: Any) -> None:
+        """To a pod that asks no device plugin: a scheduler's annotation is all that says so."""
+        assert self.agent is not None
+        heard = [it.name for it in self.agent.plan.values() if it.rule.placement == "auto"]
+        if self.cards.vendor != "nvidia" or not heard:
+            return
+        chooses = Koordinator()
+        wish = data.draw(st.sampled_from(chooses.wishes(heard[0], 100)), "promised")
+        if cards := wish.with_room(self.cards.plain, self.promised(wish)):
+            card = data.draw(st.sampled_from(cards), "its choice")
+            pod = self.pod(f"word-{self.count}", (PodContainer("main", wish.limits or {}),))
+            pod.chosen, pod.scheduler = (card.uuid, wish.amount), chooses.name
+            pod.annotations = chooses.said(card, wish, self.now)
+            pod.waits, pod.alive = False, True
+            pod.uses.append(
+                Use(pod.uid, card.uuid, "share", frozenset({pod.uid}), by="word", percent=wish.percent)
+            )
+            self.speak()
+
     def promised(self, wish: Wish) -> Iterator[tuple[str, int]]:
         """Card and amount of each pod that is not over; GCUShare's shares no card in two ways."""
         for pod in self.pods:
@@ -85,7 +106,7 @@ class Admitting(Node):
         if planned is None or planned.rule.placement != "auto":
             return None
         if self.cards.vendor == "nvidia":
-            return Koordinator()
+            return Koordinator() if planned.rule.sharing.kind == "replicas" else None
         if self.cards.vendor == "enflame" and "gcushare-v4" in self.text:
             return GcuShare()
         return Extender() if self.cards.vendor == "enflame" and "gcushare-v1" in self.text else None

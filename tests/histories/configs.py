@@ -46,6 +46,7 @@ OF: Mapping[str, Sequence[str]] = {
             {"name": "nvidia.com/gpu.shared", "sharing": _shares(4)},
         ),
         _rules("nvidia", {"name": "nvidia.com/gpu", "sharing": _shares(4), "placement": "auto"}),
+        _rules("nvidia", {"name": "nvidia.com/gpu", "placement": "auto"}),
         _rules("nvidia", _MEMORY),
         _rules("nvidia", {"name": "nvidia.com/gpu"}, _MEMORY, modes="dynamic"),
         json.dumps({"version": "v1", "resources": {"gpus": [{"pattern": "*", "name": "a100"}]}}),

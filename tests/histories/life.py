@@ -21,6 +21,7 @@ from agent.reconciling.evidence import Sources
 from agent.reconciling.recaller import Recaller
 from agent.reconciling.reconciler import Reconciler
 from agent.scheduling.scheduled import Scheduled
+from agent.scheduling.schedulers import Schedulers
 from agent.state.checkpoint import Saved
 from agent.state.envelope import opened, sealed
 
@@ -73,6 +74,9 @@ class Life:
         self.scheduled = Scheduled(clock=self.clock, wall=self.clock, lists_after=0.0)
         self.scheduled.first.set(known.first)
         self.node = Node(self.inventory, self.ledger, self.clock, self.scheduled)
+        self.schedulers = Schedulers(
+            self.scheduled, self.ledger, self.node.plan, self.node.snapshot, self._changed, self.clock
+        )
         self.sources = Sources(
             self._checkpoint,
             self._pod_resources,
@@ -130,6 +134,7 @@ class Life:
     async def speak(self) -> None:
         """Register what is new, tell the kubelet of all that is served, leave what is no more."""
         self.scheduled.pods.set(self.world.candidates())
+        await self.schedulers.once()
         kubelet = self.world.kubelet
         while fresh := self.plan.keys() - self.registered:
             await self.reconciler.take_back()  # which may have more planned

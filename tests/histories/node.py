@@ -242,7 +242,8 @@ class Node(RuleBasedStateMachine):
         shares = sharing.replicas if sharing.kind == "replicas" and not agent.makes(resource) else 0
         its = [it for it in self.uses() if it.card in cards]
         if agent.plan[resource].rule.placement == "local":
-            its = [replace(it, percent=0) for it in its]  # promises are heard no more: shares are counted
+            # Promises are heard no more: shares are counted, and who has none by the kubelet is not.
+            its = [replace(it, percent=0) for it in its if it.by != "word"]
         found = list(beyond(its, self.cards.memory, shares))
         self.has_failed = bool(found)
         assert not found, f"{resource} is given beyond its share: {'; '.join(found)}"
