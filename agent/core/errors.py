@@ -280,6 +280,10 @@ class VendorError(AgentError):
     """Raised when a vendor's process could not answer."""
 
 
+class VendorAbsent(VendorError):
+    """Raised when this node never showed anything of the vendor: there is no hardware to ask for."""
+
+
 class VendorTimeout(VendorError):
     def __init__(self, vendor: str, call: str, seconds: float) -> None:
         super().__init__(f"{vendor}: {call} did not return within {seconds:g} s")

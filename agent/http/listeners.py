@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,8 @@ from agent.http.errors import CannotServe
 #: sockaddr_un holds 108 bytes, the last one zero.
 _PATH_BYTES = 107
 _BACKLOG = 128
+#: Seconds that the removal of a socket's name may take.
+REMOVED_WITHIN = 0.5
 
 
 @contextmanager
@@ -58,7 +61,9 @@ def on_path(path: str) -> Iterator[socket.socket]:
         try:
             yield listener
         finally:
-            _remove(Path(path), inode)
+            removing = threading.Thread(target=_remove, args=(Path(path), inode), daemon=True)
+            removing.start()
+            removing.join(REMOVED_WITHIN)  # a disk that hangs must not keep the agent from its end
 
 
 def _bind(listener: socket.socket, path: Path) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import structlog
 
-from agent.core.errors import VendorError
+from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import ProcessStatus, VendorState
 from agent.core.pauses import Pauses
 from agent.core.vendor import LIBRARY_NOT_FOUND, Vendor
@@ -194,12 +194,15 @@ class VendorProcess:
         Raises:
             VendorTimeout: No answer in time; the process is replaced.
             VendorCrashed: The process ended before it answered.
+            VendorAbsent: The vendor is not on this node.
             VendorError: The vendor is not open, or its backend refused.
         """
         if method not in CALLS:
             raise ValueError(f"{method!r} is not to be called; these are: {', '.join(CALLS)}")
         if self._service is None or not self._service.listed:
-            raise VendorError(f"{self.vendor.name}: {method}: the vendor is not open: {self._trouble}")
+            is_absent = not self._was_open and (self._is_nothing_here or self._absence())
+            error = VendorAbsent if is_absent else VendorError
+            raise error(f"{self.vendor.name}: {method}: the vendor is not open: {self._trouble}")
         return await self._service.ask(method, *args)
 
     async def _live(self) -> float:

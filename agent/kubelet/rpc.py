@@ -375,6 +375,25 @@ async def call(path: Path, method: str, request: bytes, *, timeout: float) -> by
         KubeletRefused: The kubelet answered with an error.
         KubeletError: There was no answer, or one of more than MAX_ANSWER bytes.
     """
+    before = _cancellations()
+    calling = asyncio.create_task(_called(path, method, request, timeout))
+    try:
+        # In a task of its own: grpclib ends a call by cancelling the task that makes it, and takes none of
+        # that back. A scope around the call would no longer know its own cancellation.
+        return await calling
+    except asyncio.CancelledError:
+        if calling.cancelled() and _cancellations() == before:
+            raise KubeletError(f"{method.rpartition('/')[2]}: the call to {path} broke off") from None
+        raise
+
+
+def _cancellations() -> int:
+    """How often somebody has asked this task to end."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
+
+
+async def _called(path: Path, method: str, request: bytes, timeout: float) -> bytes:
     name = method.rpartition("/")[2]
     channel = Channel(path=str(path), codec=Bytes())
     try:

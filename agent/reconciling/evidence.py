@@ -14,7 +14,7 @@ import anyio
 import structlog
 
 from agent.core import marks
-from agent.core.errors import VendorError
+from agent.core.errors import VendorAbsent, VendorError
 from agent.core.evidence import FOREIGN, Evidence, Granted, Pods
 from agent.core.model import Owner, share
 from agent.core.vendor import Partition
@@ -158,6 +158,9 @@ class Sources:
         source = f"slices of {vendor}"
         try:
             found = tuple(await self._partitions(vendor))
+        except VendorAbsent:
+            self._complaints.pop(source, None)
+            return None
         except VendorError as exc:
             self._complain(source, exc)
             return None

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from support.waiting import eventually
 
 from agent.core.errors import AgentError, ConfigError
 from agent.core.view import View
-from agent.http import CannotServe, serve, serving
+from agent.http import CannotServe, listeners, serve, serving
 from agent.http.limits import Limits
 
 LOOPBACK = "127.0.0.1:0"
@@ -74,6 +75,24 @@ async def test_get_is_answered() -> None:
     assert b"content-length: 3" in head.lower()
     assert b"x-content-type-options: nosniff" in head.lower()
     assert body == b"ok\n"
+
+
+async def test_a_disk_that_hangs_does_not_keep_a_socket_from_its_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thaws, removing = threading.Event(), threading.Event()
+
+    def hang(path: Path) -> None:
+        removing.set()
+        thaws.wait(60)
+
+    monkeypatch.setattr(listeners, "REMOVED_WITHIN", 0.01)
+    monkeypatch.setattr(Path, "unlink", hang)
+    with listeners.on_path(str(path)):
+        pass
+
+    assert removing.is_set()
+    thaws.set()
 
 
 async def test_head_is_answered_without_the_body() -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import structlog.testing
 
+from agent.core.errors import VendorAbsent, VendorError
 from agent.core.vendor import Signs, Vendor
 from agent.isolation.presence import absence
+from agent.isolation.supervisor import VendorProcess
 
-from .rig import vendor
+from .rig import Recorder, vendor
 
 BARE = "libxpu-nowhere.so.1"
 
@@ -100,3 +102,13 @@ def test_a_bus_that_can_not_be_read_may_hold_a_card(shy: Vendor, tmp_path: Path)
     bus.touch()
 
     assert not absence(shy)
+
+
+async def test_a_vendor_of_which_nothing_is_here_has_no_slices_that_could_be_asked_for(shy: Vendor) -> None:
+    process = VendorProcess(shy, Recorder())
+    process.configure(required=False, sought=False)
+    with pytest.raises(VendorAbsent):
+        await process.call("partitions")
+    with pytest.raises(VendorError) as refused:  # of one that was not looked for yet nobody knows it
+        await VendorProcess(vendor(), Recorder()).call("partitions")
+    assert not isinstance(refused.value, VendorAbsent)

@@ -451,6 +451,35 @@ async def test_a_peer_that_speaks_something_else_is_an_error(path: Path, words: 
             await call(path, ECHO, b"", timeout=30)
 
 
+async def test_a_call_that_breaks_off_leaves_the_scope_around_it_as_it_was(path: Path) -> None:
+    """grpclib cancels the task that calls; a scope would no longer know its own cancellation."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # settings, and no more
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, str(path))
+    task = asyncio.current_task()
+    assert task is not None
+    async with server:
+        with anyio.move_on_after(0.01) as scope:
+            with pytest.raises(KubeletError):
+                await call(path, ECHO, b"", timeout=30)
+            assert task.cancelling() == 0
+            await anyio.sleep_forever()
+
+    assert scope.cancelled_caught
+
+
+async def test_who_gives_up_a_call_is_told_so(path: Path) -> None:
+    async with serving(path):
+        with anyio.move_on_after(0.01) as scope:
+            await call(path, HANG, b"", timeout=30)
+
+    assert scope.cancelled_caught
+
+
 async def test_an_answer_that_grpclib_stumbles_over_is_an_error_of_the_kubelet(path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         http = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))

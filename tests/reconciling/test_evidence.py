@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from agent.core.allocator import ALLOCATION
-from agent.core.errors import VendorError
+from agent.core.errors import VendorAbsent, VendorError
 from agent.core.evidence import FOREIGN, Evidence, Granted, Pods
 from agent.core.model import Owner
 from agent.core.vendor import ContainerEdits, Partition
@@ -100,6 +100,19 @@ async def test_a_source_that_can_not_be_read_leaves_the_others_as_they_are(
     assert await sources.evidence(["acme", "other"]) == expected
     assert set(sources.complaints) == {broken} - {""}
     assert dict(sources.unreadable) == ({broken: 1} if broken else {})
+
+
+async def test_a_vendor_that_is_not_on_this_node_has_no_slices_that_could_not_be_read() -> None:
+    world = World()
+
+    async def partitions(vendor: str) -> Sequence[Partition]:
+        raise VendorAbsent(f"{vendor}: library-not-found")
+
+    sources = Sources(world.read, world.in_use, partitions)
+    found = await sources.evidence(["acme"])
+
+    assert found.partitions == {}
+    assert (dict(sources.complaints), dict(sources.unreadable)) == ({}, {})
 
 
 async def test_without_the_kubelets_file_nothing_is_known_of_what_it_grants() -> None:
