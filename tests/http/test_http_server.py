@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 import structlog
 from http_views import VIEW
@@ -80,18 +81,18 @@ async def test_get_is_answered() -> None:
 async def test_a_disk_that_hangs_does_not_keep_a_socket_from_its_end(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    thaws, removing = threading.Event(), threading.Event()
+    thaws, left = threading.Event(), threading.Event()
 
-    def hang(path: Path) -> None:
-        removing.set()
-        thaws.wait(60)
+    def listen() -> None:
+        with listeners.on_path(str(path)):
+            pass
+        left.set()
 
     monkeypatch.setattr(listeners, "REMOVED_WITHIN", 0.01)
-    monkeypatch.setattr(Path, "unlink", hang)
-    with listeners.on_path(str(path)):
-        pass
+    monkeypatch.setattr(Path, "unlink", lambda path: thaws.wait())
+    threading.Thread(target=listen, daemon=True).start()
 
-    assert removing.is_set()
+    assert await anyio.to_thread.run_sync(left.wait, 10)
     thaws.set()
 
 
