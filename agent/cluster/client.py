@@ -206,8 +206,10 @@ class Client:
         if len(body) <= TURN:
             return msgspec.json.decode(body)
         parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        if "items" not in parts:
+            return msgspec.json.decode(body)
         try:
-            raw = msgspec.json.decode(parts.pop("items", b"[]"), type=list[msgspec.Raw])
+            raw = msgspec.json.decode(parts.pop("items"), type=list[msgspec.Raw])
         except msgspec.ValidationError:
             return msgspec.json.decode(body)
         items = []

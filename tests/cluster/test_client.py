@@ -269,6 +269,12 @@ async def test_a_long_list_is_decoded_item_by_item_with_a_turn_for_others_after_
     assert turns == [0] * items
 
 
+async def test_a_long_object_without_items_is_read_as_it_is() -> None:
+    node = {"kind": "Node", "metadata": {"annotations": {"remark": "x" * TURN}}}
+    async with talking(says(200, node)) as (client, _):
+        assert await client.get(NODE) == node
+
+
 @pytest.mark.parametrize("items", [None, "none", {"a": 1}])
 async def test_a_long_answer_whose_items_are_no_list_is_read_as_it_is(items: Any) -> None:
     page = {"items": items, "remark": "x" * TURN}
