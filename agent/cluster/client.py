@@ -25,7 +25,8 @@ from agent.core.text import shorten
 from agent.version import version
 
 JSON, PLAIN = "application/json", "identity"
-#: Bytes of JSON that are decoded at once: some milliseconds.
+#: An answer of up to so many bytes is decoded in one go, a longer list item by item. 64 KiB take some
+#: milliseconds at worst.
 TURN = 64 * 1024
 PATCHES: Mapping[Patch, str] = {
     "merge": "application/merge-patch+json",
@@ -42,13 +43,22 @@ class Limits:
     connect: float = 5.0
     #: The server sends a bookmark each minute.
     silence: float = 120.0
-    body: int = 32 << 20
-    #: An object in etcd has 1.5 MiB at most, and some more as JSON.
+    #: 250 pods of 32 KiB; pods have 10 to 30 kB, one in etcd 1.5 MiB at most. JSON of nothing but small
+    #: objects takes 29 times its bytes when decoded: 8 MiB and their copies take 256 MiB at most.
+    body: int = 8 << 20
+    #: Of a line of a watch, an item of a list, and an object: each is decoded in one go. An object in etcd
+    #: has 1.5 MiB at most, and some more as JSON. 4 MiB of small objects hold the loop for half a second.
     line: int = 4 << 20
     #: Of all watches together, bytes a second, and bytes at once: 110 pods of 15 KiB that each changed nine
     #: times during an outage.
     rate: float = 2 << 20
     burst: int = 16 << 20
+
+
+class _Page(msgspec.Struct):
+    """What of a list is not decoded at once."""
+
+    items: msgspec.Raw
 
 
 class _Event(msgspec.Struct):
@@ -189,7 +199,7 @@ class Client:
         """The object that came, or the error that it means."""
         body = await self._body(pool, response)
         try:
-            answer = await self._decoded(body)
+            answer = await self._decoded(pool, body)
         except (msgspec.DecodeError, RecursionError):
             answer = body[:1000].decode(errors="replace")
         if not 200 <= response.status < 300:
@@ -201,22 +211,37 @@ class Client:
             raise ApiAway(f"{pool.server}: answered {response.status} with no object; is it an API server?")
         return answer
 
-    async def _decoded(self, body: bytes) -> Any:
-        """What it says; of a long list item by item, each in a turn of its own: the kubelet may wait."""
+    async def _decoded(self, pool: Pool, body: bytes) -> Any:
+        """The decoded answer; a long list is decoded item by item, with a turn of the event loop after each.
+
+        Raises:
+            ApiAway: An object in it is longer than a line of a watch may be.
+        """
         if len(body) <= TURN:
             return msgspec.json.decode(body)
-        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        if "items" not in parts:
-            return msgspec.json.decode(body)
         try:
-            raw = msgspec.json.decode(parts.pop("items"), type=list[msgspec.Raw])
+            raw = msgspec.json.decode(body, type=_Page).items
+            waiting = msgspec.json.decode(raw, type=list[msgspec.Raw])
         except msgspec.ValidationError:
-            return msgspec.json.decode(body)
+            return self._object(pool, body)
+        self._check_size(pool, len(body) - len(memoryview(raw)))
+        waiting.reverse()
         items = []
-        for item in raw:
-            items.append(msgspec.json.decode(item))
+        while waiting:
+            items.append(self._object(pool, waiting.pop()))
             await self._sleep(0)
-        return {**{name: msgspec.json.decode(it) for name, it in parts.items()}, "items": items}
+        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        others = {name: msgspec.json.decode(part) for name, part in parts.items() if name != "items"}
+        return {**others, "items": items}
+
+    def _object(self, pool: Pool, raw: bytes | msgspec.Raw) -> Any:
+        self._check_size(pool, len(memoryview(raw)))
+        return msgspec.json.decode(raw)
+
+    def _check_size(self, pool: Pool, size: int) -> None:
+        if size > self._limits.line:
+            what = f"an object in its answer has {size} bytes; the agent reads {self._limits.line}"
+            raise ApiAway(f"{pool.server}: {what}, and etcd takes 1.5 MiB")
 
     async def _body(self, pool: Pool, response: Any) -> bytes:
         body = bytearray()

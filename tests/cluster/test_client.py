@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.cluster import restart
@@ -280,6 +282,48 @@ async def test_a_long_answer_whose_items_are_no_list_is_read_as_it_is(items: Any
     page = {"items": items, "remark": "x" * TURN}
     async with talking(says(200, page)) as (client, _):
         assert await client.get("/api/v1/pods") == page
+
+
+BULKY = {"metadata": {"annotations": {"remark": "x" * (Limits().line + 1)}}}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [BULKY, {"items": None, **BULKY}, {"items": [], **BULKY}, {"items": [{"metadata": {}}, BULKY]}],
+    ids=["object", "no-list", "beside-items", "item"],
+)
+async def test_an_object_that_is_longer_than_a_line_of_a_watch_is_refused(page: Any) -> None:
+    """Each is decoded in one go: 23 MiB of small objects held the event loop for 2.7 s."""
+    async with talking(says(200, page)) as (client, server):
+        with pytest.raises(
+            ApiAway, match=f"{server.url}: an object in its answer has 41943.. bytes; .* 4194304"
+        ):
+            await client.get(NODE)
+
+
+async def test_250_pods_of_a_common_size_are_read_in_one_answer() -> None:
+    pod = {"metadata": {"annotations": {"remark": "x" * 30_000}}}
+    async with talking(says(200, {"items": [pod] * 250})) as (client, _):
+        page = await client.get("/api/v1/pods")
+
+    assert page == {"items": [pod] * 250}
+
+
+@pytest.mark.parametrize("small", [b'{"":0}', b"{}", b"[0]", b'{"a":{}}'])
+def test_an_answer_as_long_as_may_be_takes_256_mib_when_it_is_decoded(small: bytes) -> None:
+    """The worst are small objects; a part of the length shows what each of its bytes takes."""
+    of = 16
+    length = Limits().body // of
+    body = b"[" + b",".join([small] * (length // (len(small) + 1))) + b"]"
+
+    tracemalloc.start()
+    decoded = msgspec.json.decode(body)
+    took, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(body) == pytest.approx(length, rel=0.01)
+    assert decoded
+    assert of * (took + 2 * len(body)) < 256 << 20
 
 
 @pytest.mark.parametrize(
