@@ -91,6 +91,8 @@ class Reflector(Generic[T]):
         self._sleep = sleep
         #: Where to go on from; empty: from a new list.
         self._version = ""
+        #: The highest version since the last list.
+        self._highest = 0
         self._misses = 0
         #: Whether what the server has in memory may be too old.
         self._doubted = False
@@ -137,6 +139,7 @@ class Reflector(Generic[T]):
         else:
             raise ApiAway(f"the API server's list has no end: {PAGES} pages of {self._path}")
         self._version = version_of(page)
+        self._highest = number(self._version)
         self._misses, self._doubted = 0, False
         self.cell.set(Mirror(MappingProxyType(objects), synced=True, version=number(self._version)))
 
@@ -152,8 +155,7 @@ class Reflector(Generic[T]):
                     before = self._version
                     self._take(seen)
                     self._misses = 0
-                    # What was said before is nothing: a server that repeats itself is asked ever more slowly.
-                    brought |= self._version != before
+                    brought |= self._is_news(before)
                     if clock() - began >= self._following.watch + self._following.longest:
                         break  # it does not end it as it was asked to, and may repeat itself for ever
         except Gone:
@@ -162,6 +164,17 @@ class Reflector(Generic[T]):
         finally:
             if brought or clock() - began > self._following.longest:
                 self._pauses.reset()
+
+    def _is_news(self, before: str) -> bool:
+        """Whether the last message is new. A server that repeats itself is asked ever more slowly.
+
+        A version that is no number is new where it differs from the one before.
+        """
+        version = number(self._version)
+        if not version:
+            return self._version != before
+        highest, self._highest = self._highest, max(version, self._highest)
+        return version > highest
 
     def _watching(self) -> dict[str, str]:
         """The query of a watch; its end is spread, so that not all nodes come back at once."""

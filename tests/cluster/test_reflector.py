@@ -230,6 +230,38 @@ async def test_a_server_that_repeats_what_it_said_is_asked_ever_more_slowly(end:
     assert script.sleeps[:4] == [1, 2, 4, 8]
 
 
+@pytest.mark.parametrize(
+    "watches",
+    [
+        [[seen("MODIFIED", "a", 1, "5"), seen("MODIFIED", "b", 1, "6")]] * 5,
+        [[seen("MODIFIED", "a", 1, "6")], [seen("MODIFIED", "b", 1, "5")]] * 3,
+    ],
+    ids=["in one watch", "in turns"],
+)
+async def test_a_server_that_repeats_two_objects_is_asked_ever_more_slowly(watches: list[Any]) -> None:
+    """Their versions differ each time; what is new has a version above all that were seen."""
+    script, _ = await reflected(listed("4"), *watches)
+
+    assert script.sleeps[:4] == [1, 2, 4, 8]
+
+
+async def test_a_server_that_was_set_back_brings_news_below_the_versions_of_before() -> None:
+    watches: list[Any] = [[], [], []]
+    script, _ = await reflected(
+        listed("500"), *watches, listed("20"), [seen("MODIFIED", "a", 1, "21")], AWAY, AWAY
+    )
+
+    assert script.sleeps == [1, 2, 4, 1, 2, 4]
+
+
+async def test_versions_that_are_no_numbers_are_news_where_they_differ_from_the_last_one() -> None:
+    script, _ = await reflected(
+        listed("x"), [seen("MODIFIED", "a", 1, "y")], [seen("MODIFIED", "a", 1, "z")], [], []
+    )
+
+    assert script.sleeps == [1, 1, 2, 4]
+
+
 async def test_a_server_that_calls_every_version_too_old_is_asked_ever_more_slowly() -> None:
     """Each time for everything."""
     script, _ = await reflected(*[listed("5"), [seen("MODIFIED", "a", 1, "6"), GONE]] * 4)
