@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ JSON, PLAIN = "application/json", "identity"
 #: An answer of up to so many bytes is decoded in one go, a longer list item by item. 64 KiB take some
 #: milliseconds at worst.
 TURN = 64 * 1024
+SELECTORS = "fieldSelector", "labelSelector"
 PATCHES: Mapping[Patch, str] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -49,8 +51,8 @@ class Limits:
     #: Of a line of a watch, an item of a list, and an object: each is decoded in one go. An object in etcd
     #: has 1.5 MiB at most, and some more as JSON. 4 MiB of small objects hold the loop for half a second.
     line: int = 4 << 20
-    #: Of all watches together, bytes a second, and bytes at once: 110 pods of 15 KiB that each changed nine
-    #: times during an outage.
+    #: Of each watch, bytes a second, and bytes at once: 110 pods of 15 KiB that each changed nine times
+    #: during an outage.
     rate: float = 2 << 20
     burst: int = 16 << 20
 
@@ -66,7 +68,12 @@ class _Event(msgspec.Struct):
     object: dict[str, Any]
 
 
-async def open_api(access: Access, limits: Limits | None = None) -> Client:
+async def open_api(
+    access: Access,
+    limits: Limits | None = None,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Client:
     """Load the library, in a thread, and make ready to speak; nobody is connected to yet.
 
     Proxies: the kubeconfig's `proxy-url`, else HTTPS_PROXY and NO_PROXY, as all Kubernetes clients take them.
@@ -79,7 +86,7 @@ async def open_api(access: Access, limits: Limits | None = None) -> Client:
     except ImportError as error:
         raise ApiAway(f"kubernetes-asyncio can not be loaded: {error}") from None
     connections = Connections(await _pool(access, library), partial(_pool, access, library))
-    return Client(connections, library.errors, limits or Limits())
+    return Client(connections, library.errors, limits or Limits(), sleep)
 
 
 async def _pool(access: Access, library: lean.Library) -> Pool:
@@ -115,7 +122,7 @@ class Client:
         connections: Connections,
         errors: tuple[type[Exception], ...],
         limits: Limits,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         """`errors`: what kubernetes-asyncio raises where the wire fails."""
         self._connections = connections
@@ -123,7 +130,8 @@ class Client:
         self._limits = limits
         self._restart = Restart()
         self._sleep = sleep
-        self._flow = Flow(self._limits.rate, self._limits.burst)
+        #: By path and selectors: a watch that begins anew has no new burst.
+        self._flows = defaultdict[tuple[str, ...], Flow](partial(Flow, limits.rate, limits.burst))
 
     @property
     def server(self) -> str:
@@ -146,6 +154,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Seen]]:
+        flow = self._flows[path, *(query.get(selector, "") for selector in SELECTORS)]
         async with self._connections.use() as pool:
             with self._failures(pool):
                 async with asyncio.timeout(self._limits.call):
@@ -157,7 +166,7 @@ class Client:
                     with self._failures(pool):
                         async with asyncio.timeout(self._limits.call):
                             await self._end(pool, response)
-                async with aclosing(self._events(pool, response)) as events:
+                async with aclosing(self._events(pool, response, flow)) as events:
                     yield events
             finally:
                 _hang_up(response)
@@ -252,12 +261,12 @@ class Client:
                     raise ApiAway(f"{pool.server}: its answer is longer than {self._limits.body} bytes")
         return bytes(body)
 
-    async def _events(self, pool: Pool, response: Any) -> AsyncGenerator[Seen, None]:
+    async def _events(self, pool: Pool, response: Any, flow: Flow) -> AsyncGenerator[Seen, None]:
         loop = asyncio.get_running_loop()
         while line := await self._line(pool, response):
             yield _seen(pool, line)
             # At least a turn for others: more lines may be here already.
-            await self._sleep(self._flow.rest(len(line), loop.time()))
+            await self._sleep(flow.rest(len(line), loop.time()))
 
     async def _line(self, pool: Pool, response: Any) -> bytes:
         """The next line, empty at the end."""

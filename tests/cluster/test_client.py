@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -35,23 +35,33 @@ NODE = "/api/v1/nodes/n"
 
 @asynccontextmanager
 async def talking(
-    answer: Answer, limits: Limits | None = None, token_file: Path | None = None
+    answer: Answer,
+    limits: Limits | None = None,
+    token_file: Path | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[tuple[Client, Wire]]:
-    async with wire(answer) as server, opened(Access(server.url, token_file=token_file), limits) as client:
+    async with (
+        wire(answer) as server,
+        opened(Access(server.url, token_file=token_file), limits, sleep) as client,
+    ):
         yield client, server
 
 
 @asynccontextmanager
-async def opened(access: Access, limits: Limits | None = None) -> AsyncIterator[Client]:
-    client = await open_api(access, limits)
+async def opened(
+    access: Access,
+    limits: Limits | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncIterator[Client]:
+    client = await open_api(access, limits, sleep=sleep)
     try:
         yield client
     finally:
         await client.close()
 
 
-async def followed(client: Client) -> list[Seen]:
-    async with client.watch("/api/v1/nodes", {"resourceVersion": "5"}) as events:
+async def followed(client: Client, path: str = "/api/v1/nodes", **query: str) -> list[Seen]:
+    async with client.watch(path, {"resourceVersion": "5", **query}) as events:
         return [seen async for seen in events]
 
 
@@ -190,7 +200,7 @@ async def test_a_call_ends_in_its_time_whatever_it_waits_for() -> None:
             """As with a program for tokens that hangs."""
             await asyncio.Event().wait()
 
-    client = Client(Connections(Pool("here", Stuck(), FixedToken()), never), (), QUICK)
+    client = Client(Connections(Pool("here", Stuck(), FixedToken()), never), (), QUICK, asyncio.sleep)
 
     with pytest.raises(ApiAway, match="here: no answer in time"):
         await client.get(NODE)
@@ -264,8 +274,7 @@ async def test_a_long_list_is_decoded_item_by_item_with_a_turn_for_others_after_
         "metadata": {"resourceVersion": "5", "remark": "x" * TURN},
         "items": [{"metadata": {"name": f"ä-{it}"}, "spec": [1, None, {"a": 1.5}]} for it in range(items)],
     }
-    async with talking(says(200, page)) as (client, _):
-        client._sleep = rest
+    async with talking(says(200, page), sleep=rest) as (client, _):
         assert await client.get("/api/v1/pods") == page
 
     assert turns == [0] * items
@@ -358,12 +367,39 @@ async def test_each_line_of_a_watch_gives_others_a_turn_and_a_flood_of_them_is_s
         rests.append(seconds)
 
     limits = replace(SMALL, rate=0.001, burst=4 * LEAST)
-    async with talking(sends(line("MODIFIED", name="a") * 6), limits) as (client, _):
-        client._sleep = rest
+    async with talking(sends(line("MODIFIED", name="a") * 6), limits, sleep=rest) as (client, _):
         seen = await followed(client)
 
     assert len(seen) == 6
     assert [it > 0 for it in rests] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("other", "query", "rests"),
+    [
+        ("/api/v1/pods", {}, False),
+        ("/api/v1/nodes", {"fieldSelector": "a=b"}, False),
+        ("/api/v1/nodes", {"labelSelector": "a=b"}, False),
+        ("/api/v1/nodes", {"resourceVersion": "9"}, True),
+    ],
+    ids=["path", "fields", "labels", "begun anew"],
+)
+async def test_a_flood_of_one_watch_slows_no_other_down_and_goes_on_when_the_watch_begins_anew(
+    other: str, query: dict[str, str], rests: bool
+) -> None:
+    """An Allocate waits 0.5 s for news of the pods."""
+    rested: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rested.append(seconds)
+
+    limits = replace(SMALL, rate=0.001, burst=4 * LEAST)
+    async with talking(sends(line("MODIFIED", name="a") * 4), limits, sleep=rest) as (client, _):
+        await followed(client)
+        assert not any(rested)
+        await followed(client, other, **query)
+
+    assert [it > 0 for it in rested[4:]] == [rests] * 4
 
 
 async def test_a_watch_that_went_silent_is_a_server_away() -> None:
