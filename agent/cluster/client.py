@@ -17,7 +17,7 @@ from agent.cluster.access import Access, of_kubeconfig
 from agent.cluster.api import Object, Patch, Seen
 from agent.cluster.configuration import configured
 from agent.cluster.connections import Connections, Marks, Pool, marks
-from agent.cluster.errors import ApiAway, ApiError, ApiRefused
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused, TooLong
 from agent.cluster.flow import Flow
 from agent.cluster.restart import Restart
 from agent.cluster.status import refusal
@@ -258,7 +258,7 @@ class Client:
             async for part in response.content.iter_any():
                 body += part
                 if len(body) > self._limits.body:
-                    raise ApiAway(f"{pool.server}: its answer is longer than {self._limits.body} bytes")
+                    raise TooLong(f"{pool.server}: its answer is longer than {self._limits.body} bytes")
         return bytes(body)
 
     async def _events(self, pool: Pool, response: Any, flow: Flow) -> AsyncGenerator[Seen, None]:
