@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, as the kernel names it: unix(7), SO_PEERCRED."""
+"""Peer credentials of a unix socket (SO_PEERCRED)."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from agent.cluster.access import Access, of_kubeconfig
 from agent.cluster.api import Object, Patch, Seen
 from agent.cluster.configuration import configured
 from agent.cluster.connections import Connections, Marks, Pool, marks
-from agent.cluster.errors import ApiAway, ApiError, ApiRefused
+from agent.cluster.errors import ApiAway, ApiError, ApiRefused, TooLong
 from agent.cluster.flow import Flow
 from agent.cluster.restart import Restart
 from agent.cluster.status import refusal
@@ -25,8 +26,10 @@ from agent.core.text import shorten
 from agent.version import version
 
 JSON, PLAIN = "application/json", "identity"
-#: Bytes of JSON that are decoded at once: some milliseconds.
+#: An answer of up to so many bytes is decoded in one go, a longer list item by item. 64 KiB take some
+#: milliseconds at worst.
 TURN = 64 * 1024
+SELECTORS = "fieldSelector", "labelSelector"
 PATCHES: Mapping[Patch, str] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -42,13 +45,22 @@ class Limits:
     connect: float = 5.0
     #: The server sends a bookmark each minute.
     silence: float = 120.0
-    body: int = 32 << 20
-    #: An object in etcd has 1.5 MiB at most, and some more as JSON.
+    #: 250 pods of 32 KiB; pods have 10 to 30 kB, one in etcd 1.5 MiB at most. JSON of nothing but small
+    #: objects takes 29 times its bytes when decoded: 8 MiB and their copies take 256 MiB at most.
+    body: int = 8 << 20
+    #: Of a line of a watch, an item of a list, and an object: each is decoded in one go. An object in etcd
+    #: has 1.5 MiB at most, and some more as JSON. 4 MiB of small objects hold the loop for half a second.
     line: int = 4 << 20
-    #: Of all watches together, bytes a second, and bytes at once: 110 pods of 15 KiB that each changed nine
-    #: times during an outage.
+    #: Of each watch, bytes a second, and bytes at once: 110 pods of 15 KiB that each changed nine times
+    #: during an outage.
     rate: float = 2 << 20
     burst: int = 16 << 20
+
+
+class _Page(msgspec.Struct):
+    """What of a list is not decoded at once."""
+
+    items: msgspec.Raw
 
 
 class _Event(msgspec.Struct):
@@ -56,7 +68,12 @@ class _Event(msgspec.Struct):
     object: dict[str, Any]
 
 
-async def open_api(access: Access, limits: Limits | None = None) -> Client:
+async def open_api(
+    access: Access,
+    limits: Limits | None = None,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Client:
     """Load the library, in a thread, and make ready to speak; nobody is connected to yet.
 
     Proxies: the kubeconfig's `proxy-url`, else HTTPS_PROXY and NO_PROXY, as all Kubernetes clients take them.
@@ -69,7 +86,7 @@ async def open_api(access: Access, limits: Limits | None = None) -> Client:
     except ImportError as error:
         raise ApiAway(f"kubernetes-asyncio can not be loaded: {error}") from None
     connections = Connections(await _pool(access, library), partial(_pool, access, library))
-    return Client(connections, library.errors, limits or Limits())
+    return Client(connections, library.errors, limits or Limits(), sleep)
 
 
 async def _pool(access: Access, library: lean.Library) -> Pool:
@@ -105,7 +122,7 @@ class Client:
         connections: Connections,
         errors: tuple[type[Exception], ...],
         limits: Limits,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         """`errors`: what kubernetes-asyncio raises where the wire fails."""
         self._connections = connections
@@ -113,7 +130,8 @@ class Client:
         self._limits = limits
         self._restart = Restart()
         self._sleep = sleep
-        self._flow = Flow(self._limits.rate, self._limits.burst)
+        #: By path and selectors: a watch that begins anew has no new burst.
+        self._flows = defaultdict[tuple[str, ...], Flow](partial(Flow, limits.rate, limits.burst))
 
     @property
     def server(self) -> str:
@@ -136,6 +154,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Seen]]:
+        flow = self._flows[path, *(query.get(selector, "") for selector in SELECTORS)]
         async with self._connections.use() as pool:
             with self._failures(pool):
                 async with asyncio.timeout(self._limits.call):
@@ -147,7 +166,7 @@ class Client:
                     with self._failures(pool):
                         async with asyncio.timeout(self._limits.call):
                             await self._end(pool, response)
-                async with aclosing(self._events(pool, response)) as events:
+                async with aclosing(self._events(pool, response, flow)) as events:
                     yield events
             finally:
                 _hang_up(response)
@@ -189,7 +208,7 @@ class Client:
         """The object that came, or the error that it means."""
         body = await self._body(pool, response)
         try:
-            answer = await self._decoded(body)
+            answer = await self._decoded(pool, body)
         except (msgspec.DecodeError, RecursionError):
             answer = body[:1000].decode(errors="replace")
         if not 200 <= response.status < 300:
@@ -201,20 +220,37 @@ class Client:
             raise ApiAway(f"{pool.server}: answered {response.status} with no object; is it an API server?")
         return answer
 
-    async def _decoded(self, body: bytes) -> Any:
-        """What it says; of a long list item by item, each in a turn of its own: the kubelet may wait."""
+    async def _decoded(self, pool: Pool, body: bytes) -> Any:
+        """The decoded answer; a long list is decoded item by item, with a turn of the event loop after each.
+
+        Raises:
+            ApiAway: An object in it is longer than a line of a watch may be.
+        """
         if len(body) <= TURN:
             return msgspec.json.decode(body)
-        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         try:
-            raw = msgspec.json.decode(parts.pop("items", b"[]"), type=list[msgspec.Raw])
+            raw = msgspec.json.decode(body, type=_Page).items
+            waiting = msgspec.json.decode(raw, type=list[msgspec.Raw])
         except msgspec.ValidationError:
-            return msgspec.json.decode(body)
+            return self._object(pool, body)
+        self._check_size(pool, len(body) - len(memoryview(raw)))
+        waiting.reverse()
         items = []
-        for item in raw:
-            items.append(msgspec.json.decode(item))
+        while waiting:
+            items.append(self._object(pool, waiting.pop()))
             await self._sleep(0)
-        return {**{name: msgspec.json.decode(it) for name, it in parts.items()}, "items": items}
+        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        others = {name: msgspec.json.decode(part) for name, part in parts.items() if name != "items"}
+        return {**others, "items": items}
+
+    def _object(self, pool: Pool, raw: bytes | msgspec.Raw) -> Any:
+        self._check_size(pool, len(memoryview(raw)))
+        return msgspec.json.decode(raw)
+
+    def _check_size(self, pool: Pool, size: int) -> None:
+        if size > self._limits.line:
+            what = f"an object in its answer has {size} bytes; the agent reads {self._limits.line}"
+            raise ApiAway(f"{pool.server}: {what}, and etcd takes 1.5 MiB")
 
     async def _body(self, pool: Pool, response: Any) -> bytes:
         body = bytearray()
@@ -222,15 +258,15 @@ class Client:
             async for part in response.content.iter_any():
                 body += part
                 if len(body) > self._limits.body:
-                    raise ApiAway(f"{pool.server}: its answer is longer than {self._limits.body} bytes")
+                    raise TooLong(f"{pool.server}: its answer is longer than {self._limits.body} bytes")
         return bytes(body)
 
-    async def _events(self, pool: Pool, response: Any) -> AsyncGenerator[Seen, None]:
+    async def _events(self, pool: Pool, response: Any, flow: Flow) -> AsyncGenerator[Seen, None]:
         loop = asyncio.get_running_loop()
         while line := await self._line(pool, response):
             yield _seen(pool, line)
             # At least a turn for others: more lines may be here already.
-            await self._sleep(self._flow.rest(len(line), loop.time()))
+            await self._sleep(flow.rest(len(line), loop.time()))
 
     async def _line(self, pool: Pool, response: Any) -> bytes:
         """The next line, empty at the end."""

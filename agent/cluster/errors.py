@@ -13,6 +13,10 @@ class ApiAway(ApiError):
     """Raised when nobody answered, or only that it can not just now (5xx): worth another try later."""
 
 
+class TooLong(ApiAway):
+    """Raised when an answer is longer than the agent reads: a list may be read in smaller pages."""
+
+
 class ApiRefused(ApiError):
     """Raised when it answered no. `status` is HTTP's, `reason` the API's own word (`Forbidden`)."""
 

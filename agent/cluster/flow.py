@@ -1,4 +1,4 @@
-"""How fast the lines of watches are taken: the loop that reads them is the one that answers the kubelet."""
+"""How fast the lines of a watch are taken: the loop that reads them is the one that answers the kubelet."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from agent.cluster.api import Api, Object, Seen
-from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
+from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
 from agent.cluster.fields import text
 from agent.core.cell import Cell
 from agent.core.parts import part_of
@@ -24,6 +24,8 @@ Keep = Callable[[Object], T | None]
 PATIENCE = 600.0
 #: Pages that a list may have: a hundred thousand objects are not one node's.
 PAGES = 400
+#: Items of a page are never fewer: ten objects of more than 800 KiB are no cluster's.
+LEAST_PAGE = 10
 #: Digits of a resourceVersion: those of 64 bits.
 MAX_VERSION = 20
 #: After so many watches in a row that brought nothing, not even a bookmark, the list is read anew: where etcd
@@ -91,7 +93,10 @@ class Reflector(Generic[T]):
         self._sleep = sleep
         #: Where to go on from; empty: from a new list.
         self._version = ""
+        #: The highest version since the last list.
+        self._highest = 0
         self._misses = 0
+        self._page = self._following.page
         #: Whether what the server has in memory may be too old.
         self._doubted = False
 
@@ -115,6 +120,9 @@ class Reflector(Generic[T]):
             self.cell.set(replace(self.cell.value, error=str(error), refused=refused))
             if refused:
                 return self._patience.next()
+            if isinstance(error, TooLong):
+                # What the server has in memory comes in one answer, whatever the limit.
+                self._doubted, self._page = True, max(LEAST_PAGE, self._page // 2)
             if isinstance(error, Busy):
                 self._misses = 0  # it answers, and a list is the last that it needs
                 return min(error.retry_after or 0.0, PATIENCE)
@@ -122,7 +130,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         objects: dict[str, T] = {}
-        query = {**self._query, "limit": str(self._following.page)}
+        query = {**self._query, "limit": str(self._page)}
         if not self._doubted:
             query["resourceVersion"] = "0"
         for _ in range(PAGES):
@@ -137,6 +145,7 @@ class Reflector(Generic[T]):
         else:
             raise ApiAway(f"the API server's list has no end: {PAGES} pages of {self._path}")
         self._version = version_of(page)
+        self._highest = number(self._version)
         self._misses, self._doubted = 0, False
         self.cell.set(Mirror(MappingProxyType(objects), synced=True, version=number(self._version)))
 
@@ -152,8 +161,7 @@ class Reflector(Generic[T]):
                     before = self._version
                     self._take(seen)
                     self._misses = 0
-                    # What was said before is nothing: a server that repeats itself is asked ever more slowly.
-                    brought |= self._version != before
+                    brought |= self._is_news(before)
                     if clock() - began >= self._following.watch + self._following.longest:
                         break  # it does not end it as it was asked to, and may repeat itself for ever
         except Gone:
@@ -162,6 +170,17 @@ class Reflector(Generic[T]):
         finally:
             if brought or clock() - began > self._following.longest:
                 self._pauses.reset()
+
+    def _is_news(self, before: str) -> bool:
+        """Whether the last message is new. A server that repeats itself is asked ever more slowly.
+
+        A version that is no number is new where it differs from the one before.
+        """
+        version = number(self._version)
+        if not version:
+            return self._version != before
+        highest, self._highest = self._highest, max(version, self._highest)
+        return version > highest
 
     def _watching(self) -> dict[str, str]:
         """The query of a watch; its end is spread, so that not all nodes come back at once."""

@@ -14,8 +14,8 @@ from agent.doctor.surroundings import Cluster, Koordinator, Look
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: Pods of a page, and pages; a node has some hundreds of pods.
-PAGE = 500
-PAGES = 20
+PAGE = 100
+PAGES = 100
 MOST_CONFIG_MAPS = 50
 
 T = TypeVar("T")

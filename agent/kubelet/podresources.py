@@ -18,9 +18,9 @@ from .wire import BYTES, Malformed, decoded, delimited, fields, text
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 
-#: Four for an ID: its entry with its text, its resource and its NUMA node. 250,000 IDs are twice those of the
-#: longest list that the kubelet takes.
-MAX_THINGS = 1_000_000
+#: Fields of the whole answer, four for an ID: its entry with its text, its resource and its NUMA node.
+#: 250,000 IDs are twice those of the longest list that the kubelet takes.
+MAX_FIELDS = 1_000_000
 #: Each takes half a kilobyte. 500 pods of 10 containers that each have something of 10 resources are 55,500.
 MAX_NAMES = 100_000
 
@@ -111,7 +111,7 @@ class _Listing:
 
     def __init__(self) -> None:
         self.pods: _Pods = {}
-        self._things = self._names = 0
+        self._fields_read = self._names = 0
 
     def read(self, data: bytes) -> None:
         for number, value in self._fields(data):
@@ -154,9 +154,10 @@ class _Listing:
     def _fields(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Those that are no numbers."""
         for number, value in fields(data):
-            self._things += 1
-            if self._things > MAX_THINGS:
-                raise Malformed(f"it names more than {MAX_THINGS} things")
+            self._fields_read += 1
+            if self._fields_read > MAX_FIELDS:
+                what = f"the kubelet's list has more than {MAX_FIELDS} fields, four for an ID of a container"
+                raise Malformed(f"{what}; device plugins of this node with fewer IDs would help")
             if isinstance(value, bytes):
                 yield number, value
 

@@ -47,7 +47,7 @@ class LedgerStore:
         self._pauses = Pauses(*pauses)
         self._turn = asyncio.Lock()
         self._writing: asyncio.Future[str] | None = None
-        #: The write that somebody ran out of patience for: nobody else waits for it.
+        #: The write that timed out. Later saves return without waiting for it.
         self._hung: asyncio.Future[str] | None = None
         self._worker = Worker()
         #: Whether the disk has not taken the newest yet, and whether that was to survive a power cut.

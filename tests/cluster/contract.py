@@ -22,6 +22,7 @@ from agent.cluster.reflector import Following, Mirror, Reflector
 __all__ = [
     "test_a_conflict_is_told_from_other_refusals",
     "test_a_list_comes_in_pages",
+    "test_a_list_of_what_the_server_has_in_memory_comes_in_one_answer_whatever_the_limit",
     "test_a_mirror_outlives_a_restart_of_the_server",
     "test_a_mirror_whose_version_is_forgotten_is_listed_anew",
     "test_a_patch_of_each_kind_is_taken",
@@ -122,6 +123,20 @@ async def test_objects_are_written_read_and_deleted(served: Served) -> None:
 
     assert read["data"] == {"colour": "blue"}
     assert read["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_a_list_of_what_the_server_has_in_memory_comes_in_one_answer_whatever_the_limit(
+    served: Served,
+) -> None:
+    async with talking(served.access) as client:
+        for name in "abc":
+            await client.post(served.path, config_map(name))
+        query = {"limit": "1", "labelSelector": "ours", "resourceVersion": "0"}
+        page: Mapping[str, Any] = {"items": []}
+        with anyio.fail_after(PATIENCE):
+            while len(page["items"]) < 3:
+                page = await client.get(served.path, query)
+                assert "continue" not in page["metadata"]
 
 
 async def test_a_list_comes_in_pages(served: Served) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.cluster import restart
@@ -33,23 +35,33 @@ NODE = "/api/v1/nodes/n"
 
 @asynccontextmanager
 async def talking(
-    answer: Answer, limits: Limits | None = None, token_file: Path | None = None
+    answer: Answer,
+    limits: Limits | None = None,
+    token_file: Path | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[tuple[Client, Wire]]:
-    async with wire(answer) as server, opened(Access(server.url, token_file=token_file), limits) as client:
+    async with (
+        wire(answer) as server,
+        opened(Access(server.url, token_file=token_file), limits, sleep) as client,
+    ):
         yield client, server
 
 
 @asynccontextmanager
-async def opened(access: Access, limits: Limits | None = None) -> AsyncIterator[Client]:
-    client = await open_api(access, limits)
+async def opened(
+    access: Access,
+    limits: Limits | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncIterator[Client]:
+    client = await open_api(access, limits, sleep=sleep)
     try:
         yield client
     finally:
         await client.close()
 
 
-async def followed(client: Client) -> list[Seen]:
-    async with client.watch("/api/v1/nodes", {"resourceVersion": "5"}) as events:
+async def followed(client: Client, path: str = "/api/v1/nodes", **query: str) -> list[Seen]:
+    async with client.watch(path, {"resourceVersion": "5", **query}) as events:
         return [seen async for seen in events]
 
 
@@ -188,7 +200,7 @@ async def test_a_call_ends_in_its_time_whatever_it_waits_for() -> None:
             """As with a program for tokens that hangs."""
             await asyncio.Event().wait()
 
-    client = Client(Connections(Pool("here", Stuck(), FixedToken()), never), (), QUICK)
+    client = Client(Connections(Pool("here", Stuck(), FixedToken()), never), (), QUICK, asyncio.sleep)
 
     with pytest.raises(ApiAway, match="here: no answer in time"):
         await client.get(NODE)
@@ -262,11 +274,16 @@ async def test_a_long_list_is_decoded_item_by_item_with_a_turn_for_others_after_
         "metadata": {"resourceVersion": "5", "remark": "x" * TURN},
         "items": [{"metadata": {"name": f"ä-{it}"}, "spec": [1, None, {"a": 1.5}]} for it in range(items)],
     }
-    async with talking(says(200, page)) as (client, _):
-        client._sleep = rest
+    async with talking(says(200, page), sleep=rest) as (client, _):
         assert await client.get("/api/v1/pods") == page
 
     assert turns == [0] * items
+
+
+async def test_a_long_object_without_items_is_read_as_it_is() -> None:
+    node = {"kind": "Node", "metadata": {"annotations": {"remark": "x" * TURN}}}
+    async with talking(says(200, node)) as (client, _):
+        assert await client.get(NODE) == node
 
 
 @pytest.mark.parametrize("items", [None, "none", {"a": 1}])
@@ -274,6 +291,48 @@ async def test_a_long_answer_whose_items_are_no_list_is_read_as_it_is(items: Any
     page = {"items": items, "remark": "x" * TURN}
     async with talking(says(200, page)) as (client, _):
         assert await client.get("/api/v1/pods") == page
+
+
+BULKY = {"metadata": {"annotations": {"remark": "x" * (Limits().line + 1)}}}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [BULKY, {"items": None, **BULKY}, {"items": [], **BULKY}, {"items": [{"metadata": {}}, BULKY]}],
+    ids=["object", "no-list", "beside-items", "item"],
+)
+async def test_an_object_that_is_longer_than_a_line_of_a_watch_is_refused(page: Any) -> None:
+    """Each is decoded in one go: 23 MiB of small objects held the event loop for 2.7 s."""
+    async with talking(says(200, page)) as (client, server):
+        with pytest.raises(
+            ApiAway, match=f"{server.url}: an object in its answer has 41943.. bytes; .* 4194304"
+        ):
+            await client.get(NODE)
+
+
+async def test_250_pods_of_a_common_size_are_read_in_one_answer() -> None:
+    pod = {"metadata": {"annotations": {"remark": "x" * 30_000}}}
+    async with talking(says(200, {"items": [pod] * 250})) as (client, _):
+        page = await client.get("/api/v1/pods")
+
+    assert page == {"items": [pod] * 250}
+
+
+@pytest.mark.parametrize("small", [b'{"":0}', b"{}", b"[0]", b'{"a":{}}'])
+def test_an_answer_as_long_as_may_be_takes_256_mib_when_it_is_decoded(small: bytes) -> None:
+    """The worst are small objects; a part of the length shows what each of its bytes takes."""
+    of = 16
+    length = Limits().body // of
+    body = b"[" + b",".join([small] * (length // (len(small) + 1))) + b"]"
+
+    tracemalloc.start()
+    decoded = msgspec.json.decode(body)
+    took, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(body) == pytest.approx(length, rel=0.01)
+    assert decoded
+    assert of * (took + 2 * len(body)) < 256 << 20
 
 
 @pytest.mark.parametrize(
@@ -308,12 +367,39 @@ async def test_each_line_of_a_watch_gives_others_a_turn_and_a_flood_of_them_is_s
         rests.append(seconds)
 
     limits = replace(SMALL, rate=0.001, burst=4 * LEAST)
-    async with talking(sends(line("MODIFIED", name="a") * 6), limits) as (client, _):
-        client._sleep = rest
+    async with talking(sends(line("MODIFIED", name="a") * 6), limits, sleep=rest) as (client, _):
         seen = await followed(client)
 
     assert len(seen) == 6
     assert [it > 0 for it in rests] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("other", "query", "rests"),
+    [
+        ("/api/v1/pods", {}, False),
+        ("/api/v1/nodes", {"fieldSelector": "a=b"}, False),
+        ("/api/v1/nodes", {"labelSelector": "a=b"}, False),
+        ("/api/v1/nodes", {"resourceVersion": "9"}, True),
+    ],
+    ids=["path", "fields", "labels", "begun anew"],
+)
+async def test_a_flood_of_one_watch_slows_no_other_down_and_goes_on_when_the_watch_begins_anew(
+    other: str, query: dict[str, str], rests: bool
+) -> None:
+    """An Allocate waits 0.5 s for news of the pods."""
+    rested: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rested.append(seconds)
+
+    limits = replace(SMALL, rate=0.001, burst=4 * LEAST)
+    async with talking(sends(line("MODIFIED", name="a") * 4), limits, sleep=rest) as (client, _):
+        await followed(client)
+        assert not any(rested)
+        await followed(client, other, **query)
+
+    assert [it > 0 for it in rested[4:]] == [rests] * 4
 
 
 async def test_a_watch_that_went_silent_is_a_server_away() -> None:

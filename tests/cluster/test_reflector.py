@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster.api import Object, Seen
-from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone
+from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
 from agent.cluster.reflector import MISSES, PAGES, PATIENCE, Following, Mirror, Reflector, after, kept
 
 from .fakes import Unasked
@@ -132,6 +132,27 @@ async def test_nothing_is_synced_before_the_last_page() -> None:
     assert reflector.cell.value == Mirror({}, synced=False, error="nobody there")
 
 
+async def test_a_list_that_is_too_long_for_one_answer_is_read_in_ever_smaller_pages() -> None:
+    """What the server has in memory it sends in one answer, whatever the limit."""
+    long = TooLong("longer than 8 MiB")
+    script, reflector = await reflected(long, long, listed("5", item("a"), more="t"), listed("5", item("b")))
+
+    assert reflector.cell.value.objects == {"a": 0, "b": 0}
+    assert script.asked == [
+        {"resourceVersion": "0", "limit": "250"},
+        {"limit": "125"},
+        {"limit": "62"},
+        {"limit": "62", "continue": "t"},
+    ]
+
+
+async def test_pages_of_a_list_that_is_always_too_long_do_not_end_up_empty() -> None:
+    script, _ = await reflected(*[TooLong("longer than 8 MiB")] * 7)
+
+    assert [it["limit"] for it in script.asked][-3:] == ["15", "10", "10"]
+    assert script.sleeps[:4] == [1, 2, 4, 8]
+
+
 async def test_a_list_without_end_is_given_up() -> None:
     _, reflector = await reflected(*[listed("5", item("a"), more="token")] * PAGES)
 
@@ -228,6 +249,38 @@ async def test_a_server_that_repeats_what_it_said_is_asked_ever_more_slowly(end:
     script, _ = await reflected(listed("5"), *steps * 4)
 
     assert script.sleeps[:4] == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    "watches",
+    [
+        [[seen("MODIFIED", "a", 1, "5"), seen("MODIFIED", "b", 1, "6")]] * 5,
+        [[seen("MODIFIED", "a", 1, "6")], [seen("MODIFIED", "b", 1, "5")]] * 3,
+    ],
+    ids=["in one watch", "in turns"],
+)
+async def test_a_server_that_repeats_two_objects_is_asked_ever_more_slowly(watches: list[Any]) -> None:
+    """Their versions differ each time; what is new has a version above all that were seen."""
+    script, _ = await reflected(listed("4"), *watches)
+
+    assert script.sleeps[:4] == [1, 2, 4, 8]
+
+
+async def test_a_server_that_was_set_back_brings_news_below_the_versions_of_before() -> None:
+    watches: list[Any] = [[], [], []]
+    script, _ = await reflected(
+        listed("500"), *watches, listed("20"), [seen("MODIFIED", "a", 1, "21")], AWAY, AWAY
+    )
+
+    assert script.sleeps == [1, 2, 4, 1, 2, 4]
+
+
+async def test_versions_that_are_no_numbers_are_news_where_they_differ_from_the_last_one() -> None:
+    script, _ = await reflected(
+        listed("x"), [seen("MODIFIED", "a", 1, "y")], [seen("MODIFIED", "a", 1, "z")], [], []
+    )
+
+    assert script.sleeps == [1, 1, 2, 4]
 
 
 async def test_a_server_that_calls_every_version_too_old_is_asked_ever_more_slowly() -> None:

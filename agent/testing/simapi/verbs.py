@@ -67,7 +67,9 @@ class Verbs:
             for (resource, namespace, name), it in self._then(version, start).items()
             if resource == wanted.resource and wanted.namespace in ("", namespace) and wanted.holds(it)
         }
-        keys, following, left = pages.page(sorted(found), start, limit)
+        # A list of what the server has in memory comes whole.
+        of_memory = query.get("resourceVersion") == "0"
+        keys, following, left = pages.page(sorted(found), start, 0 if of_memory else limit)
         resource = wanted.resource
         metadata: Json = {"resourceVersion": str(version)}
         if following:
