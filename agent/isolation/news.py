@@ -13,11 +13,17 @@ AT_ONCE = 1024  # events that are handed on before others get their turn
 BURST, RATE = 16384, 2000.0
 
 
+def is_wide(event: HealthEvent) -> bool:
+    """Whether the event concerns several devices: all of them, or a card and its slices by a proof."""
+    return event.uuid is None or event.proof is not None
+
+
 class News:
-    """Events that wait for their turn. What says again what was just said of the same device is left out."""
+    """Events that wait for their turn. An event equal to the device's last queued event is dropped."""
 
     def __init__(self) -> None:
         self._waiting: deque[HealthEvent] = deque()
+        #: The last queued event of each device since the last wide one; None: that one, if it came last.
         self._last: dict[str | None, HealthEvent] = {}
         self._allowed = float(BURST)
         self._at = 0.0
@@ -32,12 +38,17 @@ class News:
         return self._allowed >= 0
 
     def add(self, events: Iterable[HealthEvent]) -> None:
+        """Queue events. A wide event and an event of one device each end the memory of the other."""
         for event in events:
-            if self._last.get(event.uuid) == event:
+            wide = is_wide(event)
+            key = None if wide else event.uuid
+            if self._last.get(key) == event:
                 continue
-            if event.uuid is None or event.proof:  # it says something of others, too
+            if wide:
                 self._last.clear()
-            self._last[event.uuid] = event
+            else:
+                self._last.pop(None, None)
+            self._last[key] = event
             self._waiting.append(event)
 
     def take(self) -> tuple[HealthEvent, ...]:

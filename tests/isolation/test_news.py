@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.inventory import Inventory
@@ -38,7 +38,14 @@ def heard(turns: list[list[HealthEvent]]) -> tuple[DeviceStatus, ...]:
     return inventory.snapshot().devices
 
 
+RESET = HealthEvent("a", None, Proof.RESET)
+UNWATCHED = Fault("unwatched", state=State.UNKNOWN)
+
+
 @given(turns=st.lists(st.lists(EVENTS, max_size=12), max_size=5))
+@example([[RESET, HealthEvent("a-1", Fault("ecc", cleared_by=(Proof.RESET,))), RESET]])
+@example([[HealthEvent(None, UNWATCHED), HealthEvent("a", None), HealthEvent(None, UNWATCHED)]])
+@example([[HealthEvent(None, None), HealthEvent("a", UNWATCHED), HealthEvent(None, None)]])
 def test_the_devices_stand_as_if_every_event_had_been_told(turns: list[list[HealthEvent]]) -> None:
     news, told = News(), []
     for events in turns:
@@ -46,6 +53,16 @@ def test_the_devices_stand_as_if_every_event_had_been_told(turns: list[list[Heal
         told.append(list(news.take()))
 
     assert heard(told) == heard(turns)
+
+
+def test_what_is_said_again_and_again_of_all_devices_is_told_once_a_turn() -> None:
+    news = News()
+    unwatched = HealthEvent(None, UNWATCHED)
+
+    for _ in range(1000):
+        news.add([unwatched])
+
+    assert news.take() == (unwatched,)
 
 
 def test_what_is_said_again_and_again_of_a_device_is_told_once_a_turn() -> None:
