@@ -36,7 +36,7 @@ MAX_DOUBTS = 20
 #: With how much memory it may have.
 StartProcess = Callable[[Vendor, Node, MemoryLimit], VendorProcess]
 
-Hardware = tuple[str, Mapping[str, Any], MemoryLimit] | None
+Hardware = tuple[str, Mapping[str, Any], int]
 
 
 class Fleet:
@@ -47,9 +47,11 @@ class Fleet:
         self._node = node
         self._start = start
         self._memory = memory
-        self._limits: Mapping[str, MemoryLimit] = {}
+        #: What each process was started with.
+        self._limits: dict[str, MemoryLimit] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
-        self._hardware: dict[str, Hardware] = {}
+        #: What a process is started with; the rest of a vendor takes effect without a new one.
+        self._hardware: Mapping[str, Hardware] = {}
         #: The last process of each vendor that was taken out of service; the next one waits for its end.
         self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
@@ -69,32 +71,39 @@ class Fleet:
         plugins = {it.name: it for it in in_service(config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         wishes = [wish(it, config) for it in vendors.values()]
-        self._limit({name: config.vendor(name).memory_limit for name in vendors})
+        sizes = {name: config.vendor(name).memory_limit for name in vendors}
+        hardware = {name: (it.backend, it.settings, sizes[name]) for name, it in vendors.items()}
         for name in [*self.processes]:
-            if self._hardware[name] != self._hardware_of(vendors.get(name)):
-                self._scopes.pop(name).cancel()
-                self._former[name] = self.processes.pop(name)
+            if self._hardware[name] != hardware.get(name):
+                self._end(name)
+        self._hardware = hardware
+        self._limit(sizes)
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
         self.reads.set(_reads(self._node.vendors.values()))
         for name, vendor in vendors.items():
             if name in self.processes:
                 _configure(self.processes[name], config.vendor(name))
             else:
-                self._hardware[name] = self._hardware_of(vendor)
                 self._begin(vendor, config.vendor(name), group)
 
-    def _limit(self, sizes: Mapping[str, int]) -> None:
-        """Say how much memory each may have, and say it aloud where that is less than the config says."""
-        before, self._limits = self._limits, limits(sizes, self._memory)
-        for name, limit in self._limits.items():
-            if limit.bound != limit.size and before.get(name) != limit:
-                log.info("memory of the vendor's process is bounded", vendor=name, limit=str(limit))
+    def _end(self, name: str) -> None:
+        """Take a process out of service; the vendor's next one waits for its end."""
+        self._scopes.pop(name).cancel()
+        self._former[name] = self.processes.pop(name)
+        self._limits.pop(name)
 
-    def _hardware_of(self, vendor: Vendor | None) -> Hardware:
-        """What a process is started with; the rest of a vendor takes effect without a new one."""
-        if vendor is None:
-            return None
-        return vendor.backend, vendor.settings, self._limits[vendor.name]
+    def _limit(self, sizes: Mapping[str, int]) -> None:
+        """Say how much memory each may have, and say it aloud where that is less than the config says.
+
+        A process ends that may have less than it was started with.
+        """
+        new = limits(sizes, self._memory, self._limits)
+        for name in [it for it, limit in self._limits.items() if new[it] != limit]:
+            self._end(name)
+        for name, limit in new.items():
+            if limit.bound != limit.size and self._limits.get(name) != limit:
+                log.info("memory of the vendor's process is bounded", vendor=name, limit=str(limit))
+        self._limits = {**new}
 
     def _begin(self, vendor: Vendor, its: VendorSettings, group: TaskGroup) -> None:
         process = self._start(vendor, self._node, self._limits[vendor.name])

@@ -390,6 +390,35 @@ async def test_vendors_in_a_container_share_what_it_may_have_and_it_is_said(foun
     ]
 
 
+async def test_a_process_is_replaced_for_another_vendor_only_where_it_must_have_less_memory(
+    found: list[Plugin],
+) -> None:
+    cell = Cell(ConfigState(Config(), "defaults"))
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess, 1 << 30)  # type: ignore[arg-type]
+
+    async def serving(*names: str, n: int = 0) -> dict[str, FakeProcess]:
+        found[:] = [plugin(it, f"{it}.com/x") for it in names]
+        vendors = {it: VendorSettings(settings={"n": n}) for it in names}
+        cell.set(replace(cell.value, config=Config(vendors=vendors)))
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        return dict(fleet_.processes)  # type: ignore[arg-type]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, cell)
+        alone = await serving("acme")
+        both = await serving("acme", "beta")
+        assert both["acme"] is not alone["acme"]  # it had all
+        assert both["acme"].after is alone["acme"]
+        assert await serving("acme", "beta", n=1) == both
+        less = await serving("beta")
+        assert less == {"beta": both["beta"]}
+        again = await serving("beta", "core")
+        assert again["beta"] is both["beta"]
+        assert {it.memory_limit.wall for it in again.values()} == {(768 << 20) // 2}
+        group.cancel_scope.cancel()
+
+
 async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of_the_first(
     found: list[Plugin],
 ) -> None:
