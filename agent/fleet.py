@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -33,10 +34,10 @@ log = structlog.get_logger(__name__)
 #: Warnings about the settings of one vendor.
 MAX_DOUBTS = 20
 
-#: With how much memory it may have.
-StartProcess = Callable[[Vendor, Node, MemoryLimit], VendorProcess]
+#: The last one says how much memory it may have; called before each start.
+StartProcess = Callable[[Vendor, Node, Callable[[], MemoryLimit]], VendorProcess]
 
-Hardware = tuple[str, Mapping[str, Any], MemoryLimit] | None
+Hardware = tuple[str, Mapping[str, Any], int]
 
 
 class Fleet:
@@ -47,9 +48,14 @@ class Fleet:
         self._node = node
         self._start = start
         self._memory = memory
-        self._limits: Mapping[str, MemoryLimit] = {}
+        self._sizes: Mapping[str, int] = {}
+        #: What each process may have; none is in it of a vendor that is not on this node.
+        self._limits: dict[str, MemoryLimit] = {}
+        self._config = Config()
+        self._group: TaskGroup
         self._scopes: dict[str, anyio.CancelScope] = {}
-        self._hardware: dict[str, Hardware] = {}
+        #: What a process is started with; the rest of a vendor takes effect without a new one.
+        self._hardware: Mapping[str, Hardware] = {}
         #: The last process of each vendor that was taken out of service; the next one waits for its end.
         self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
@@ -69,48 +75,67 @@ class Fleet:
         plugins = {it.name: it for it in in_service(config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         wishes = [wish(it, config) for it in vendors.values()]
-        self._limit({name: config.vendor(name).memory_limit for name in vendors})
+        self._sizes = {name: config.vendor(name).memory_limit for name in vendors}
+        hardware = {name: (it.backend, it.settings, self._sizes[name]) for name, it in vendors.items()}
         for name in [*self.processes]:
-            if self._hardware[name] != self._hardware_of(vendors.get(name)):
-                self._scopes.pop(name).cancel()
-                self._former[name] = self.processes.pop(name)
+            if self._hardware[name] != hardware.get(name):
+                self._end(name)
+        self._hardware = hardware
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
         self.reads.set(_reads(self._node.vendors.values()))
-        for name, vendor in vendors.items():
-            if name in self.processes:
-                _configure(self.processes[name], config.vendor(name))
-            else:
-                self._hardware[name] = self._hardware_of(vendor)
-                self._begin(vendor, config.vendor(name), group)
+        self._config, self._group = config, group
+        for name in vendors:
+            self._make(name)
+        self._share()
 
-    def _limit(self, sizes: Mapping[str, int]) -> None:
-        """Say how much memory each may have, and say it aloud where that is less than the config says."""
-        before, self._limits = self._limits, limits(sizes, self._memory)
-        for name, limit in self._limits.items():
-            if limit.bound != limit.size and before.get(name) != limit:
+    def _end(self, name: str) -> None:
+        """Take a process out of service; the vendor's next one waits for its end."""
+        self._scopes.pop(name).cancel()
+        self._former[name] = self.processes.pop(name)
+        self._limits.pop(name, None)
+
+    def _make(self, name: str) -> None:
+        """Tell the vendor's process of the config; one that is not there is made, and does not run yet."""
+        if name not in self.processes:
+            vendor = self._node.vendors[name]
+            self.processes[name] = self._start(vendor, self._node, partial(self._limit_of, name))
+        _configure(self.processes[name], self._config.vendor(name))
+
+    def _limit_of(self, name: str) -> MemoryLimit:
+        """What a process may have that starts now; others make room for a vendor that was not here."""
+        if name not in self._limits:
+            self._share(name)
+        return self._limits[name]
+
+    def _share(self, *more: str) -> None:
+        """Say how much memory each vendor may have that is here, and start the processes that are new.
+
+        A process that must have less than it was started with is replaced.
+        """
+        here = [name for name, it in self.processes.items() if name in more or not it.waits]
+        new = limits({name: self._sizes[name] for name in here}, self._memory, self._limits)
+        for name in [it for it, limit in self._limits.items() if new.get(it, limit) != limit]:
+            self._end(name)
+            self._make(name)
+        for name, limit in new.items():
+            if limit.bound != limit.size and self._limits.get(name) != limit:
                 log.info("memory of the vendor's process is bounded", vendor=name, limit=str(limit))
+        self._limits = {**new}
+        for name in [it for it in self.processes if it not in self._scopes]:
+            self._begin(name)
 
-    def _hardware_of(self, vendor: Vendor | None) -> Hardware:
-        """What a process is started with; the rest of a vendor takes effect without a new one."""
-        if vendor is None:
-            return None
-        return vendor.backend, vendor.settings, self._limits[vendor.name]
-
-    def _begin(self, vendor: Vendor, its: VendorSettings, group: TaskGroup) -> None:
-        process = self._start(vendor, self._node, self._limits[vendor.name])
-        _configure(process, its)
-        former = self._former.pop(vendor.name, None)
-        if former is None:
+    def _begin(self, name: str) -> None:
+        process = self.processes[name]
+        former = self._former.pop(name, None)
+        if former is None and name in self._limits:
             process.start_early()  # it loads its library while the agent goes on
-        scope = anyio.CancelScope()
-        self.processes[vendor.name] = process
-        self._scopes[vendor.name] = scope
+        scope = self._scopes[name] = anyio.CancelScope()
 
         async def serve() -> None:
             with scope:
                 await for_ever(process.run, former)
 
-        group.start_soon(serve, name=f"vendor {vendor.name}")
+        self._group.start_soon(serve, name=f"vendor {name}")
 
     async def call(self, vendor: str, method: str, *args: Any) -> Any:
         """Ask a vendor's process.

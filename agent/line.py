@@ -239,7 +239,7 @@ class Line:
             api=api,
         )
 
-    def _start(self, vendor: Vendor, node: Node, memory_limit: MemoryLimit) -> VendorProcess:
+    def _start(self, vendor: Vendor, node: Node, memory_limit: Callable[[], MemoryLimit]) -> VendorProcess:
         return VendorProcess(
             vendor,
             node,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -274,10 +274,14 @@ class FakeProcess:
     """Stands for a vendor's process; remembers how many there were."""
 
     started = 0
+    away: frozenset[str] = frozenset()
 
-    def __init__(self, vendor: Vendor, node: Node, memory_limit: MemoryLimit) -> None:
+    def __init__(self, vendor: Vendor, node: Node, memory_limit: Callable[[], MemoryLimit]) -> None:
         FakeProcess.started += 1
-        self.memory_limit = memory_limit
+        self._ask = memory_limit
+        self.memory_limit = MemoryLimit()
+        self.waits = vendor.name in FakeProcess.away
+        self.sign = anyio.Event()
         self.after: FakeProcess | None = None
         self.early = False
         self.required = False
@@ -288,9 +292,14 @@ class FakeProcess:
 
     def start_early(self) -> None:
         self.early, self.sought_when_early = True, self.sought
+        self.memory_limit = self._ask()
 
     async def run(self, after: FakeProcess | None = None) -> None:
         self.after = after
+        if self.waits:
+            await self.sign.wait()
+            self.waits = False
+        self.memory_limit = self._ask()
         await anyio.sleep_forever()
 
 
@@ -339,8 +348,8 @@ async def test_a_process_knows_whether_the_config_insists_on_its_vendor_also_aft
     assert seen == [False, True, False]
 
 
-def process_of(fleet_: fleet.Fleet) -> FakeProcess:
-    process = fleet_.processes["acme"]
+def process_of(fleet_: fleet.Fleet, name: str = "acme") -> FakeProcess:
+    process = fleet_.processes[name]
     assert isinstance(process, FakeProcess)
     return process
 
@@ -388,6 +397,59 @@ async def test_vendors_in_a_container_share_what_it_may_have_and_it_is_said(foun
     assert [(it["vendor"], it["limit"]) for it in logs if "bounded" in it["event"]] == [
         (name, f"{of} (vendors.{name}.memoryLimit is 1024 MiB)") for name in ("acme", "beta")
     ]
+
+
+async def test_a_process_is_replaced_for_another_vendor_only_where_it_must_have_less_memory(
+    found: list[Plugin],
+) -> None:
+    cell = Cell(ConfigState(Config(), "defaults"))
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess, 1 << 30)  # type: ignore[arg-type]
+
+    async def serving(*names: str, n: int = 0) -> dict[str, FakeProcess]:
+        found[:] = [plugin(it, f"{it}.com/x") for it in names]
+        vendors = {it: VendorSettings(settings={"n": n}) for it in names}
+        cell.set(replace(cell.value, config=Config(vendors=vendors)))
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        return dict(fleet_.processes)  # type: ignore[arg-type]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, cell)
+        alone = await serving("acme")
+        both = await serving("acme", "beta")
+        assert both["acme"] is not alone["acme"]  # it had all
+        assert both["acme"].after is alone["acme"]
+        assert await serving("acme", "beta", n=1) == both
+        less = await serving("beta")
+        assert less == {"beta": both["beta"]}
+        again = await serving("beta", "core")
+        assert again["beta"] is both["beta"]
+        assert {it.memory_limit.wall for it in again.values()} == {(768 << 20) // 2}
+        group.cancel_scope.cancel()
+
+
+async def test_a_vendor_that_is_not_here_takes_no_memory_of_others_until_there_is_a_sign_of_it(
+    found: list[Plugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeProcess, "away", frozenset({"beta", "core"}))
+    found[:] = [plugin(it, f"{it}.com/x") for it in ("acme", "beta", "core")]
+    cell = Cell(ConfigState(Config(), "defaults"))
+    fleet_ = fleet.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess, 1 << 30)  # type: ignore[arg-type]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, cell)
+        await anyio.wait_all_tasks_blocked()
+        first, beta = process_of(fleet_), process_of(fleet_, "beta")
+        assert (first.memory_limit.wall, beta.early) == (768 << 20, False)
+
+        beta.sign.set()
+        await anyio.wait_all_tasks_blocked()
+
+        second = process_of(fleet_)
+        assert second.after is first
+        assert process_of(fleet_, "beta") is beta
+        assert second.memory_limit.wall == beta.memory_limit.wall == (768 << 20) // 2
+        group.cancel_scope.cancel()
 
 
 async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of_the_first(

@@ -12,7 +12,7 @@ UNLIMITED = 1 << 60  # what is more stands for none: v1 says so with the largest
 
 
 def memory_limit(root: Path = ROOT, own: Path = OWN) -> int:
-    """The smallest limit of the group and those around it, in bytes; 0 where there is none that can be seen.
+    """The smallest limit of the group and those around it, in bytes; 0 if no limit is visible.
 
     A container may see its own group as the root, and yet read the path that the host knows it by.
     """

@@ -56,7 +56,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for event
 QUICK = 0.01  # a wait that returns sooner did not wait
 FREE_QUICK_WAITS = 32  # a burst of events is fine, a busy loop is not
 QUICK_PAUSE = 0.05
-FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast
+FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast; `Watch` counts them
 
 F_SETSIG = 10  # linux/fcntl.h; the module fcntl has no name for it
 #: RLIMIT_LOCKS, for which the module resource has no name: since 2.4.25 no kernel heeds it (getrlimit(2)).
@@ -111,7 +111,7 @@ def mark_descent() -> None:
     A limit goes with fork and exec, whatever session, parent, environment or files a descendant has then.
     """
     mark = MARK | os.getpid()
-    with suppress(OSError, ValueError):  # somebody set a lower one, as nobody does
+    with suppress(OSError, ValueError):  # the hard limit is already lower
         resource.setrlimit(LOCKS, (mark, mark))
 
 
@@ -212,6 +212,7 @@ class Desk:
         self._settings = settings
         self._wait = watch
         self._directory = directory
+        self._devices = 1
         self._backend: Backend | None = None
         self._left = threading.Event()
         sys.path.extend(entry for entry in path if entry not in sys.path)
@@ -234,6 +235,8 @@ class Desk:
         answer = getattr(backend, call)(*args)
         if call == "open":
             return [name for name in OPTIONAL if overrides(type(backend), name)]
+        if call == "discover":
+            self._devices = max(len(answer), 1) if isinstance(answer, Sequence) else 1
         return answer
 
     def _loaded(self) -> Backend:
@@ -250,7 +253,7 @@ class Desk:
             return
         self._wait = None
         if overrides(type(backend), "health_events"):
-            watch = Watch(backend.health_events, self._line.send, wait)
+            watch = Watch(backend.health_events, self._line.send, wait, lambda: self._devices)
             threading.Thread(target=watch.run, args=(self._left,), name="events", daemon=True).start()
 
     def leave(self) -> None:
@@ -275,17 +278,22 @@ def _request(raw: Mapping[str, Any]) -> Request:
 
 
 class Watch:
-    """Waits for events and sends them; the one who waits too little or fails is made to pause."""
+    """Waits for events and sends them; the one who waits too little or fails is made to pause.
+
+    `devices`: how many there are; an event that concerns several counts once for each.
+    """
 
     def __init__(
         self,
         wait: Callable[[float], Sequence[HealthEvent]],
         send: Callable[[bytes], None],
         timeout: float,
+        devices: Callable[[], int] = lambda: 1,
     ) -> None:
         self._wait = wait
         self._send = send
         self._timeout = timeout
+        self._devices = devices
         self._failures = 0
         self._quick = 0
         self._free = float(FREE_EVENTS)
@@ -307,7 +315,7 @@ class Watch:
             self._send(message)
         self._failures = 0
         now = time.monotonic()
-        return max(self._pause_after(now - began), self._pause_for(len(events), now))
+        return max(self._pause_after(now - began), self._pause_for(self._count(events), now))
 
     def _failed(self, exc: Exception) -> float:
         self._send(encode({"blind": error(exc)}))
@@ -318,6 +326,11 @@ class Watch:
     def _pause_after(self, seconds: float) -> float:
         self._quick = self._quick + 1 if seconds < QUICK else 0
         return QUICK_PAUSE if self._quick > FREE_QUICK_WAITS else 0.0
+
+    def _count(self, events: Sequence[HealthEvent]) -> int:
+        """As how many events they count, as the agent counts them (`news`)."""
+        wide = sum(getattr(it, "uuid", "") is None or bool(getattr(it, "proof", None)) for it in events)
+        return len(events) - wide + wide * self._devices()
 
     def _pause_for(self, count: int, now: float) -> float:
         self._free = min(self._free + (now - self._at) * EVENTS_PER_SECOND, float(FREE_EVENTS)) - count

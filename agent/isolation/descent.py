@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,13 +26,15 @@ def end_of(origin: int) -> list[int]:
     return [it for it in _kill(lambda pid, its: its == origin != pid) if not _is_in_group(it, origin)]
 
 
-def end_of_the_dead() -> list[int]:
-    """Kill what descends of vendors' processes that are no more, of whatever agent."""
-    return _kill(lambda pid, its: pid != its and not _lives(its))
+def end_of_the_dead(origins: Container[int] | None = None) -> list[int]:
+    """Kill what descends of vendors' processes that are no more: of these, or of all, of whatever agent."""
+    return _kill(
+        lambda pid, its: (origins is None or its in origins) and pid != its and not _lives(its),
+    )
 
 
 def _kill(is_meant: Callable[[int, int], bool]) -> list[int]:
-    """Kill until a look finds nobody new: who was killed forks no more."""
+    """Repeat until no new process is found; a killed process cannot fork."""
     killed: dict[int, None] = {}
     for _ in range(ROUNDS):
         new = [pid for pid, its in _marked() if pid not in killed and is_meant(pid, its) and _is_running(pid)]

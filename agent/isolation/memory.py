@@ -34,14 +34,12 @@ class MemoryLimit:
     @property
     def wall(self) -> int:
         """Bytes at which the kernel refuses more at once (RLIMIT_DATA), for a leap between two looks."""
-        wall = self.size + ROOM if self.size else 0
-        return min(wall or self.part, self.part or wall)
+        return _lower(self.size + ROOM if self.size else 0, self.part)
 
     @property
     def bound(self) -> int:
         """The bytes that a look may find."""
-        most = self.part - min(self.part // KEPT, ROOM)
-        return min(self.size or most, most or self.size)
+        return _lower(self.size, self.part - min(self.part // KEPT, ROOM))
 
     def excess(self, used: int) -> str:
         """What is wrong with having so much; empty where nothing is."""
@@ -54,15 +52,36 @@ class MemoryLimit:
         return f"{its} ({self.key} is {mebibytes(self.size) if self.size else 'none'})"
 
 
-def limits(sizes: Mapping[str, int], of: int) -> Mapping[str, MemoryLimit]:
+def _lower(one: int, other: int) -> int:
+    """The lower of two limits, each 0 for none."""
+    return min(one or other, other or one)
+
+
+def limits(
+    sizes: Mapping[str, int], of: int, kept: Mapping[str, MemoryLimit] | None = None
+) -> Mapping[str, MemoryLimit]:
     """What each vendor may have, by its name and what the configuration says.
 
     Where all live in a container with a limit, all together and the agent stay below it: who may have little
-    has that, and the others have equal parts of what is left.
+    has that, and the others have equal parts of what is left. `kept`: the limits of running processes; each
+    stays while all together fit, and otherwise where it is no higher than the vendor's new one.
     """
+    new = _anew(sizes, of)
+    mixed = {**new, **{name: it for name, it in (kept or {}).items() if name in new}}
+    if not of or sum(it.wall for it in mixed.values()) <= _left(of):
+        return mixed
+    return {name: min(mixed[name], new[name], key=lambda it: it.wall) for name in new}
+
+
+def _left(of: int) -> int:
+    """What of the container's limit is for vendors."""
+    return of - min(AGENT, of // 2)
+
+
+def _anew(sizes: Mapping[str, int], of: int) -> Mapping[str, MemoryLimit]:
     if not of:
         return {name: MemoryLimit(size, _key(name)) for name, size in sizes.items()}
-    left, found = of - min(AGENT, of // 2), {}
+    left, found = _left(of), {}
     for count, (name, size) in enumerate(sorted(sizes.items(), key=lambda it: (it[1] or of, it[0]))):
         equal = left // (len(sizes) - count)
         part = min(size + ROOM, equal) if size else equal

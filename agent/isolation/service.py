@@ -207,7 +207,8 @@ class Service:
         try:
             await self._serve()
         finally:
-            self._tell_events()
+            with anyio.CancelScope(shield=True):
+                await self._tell_events()
 
     async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -219,7 +220,7 @@ class Service:
             while True:
                 devices = await self.ask("discover")
                 await self._specify(devices)
-                self._deliver(devices)
+                await self._deliver(devices)
                 if "links" in self._overrides and self._links.missing() and not self._reading_links:
                     self._reading_links = True
                     tasks.start_soon(self._read_links)
@@ -359,10 +360,10 @@ class Service:
         else:
             self._specified(specs)
 
-    def _deliver(self, devices: tuple[Device, ...]) -> None:
+    async def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:
             raise contact.failed(f"the library lists no devices, it had {len(self._devices)}")
-        self._tell_events()
+        await self._tell_events()
         self._devices = devices
         self._links.keep_for(devices)
         first, self._opened_at = self._opened_at is None, self._opened_at or anyio.current_time()
@@ -372,7 +373,7 @@ class Service:
         if first and self._blind is None:
             self._sink.observed(self._vendor, _watched_again(devices))
         if first:
-            self._tell_events()
+            await self._tell_events()
         if self._blind is not None:
             # Good polls would clear it, but they say nothing of events: so it is said again after each.
             self._sink.observed(self._vendor, (self._blind,))
@@ -396,7 +397,7 @@ class Service:
             events = answers.events(raw)
         except answers.WrongAnswer as exc:
             raise contact.failed(f"health_events answered wrongly: {exc}") from exc
-        self._admit(len(events))
+        self._admit(events)
         if self._blind is not None:
             self._blind = None
             events = (HealthEvent(None, None), *events)  # something watches the devices again
@@ -404,7 +405,7 @@ class Service:
 
     def blind(self, failure: Failure) -> None:
         """Hear that nothing watches the devices now."""
-        self._admit(1)
+        self._admit(())
         fault = Fault(EVENTS_LOST, answers.clean(str(failure), answers.MESSAGE_LIMIT), State.UNKNOWN)
         if self._blind is None or self._blind.fault != fault:
             log.warning("events lost", vendor=self._vendor, reason=str(failure))
@@ -412,8 +413,8 @@ class Service:
             if self.listed:
                 self._hear((self._blind,))
 
-    def _admit(self, count: int) -> None:
-        if not self._news.admit(count, anyio.current_time()):
+    def _admit(self, events: Sequence[HealthEvent]) -> None:
+        if not self._news.admit(events, len(self._devices), anyio.current_time()):
             raise contact.failed(f"sent more than {BURST} events at once, and {RATE:g} a second after them")
 
     def _hear(self, events: Sequence[HealthEvent]) -> None:
@@ -424,16 +425,18 @@ class Service:
         """Have the next ones wait a little: however many there are, others have their turns."""
         while True:
             await self._heard.wait()
-            if self.listed and (events := self._news.take()):
+            if self.listed and (events := self._news.take(len(self._devices))):
                 self._sink.observed(self._vendor, events)
             if not self.listed or not self._news:
                 self._heard = anyio.Event()
             await anyio.sleep(TURN)
 
-    def _tell_events(self) -> None:
-        """Pass on all that was heard until now."""
-        while self.listed and (events := self._news.take()):
+    async def _tell_events(self) -> None:
+        """Pass on all that was heard until now; between two turns others have theirs."""
+        while self.listed and (events := self._news.take(len(self._devices))):
             self._sink.observed(self._vendor, events)
+            if self._news:
+                await anyio.lowlevel.checkpoint()
 
 
 def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from agent.core.errors import VendorAbsent, VendorError
@@ -47,7 +48,7 @@ class Backoff:
 class VendorProcess:
     """One vendor, for as long as the agent runs. `run` supervises, `call` asks.
 
-    `directory` is the backend's own.
+    `directory` is the backend's own; `memory_limit` is called each time before a process is started.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class VendorProcess:
         backoff: tuple[float, float] = (0.1, 30.0),
         in_process: bool = False,
         python_path: Sequence[str] = (),
-        memory_limit: MemoryLimit | None = None,
+        memory_limit: Callable[[], MemoryLimit] = MemoryLimit,
         directory: Path | None = None,
         specs_again: tuple[float, float] = PAUSES,
     ) -> None:
@@ -70,7 +71,8 @@ class VendorProcess:
         self._every = discover_every
         self._backoff = Backoff(*backoff)
         self._breaker = Breaker(good=self._backoff.longest)
-        self._limit = memory_limit or MemoryLimit()
+        self._ask_limit = memory_limit
+        self._limit = MemoryLimit()
         self._in_process = in_process
         self._python_path = tuple(python_path)
         self._directory = directory
@@ -104,13 +106,13 @@ class VendorProcess:
         """How it stands with the process now."""
         service = self._service
         return ProcessStatus(
-            self.pid,
-            0 if service is None else service.memory,
-            self.restarts,
-            self._breaker.state(None if service is None else service.served),
-            self._next_try,
-            None if self._stuck is None else self._stuck.body.pid,
-            self._limit.bound,
+            pid=self.pid,
+            memory=0 if service is None else service.memory,
+            restarts=self.restarts,
+            breaker=self._breaker.state(None if service is None else service.served),
+            next_try=self._next_try,
+            stuck=None if self._stuck is None else self._stuck.body.pid,
+            memory_limit=self._limit.bound,
         )
 
     def configure(self, *, required: bool, sought: bool) -> None:
@@ -132,7 +134,13 @@ class VendorProcess:
         except OSError as exc:
             self._trouble = f"can not start: {exc}"  # `run` tries again, and tells
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is no process, and none starts before there is a sign of the vendor."""
+        return self.pid is None and self._stuck is None and bool(self._absence())
+
     def _start(self) -> Contact:
+        self._limit = self._ask_limit()
         return Contact(
             self.vendor,
             watch=self._deadlines.events,
@@ -149,6 +157,7 @@ class VendorProcess:
             await self._succeed()
             while True:
                 await self._appear()
+                await anyio.lowlevel.checkpoint_if_cancelled()  # whom others replaced asks for no memory
                 served = await self._live()
                 rest = self._breaker.tripped or self._is_nothing_here
                 await self._pause(self._backoff.pause(served, rest=rest))

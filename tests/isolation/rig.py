@@ -96,7 +96,7 @@ async def serving(
         backoff=(0.001, 0.01),
         in_process=in_process,
         python_path=(HERE,),
-        memory_limit=(
+        memory_limit=lambda: (
             MemoryLimit(memory_limit, "vendors.acme.memoryLimit")
             if isinstance(memory_limit, int)
             else memory_limit

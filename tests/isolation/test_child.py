@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.core.vendor import HealthEvent
+from agent.core.vendor import HealthEvent, Proof
 from agent.isolation import child
 
 
@@ -47,6 +47,14 @@ def test_an_event_source_that_floods_is_asked_as_much_later_as_it_said_more_than
 
     assert pauses == [0.0, 0.0, 0.0, 0.0, 1.024, 2.048]
     assert len(sent) == 6
+
+
+def test_an_event_of_all_devices_counts_once_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    flood = [HealthEvent(None, None), HealthEvent("a", None, Proof.RESET), HealthEvent("a", None)]
+    watch = child.Watch(lambda timeout: flood, lambda message: None, 5.0, lambda: 2048)
+
+    assert [watch.once() for _ in range(2)] == [0.001, 4.098]
 
 
 def test_the_process_imports_nothing_but_the_contract() -> None:

@@ -67,12 +67,13 @@ async def test_what_a_library_put_in_sessions_of_their_own_ends_with_a_process_t
 
 async def test_what_is_left_of_another_vendor_that_serves_is_let_alone(sink: Recorder, pids: Path) -> None:
     heard = Recorder()
-    async with serving(sink, does={"open": "leave"}, pids=str(pids)):
+    async with serving(sink, does={"open": "leave"}, pids=str(pids)) as process:
         await sink.until(lambda: sink.lists)
         await eventually(lambda: len(left(pids)) == KINDS)
         async with serving(heard):
             await heard.until(lambda: heard.lists)
-        descent.end_of_the_dead()
+        assert process.pid is not None
+        descent.end_of_the_dead({process.pid})
 
         assert all(map(is_running, left(pids)))
 
@@ -99,6 +100,7 @@ from agent.isolation.contact import Contact
 settings = {"does": {"open": "leave"}, "pids": sys.argv[2]}
 vendor = Vendor("acme", "faulty_backends:Good", None, "acme.com/xpu", settings)
 started = Contact(vendor, watch=None, python_path=(sys.argv[1],))
+print(started.body.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -106,7 +108,7 @@ sys.stdin.read()
 @pytest.fixture
 def agent(pids: Path) -> Iterator[subprocess.Popen[bytes]]:
     args = [sys.executable, "-c", KILLED, HERE, str(pids)]
-    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process
         process.kill()
 
@@ -116,10 +118,22 @@ async def test_what_a_killed_agent_left_behind_is_ended_by_the_next_one(
 ) -> None:
     """The kernel ends the vendor's process with its agent, and knows nothing of what has another session."""
     await eventually(lambda: len(left(pids)) == KINDS)
+    assert agent.stdout is not None
+    origin = int(agent.stdout.readline())
     agent.kill()
 
     def ended() -> bool:
-        descent.end_of_the_dead()
+        descent.end_of_the_dead({origin})
         return not any(map(is_running, left(pids)))
 
     await eventually(ended)
+
+
+def test_whoever_left_it_is_meant_where_nobody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = 1 << 30  # no process has this number
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        monkeypatch.setattr(descent, "_marked", lambda: iter([(child.pid, dead)]))
+
+        assert descent.end_of_the_dead({dead + 1}) == []
+        assert descent.end_of_the_dead() == [child.pid]
+        assert child.wait(30) == -signal.SIGKILL

@@ -74,6 +74,25 @@ def test_a_container_with_room_for_all_changes_nothing(sizes: Mapping[str, int])
     }
 
 
+@given(before=SIZES, sizes=SIZES, of=st.integers(1 << 20, 1 << 40))
+def test_a_running_process_keeps_its_limit_unless_all_do_not_fit_and_it_has_more_than_its_part(
+    before: Mapping[str, int], sizes: Mapping[str, int], of: int
+) -> None:
+    sizes = {name: before.get(name, size) for name, size in sizes.items()}
+    kept = memory.limits(before, of)
+    new, found = memory.limits(sizes, of), memory.limits(sizes, of, kept)
+
+    left = of - min(memory.AGENT, of // 2)
+    assert found.keys() == sizes.keys()
+    assert sum(it.wall for it in found.values()) <= left
+    mixed = {**new, **{name: it for name, it in kept.items() if name in sizes}}
+    fits = sum(it.wall for it in mixed.values()) <= left
+    for name in kept.keys() & sizes.keys():
+        assert (found[name] == kept[name]) is (fits or kept[name].wall <= new[name].wall)
+    if sizes.keys() <= before.keys():
+        assert found == {name: kept[name] for name in sizes}  # who leaves makes nobody start anew
+
+
 def test_who_may_have_little_leaves_more_to_the_others() -> None:
     none = memory.ROOM
     found = memory.limits({"little": 64 * MIB, "much": 1 << 40, "any": 0}, 10 << 30)

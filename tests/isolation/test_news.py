@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.inventory import Inventory
@@ -38,14 +40,31 @@ def heard(turns: list[list[HealthEvent]]) -> tuple[DeviceStatus, ...]:
     return inventory.snapshot().devices
 
 
+RESET = HealthEvent("a", None, Proof.RESET)
+UNWATCHED = Fault("unwatched", state=State.UNKNOWN)
+
+
 @given(turns=st.lists(st.lists(EVENTS, max_size=12), max_size=5))
+@example([[RESET, HealthEvent("a-1", Fault("ecc", cleared_by=(Proof.RESET,))), RESET]])
+@example([[HealthEvent(None, UNWATCHED), HealthEvent("a", None), HealthEvent(None, UNWATCHED)]])
+@example([[HealthEvent(None, None), HealthEvent("a", UNWATCHED), HealthEvent(None, None)]])
 def test_the_devices_stand_as_if_every_event_had_been_told(turns: list[list[HealthEvent]]) -> None:
     news, told = News(), []
     for events in turns:
         news.add(events)
-        told.append(list(news.take()))
+        told.append(list(news.take(2)))
 
     assert heard(told) == heard(turns)
+
+
+def test_what_is_said_again_and_again_of_all_devices_is_told_once_a_turn() -> None:
+    news = News()
+    unwatched = HealthEvent(None, UNWATCHED)
+
+    for _ in range(1000):
+        news.add([unwatched])
+
+    assert news.take(2) == (unwatched,)
 
 
 def test_what_is_said_again_and_again_of_a_device_is_told_once_a_turn() -> None:
@@ -55,7 +74,7 @@ def test_what_is_said_again_and_again_of_a_device_is_told_once_a_turn() -> None:
     for _ in range(1000):
         news.add([hot, cold])
 
-    assert news.take() == (hot, cold)
+    assert news.take(2) == (hot, cold)
     assert not news
 
 
@@ -68,7 +87,7 @@ def test_what_is_said_again_after_news_of_others_too_is_told_again(between: Heal
 
     news.add([unwatched, between, unwatched])
 
-    assert news.take() == (unwatched, between, unwatched)
+    assert news.take(2) == (unwatched, between, unwatched)
 
 
 def test_so_many_are_told_in_a_turn_that_others_have_theirs() -> None:
@@ -76,13 +95,32 @@ def test_so_many_are_told_in_a_turn_that_others_have_theirs() -> None:
     events = [HealthEvent("a", Fault("hot", str(number))) for number in range(AT_ONCE + 1)]
     news.add(events)
 
-    assert news.take() == tuple(events[:-1])
-    assert news.take() == (events[-1],)
+    assert news.take(2) == tuple(events[:-1])
+    assert news.take(2) == (events[-1],)
+
+
+WIDE = [HealthEvent(None, Fault("hot")), HealthEvent("a", Fault("hot"), Proof.RESET)]
+
+
+@pytest.mark.parametrize("event", WIDE, ids=["all", "a card and its slices"])
+def test_an_event_of_several_devices_counts_once_for_each_in_a_turn_and_in_a_second(
+    event: HealthEvent,
+) -> None:
+    news = News()
+    events = [replace(event, fault=Fault("hot", str(number))) for number in range(20)]
+    news.add([*events, HealthEvent("b", None)])
+
+    assert news.take(128) == tuple(events[: AT_ONCE // 128])
+    assert news.take(AT_ONCE + 1) == (events[AT_ONCE // 128],)
+    assert news.take(0) == (*events[AT_ONCE // 128 + 1 :], HealthEvent("b", None))
+
+    assert news.admit([event] * (BURST // 128), 128, 100.0)
+    assert not news.admit([HealthEvent("b", None)], 128, 100.0)
 
 
 def test_a_burst_is_heard_and_after_it_so_many_a_second() -> None:
     news = News()
 
-    assert all(news.admit(1024, 100.0) for _ in range(BURST // 1024))
-    assert not news.admit(0, 100.0)
-    assert news.admit(1000, 100.0 + 1002 / RATE)
+    assert all(news.admit([HealthEvent("a", None)] * 1024, 2, 100.0) for _ in range(BURST // 1024))
+    assert not news.admit([], 2, 100.0)
+    assert news.admit([HealthEvent("a", None)] * 1000, 2, 100.0 + 1002 / RATE)

@@ -21,6 +21,7 @@ from agent.core.vendor import Fault, HealthEvent, Link, Partition, Request, Stat
 from agent.isolation import service
 from agent.isolation.contact import Contact, Listener, failed
 from agent.isolation.memory import MemoryLimit
+from agent.isolation.news import AT_ONCE
 from agent.isolation.service import LinkCache, Service
 from agent.isolation.specs import Asked
 from agent.isolation.supervisor import Deadlines, VendorProcess
@@ -454,6 +455,29 @@ async def test_what_a_process_said_just_before_its_end_is_told_together_and_none
 
     assert lost.reason == "killed by SIGKILL"
     assert sink.turns == [(HealthEvent(None, None),), tuple(faults)]
+
+
+class Between(Turns):
+    """Remembers after how many turns others had theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between: set[int] = set()
+
+    def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
+        super().observed(vendor, events)
+        asyncio.get_running_loop().call_soon(lambda: self.between.add(len(self.turns)))
+
+
+async def test_others_have_their_turns_while_much_that_a_process_said_last_is_passed_on() -> None:
+    """An event of all devices counts once for each of them."""
+    faults = [HealthEvent(None, Fault(f"hot-{number}")) for number in range(AT_ONCE)]
+    sink, half = Between(), AT_ONCE // 2
+
+    await service_of(Played(*([it] for it in faults)), sink).run()
+
+    assert [len(turn) for turn in sink.turns] == [1, half, half]
+    assert 2 in sink.between
 
 
 async def test_links_come_after_the_first_list_and_are_read_once(

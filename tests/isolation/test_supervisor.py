@@ -497,3 +497,32 @@ async def test_a_process_waits_also_for_the_one_that_a_cancelled_one_waited_for(
     assert closed.name in os.listdir(tmp_path)
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_a_vendor_of_which_there_is_no_sign_waits_and_asks_for_memory_when_it_starts(
+    tmp_path: Path,
+) -> None:
+    asked: list[MemoryLimit] = []
+
+    def limit() -> MemoryLimit:
+        asked.append(MemoryLimit(1 << 30))
+        return asked[-1]
+
+    shy = replace(vendor(), signs=Signs((f"{tmp_path}/module",)))
+    process = VendorProcess(shy, Recorder(), deadlines=QUICK, python_path=(HERE,), memory_limit=limit)
+    assert not process.waits  # until the config says otherwise it is sought
+    process.configure(required=False, sought=False)
+    process.start_early()
+    assert (process.waits, asked) == (True, [])
+
+    (tmp_path / "module").touch()
+    assert not process.waits
+    process.start_early()
+
+    assert (len(asked), process.status.memory_limit) == (1, 1 << 30)
+    (tmp_path / "module").unlink()
+    assert not process.waits  # its process is there
+    task = asyncio.create_task(process.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
