@@ -160,7 +160,10 @@ class Life:
 
     async def allocate(self, resource: str, ids: Sequence[str]) -> ContainerEdits:
         self.scheduled.pods.set(self.world.candidates())
+        planned = self.plan[resource]
         (answer,) = await self.allocator.allocate(resource, [ids])
+        if any(card is not None and card.mode for card in map(planned.card_of, ids)):
+            self.node.refresh()  # as the pass does that follows the kubelet's write: these IDs are listed then
         return answer
 
     # What it is wired to
