@@ -163,7 +163,7 @@ class Life:
         planned = self.plan[resource]
         (answer,) = await self.allocator.allocate(resource, [ids])
         if any(card is not None and card.mode for card in map(planned.card_of, ids)):
-            self.node.refresh()  # as the pass does that follows the kubelet's write: these IDs are listed then
+            self.node.refresh()  # as the pass does that follows the kubelet's write: the IDs are listed then
         return answer
 
     # What it is wired to
