@@ -19,10 +19,10 @@ _DEVICES = (
 )
 _MEMORY = (
     "What the vendor's process may have of memory of its own (64MiB to 1TiB, `0` for no limit); one that has "
-    "more is killed and started anew. In a container with a memory limit all vendors in service together may "
-    "have that limit less 256 MiB, in equal parts where that is less than they would; of its part a process "
-    "may have four fifths, and then `0` is as much. `xpu-agent inspect` shows what it has, with `--json` "
-    "also what it may have (`memoryLimitBytes`). A change starts a new process."
+    "more is killed and started anew. In a container with a memory limit all vendors on the node together "
+    "may have that limit less 256 MiB, in equal parts where that is less than they would; of its part a "
+    "process may have four fifths, and then `0` is as much. `xpu-agent inspect` shows what it has, with "
+    "`--json` also what it may have (`memoryLimitBytes`). A change starts a new process."
 )
 
 #: Every key by its path; NAME stands for a vendor's.
