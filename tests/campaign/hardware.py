@@ -222,17 +222,17 @@ class Hardware:
         return count
 
     def _taken(self, card: Card, held: Mapping[Place, frozenset[str]]) -> Counter[str]:
-        """How many IDs of the card each resource has given out."""
+        """How many IDs of the card each resource has given out; an init container hands its own on."""
         names = self._names(card)
         of_card = {it.name for it in self.offers if it.vendor == card.vendor and card.index in it.cards}
-        found = (
-            resource
+        found = {
+            (resource, it)
             for (_, _, resource), ids in held.items()
             if resource in of_card
             for it in ids
             if it.partition("::")[0] in names
-        )
-        return Counter(found)
+        }
+        return Counter(resource for resource, _ in found)
 
     def _names(self, card: Card) -> frozenset[str]:
         """What IDs of the card begin with."""

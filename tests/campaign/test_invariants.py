@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .bed import tracebacks
+from .hardware import LAYOUTS, Card
 from .invariants import Look, Told, swapped, violations
 
 XPU = "example.com/xpu"
@@ -144,3 +146,16 @@ def test_an_exception_in_the_log_is_seen_and_a_vendors_own_is_not() -> None:
     log = f'{{"event": "vendor output", "line": "{mark}:"}}\n{{"event": "x", "exception": "{mark}: here"}}'
 
     assert [text.count("here") for text in tracebacks(log)] == [1]
+
+
+def test_an_id_that_an_init_container_hands_on_is_expected_once_of_a_card_that_is_cordoned(
+    tmp_path: Path,
+) -> None:
+    hardware = LAYOUTS["sliced"](tmp_path)
+    offer, card = hardware.offers[0], Card("simulated", hardware.offers[0].cards[0])
+    hardware.cordoned.add(card)
+    held = {("uid", one, offer.name): frozenset({hardware.uuid(card)}) for one in ("before", "main")}
+
+    capacity, allocatable = hardware.expected(held)[offer.name]
+
+    assert allocatable == capacity - offer.replicas + 1
