@@ -161,7 +161,8 @@ class Life:
     async def allocate(self, resource: str, ids: Sequence[str]) -> ContainerEdits:
         self.scheduled.pods.set(self.world.candidates())
         (answer,) = await self.allocator.allocate(resource, [ids])
-        if any(card is not None and card.mode for card in map(self.plan[resource].card_of, ids)):
+        lists = listed(self.plan[resource])
+        if not all(lists.get(one) for one in ids):
             self.node.refresh()  # as the pass does that follows the kubelet's write: the IDs are listed then
         return answer
 

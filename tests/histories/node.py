@@ -29,6 +29,10 @@ def _counted(numbers: Iterator[int], size: int) -> str:
     return f"{next(numbers):0{2 * size}x}"
 
 
+#: The agent's own pod.
+OWN = Candidate("uid-own", "kube-system", "xpu-agent", pending=False)
+
+
 @dataclass
 class Pod:
     name: str
@@ -107,7 +111,8 @@ class Node(RuleBasedStateMachine):
         return self.living() if self.sees_cgroups else None
 
     def candidates(self) -> tuple[Candidate, ...]:
-        return tuple(
+        """The pods as the API server lists them, beside the agent's own, which is always there."""
+        its = (
             Candidate(
                 it.uid,
                 "default",
@@ -125,6 +130,7 @@ class Node(RuleBasedStateMachine):
             for it in self.pods
             if it.listed
         )
+        return OWN, *its
 
     def frees(self) -> None:
         """Done by List and by each admission, once the API server was heard."""
