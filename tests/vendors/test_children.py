@@ -10,6 +10,8 @@ import pytest
 #: The part of what vendors have in common that their processes may load: `settings` needs more.
 PARTS = ("baseline", "devices", "host", "ownfiles")
 COMMON = {"agent.vendors.common", *(f"agent.vendors.common.{it}" for it in PARTS)}
+#: How all that others made is read, by the agent as well; standard library only.
+COMMON |= {"agent.core.bounded"}
 CONTRACT = {"agent", "agent.core", "agent.core.backend", "agent.vendors"}
 
 
