@@ -413,7 +413,7 @@ async def _called(path: Path, method: str, request: bytes, timeout: float) -> by
         raise _silent(name, path, timeout) from exc
     except OSError as exc:
         raise KubeletError(f"{name}: nobody answers at {path}: {exc.strerror or exc}") from exc
-    except (StreamTerminatedError, ProtocolError, AssertionError, NotImplementedError) as exc:
+    except (StreamTerminatedError, ProtocolError, AssertionError) as exc:
         raise KubeletError(f"{name}: the call to {path} broke off: {str(exc) or type(exc).__name__}") from exc
     except Exception as exc:  # grpclib takes an answer apart without checks
         raise KubeletError(f"{name}: {path} does not speak gRPC: {exc!r}") from exc
@@ -433,7 +433,7 @@ async def _answer(stream: Any) -> bytes | None:
             return None
         size = int.from_bytes(head[1:], "big")
         if head[0]:
-            raise NotImplementedError("it is compressed")
+            raise ProtocolError("it is compressed")
         if size > MAX_ANSWER:
             raise _TooLong(f"{size} bytes")
         return b"".join([part async for part in _pieces(stream._stream, size, lambda _: None)])
